@@ -1,0 +1,21 @@
+"""The power of two choices (Mitzenmacher 2001): of two random upstreams, the less loaded."""
+
+from random import Random
+
+from slb.balance.upstream import LiveUpstream
+
+
+class PowerOfTwoChoices:
+    """Load is requests in flight here per slot. Two different upstreams are compared wherever there are two."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
+        count = len(eligible)
+        if count == 1:
+            return eligible[0]
+        first = self._rng.randrange(count)
+        other = (first + 1 + self._rng.randrange(count - 1)) % count
+        a, b = eligible[first], eligible[other]
+        return b if b.inflight * a.spec.slots < a.inflight * b.spec.slots else a

@@ -1,0 +1,164 @@
+"""Settings of one process: frozen, validated once. TOML file < SLB_* environment < flags."""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from slb.errors import ConfigError
+from slb.model import Duration, PositiveDuration, RouteSettings, setting_fault
+from slb.names import is_normal_path
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Role = Literal["proxy"]
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "slb"
+
+
+class Settings(BaseModel):
+    """Everything a process is told at its start. Sizes are bytes, durations seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = "127.0.0.1:8080"
+    api: str = "127.0.0.1:8081"
+    redis_url: SecretStr = SecretStr("embedded://")
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    roles: tuple[Role, ...] = ("proxy",)
+    data_dir: Path = Field(default_factory=_default_data_dir)
+    api_token: SecretStr | None = None
+    data_register: bool = True
+    upstream_networks: tuple[Network, ...] = ()
+    trusted_proxies: tuple[Network, ...] = ()
+    access_log: str = "all"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "console"] = "auto"
+    drain_timeout: Duration = 30.0
+    head_timeout: PositiveDuration = 10.0
+    keepalive_timeout: PositiveDuration = 75.0
+    max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
+    max_head: Annotated[int, Field(ge=256)] = 64 * 1024
+    max_headers: Annotated[int, Field(ge=1)] = 100
+    max_body: Annotated[int, Field(ge=0)] = 0
+    upstream_keepalive: Annotated[int, Field(ge=0)] = 256
+    upstream_keepalive_timeout: PositiveDuration = 50.0
+    defaults: dict[str, Any] = {}
+    routes: dict[str, dict[str, Any]] = {}
+
+    @field_validator("listen", "api")
+    @classmethod
+    def _is_address(cls, text: str) -> str:
+        host_port(text)
+        return text
+
+    @field_validator("roles", "upstream_networks", "trusted_proxies", mode="before")
+    @classmethod
+    def _split_commas(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("access_log")
+    @classmethod
+    def _is_access_log(cls, value: str) -> str:
+        if value not in ("all", "errors", "off"):
+            access_log_share(value)
+        return value
+
+    @field_validator("defaults")
+    @classmethod
+    def _are_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for fault in (setting_fault(name, each) for name, each in value.items()):
+            if fault:
+                raise ValueError(fault)
+        return value
+
+    @field_validator("routes")
+    @classmethod
+    def _are_routes(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for path, settings in value.items():
+            if path != "/" and not is_normal_path(path):
+                raise ValueError(f"{path!r} is not a path in normal form, such as /models/llama")
+            cls._are_settings(settings)
+        return value
+
+    def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
+        """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""
+        return RouteSettings.model_validate({**self.defaults, **self.routes.get(path, {}), **stored})
+
+
+def access_log_share(text: str) -> float:
+    """The share of requests logged, 0 to 1. Raises ValueError."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("access_log is all, errors, off, or a share from 0 to 1")
+    return share
+
+
+def host_port(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:0`, `:8080` (all addresses) -> host and port. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def load_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None = None
+) -> Settings:
+    """Settings from a TOML file, the environment and flags (None = not given). Raises ConfigError, one line."""
+    merged = {**_from_file(config_file), **_from_environment(environ)}
+    merged.update({name: value for name, value in flags.items() if value is not None})
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise ConfigError(_first_fault(error)) from None
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    name = ".".join(str(part) for part in fault["loc"][:1]) or "settings"
+    if fault["type"] == "extra_forbidden":
+        return f"{name}: there is no setting of this name"
+    shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])
+    return f"{name} = {shown}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"config file {path}: {error}") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """SLB_NAME, or SLB_NAME_FILE naming a file that holds the value. Other SLB_ names are not ours to refuse:
+    Kubernetes sets SLB_PORT and its like for a service called slb."""
+    known = {name for name in Settings.model_fields if name not in ("defaults", "routes")}
+    found: dict[str, Any] = {}
+    for variable, value in environ.items():
+        name = variable.removeprefix("SLB_").lower() if variable.startswith("SLB_") else ""
+        if name in known:
+            found[name] = value
+        elif name.endswith("_file") and name.removesuffix("_file") in known:
+            found[name.removesuffix("_file")] = _file_value(variable, value)
+    return found
+
+
+def _file_value(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{variable}: {error}") from None

@@ -1,0 +1,1 @@
+"""The shared truth in Redis. The only room that imports redis."""

@@ -1,0 +1,66 @@
+"""One tree: every refusal slb answers with, and every failure it reports, by name."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why slb answers a request itself: the code a user looks up, its HTTP status, seconds for Retry-After."""
+
+    name: str
+    status: int
+    retry_after: int | None = None
+
+
+BAD_REQUEST = Reason("bad_request", 400)
+UNAUTHORIZED = Reason("unauthorized", 401)
+FORBIDDEN = Reason("forbidden", 403)
+NO_ROUTE = Reason("no_route", 404)
+METHOD_NOT_ALLOWED = Reason("method_not_allowed", 405)
+REQUEST_TIMEOUT = Reason("request_timeout", 408)
+BODY_TOO_LARGE = Reason("body_too_large", 413)
+URI_TOO_LONG = Reason("uri_too_long", 414)
+HEADERS_TOO_LARGE = Reason("headers_too_large", 431)
+UPSTREAM_CONNECT = Reason("upstream_connect", 502)
+UPSTREAM_RESET = Reason("upstream_reset", 502)
+UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502)
+NOT_READY = Reason("not_ready", 503, retry_after=1)
+NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1)
+OVERLOADED = Reason("overloaded", 503, retry_after=1)
+DRAINING = Reason("draining", 503, retry_after=1)
+REDIS_DOWN = Reason("redis_down", 503, retry_after=1)
+UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504)
+HTTP_VERSION = Reason("http_version", 505)
+LOOP = Reason("loop", 508)
+
+CLIENT_GONE = Reason("client_gone", 499)
+"""Never sent: how a request whose client left is logged and counted."""
+
+
+class SlbError(Exception):
+    """Anything slb reports by name rather than by traceback."""
+
+
+class Refused(SlbError):
+    """A request slb answers itself: `reason` is the name, `detail` one sentence for a person."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason.name}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class InvalidName(SlbError, ValueError):
+    """A path, member or duration that has no normal form. The message says what is wrong with it."""
+
+
+class ConfigError(SlbError):
+    """Settings that cannot be used: one line, naming the setting and the value."""
+
+
+class RedisRefused(SlbError):
+    """Redis answered, and said no (auth, a wrong database, not a Redis): starting again cannot help."""
+
+
+class RedisUnavailable(SlbError):
+    """Redis did not answer. It is retried; traffic goes on."""

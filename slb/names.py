@@ -1,0 +1,153 @@
+"""The normal form of what people write: route paths, upstream members, durations.
+
+Two texts that mean the same have one normal form, so that a key in Redis, a route in memory and a request's
+path can be compared byte by byte.
+"""
+
+import ipaddress
+import re
+
+from slb.errors import InvalidName
+
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_NORMAL_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~]+)+")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_FORBIDDEN_ESCAPES = frozenset(b"/\\\x00")
+_DOTS_WITH_PARAMETERS = re.compile(r"\.{1,2}%3B")
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SCHEME_PORTS = {"http": 80, "https": 443}
+
+
+def normal_path(text: str) -> str:
+    """`/a//b/./c%7E/` -> `/a/b/c~`; `/` is the root. Raises InvalidName where servers could disagree.
+
+    Unreserved characters are decoded and every other byte is upper-case %XX (RFC 3986, 6.2.2). Encoded
+    slashes, backslashes and control characters are refused, and so are dot segments that climb above the
+    root or carry parameters (`/..;/`), since upstreams read these in different ways.
+    """
+    if _NORMAL_PATH.fullmatch(text):
+        return text
+    if not text.startswith("/"):
+        raise InvalidName(f"path {text!r} does not start with '/'")
+    segments: list[str] = []
+    for segment in _recoded(text).split("/"):
+        if segment == "..":
+            if not segments:
+                raise InvalidName(f"path {text!r} climbs above the root")
+            segments.pop()
+        elif _DOTS_WITH_PARAMETERS.match(segment):
+            raise InvalidName(f"path {text!r} has a dot segment with parameters")
+        elif segment not in ("", "."):
+            segments.append(segment)
+    return "/" + "/".join(segments)
+
+
+def is_normal_path(text: str) -> bool:
+    """Whether `text` is written just as `normal_path` would write it."""
+    try:
+        return normal_path(text) == text
+    except InvalidName:
+        return False
+
+
+def _recoded(text: str) -> str:
+    """Every byte of `text` in its one spelling; slashes stay as they are."""
+    pieces = text.encode("utf-8", "surrogateescape").split(b"/")
+    return "/".join("".join(map(_spelling, _decoded(piece))) for piece in pieces)
+
+
+def _decoded(piece: bytes) -> bytes:
+    def unescape(match: re.Match[bytes]) -> bytes:
+        if match[1] is None:
+            raise InvalidName("path has a '%' that starts no escape")
+        byte = int(match[1], 16)
+        if byte in _FORBIDDEN_ESCAPES:
+            raise InvalidName(f"path has an encoded {bytes([byte])!r}, which servers read in different ways")
+        return bytes([byte])
+
+    if b"\\" in piece:
+        raise InvalidName("path has a backslash, which servers read in different ways")
+    return _ESCAPE.sub(unescape, piece)
+
+
+def _spelling(byte: int) -> str:
+    if byte in _UNRESERVED:
+        return chr(byte)
+    if byte < 0x20 or byte == 0x7F:
+        raise InvalidName(f"path has the control character {byte:#04x}")
+    return f"%{byte:02X}"
+
+
+def split_member(text: str) -> tuple[str, str, int]:
+    """Scheme, host (IPv6 without brackets) and port of an upstream as a person writes it; port 80 or 443 if none.
+
+    Raises InvalidName: a member is `host`, `host:port`, `[v6]:port`, or one of these behind http:// or https://.
+    """
+    scheme, _, rest = text.strip().lower().rpartition("://")
+    if scheme not in ("", "http", "https"):
+        raise InvalidName(f"target {text!r}: the scheme is http or https")
+    host, port = _host_and_port(rest, text)
+    number = _SCHEME_PORTS[scheme or "http"] if port is None else _port(port, text)
+    return scheme or "http", _normal_host(host, text), number
+
+
+def join_member(scheme: str, host: str, port: int) -> str:
+    """The member in its normal form: `host:port` for http, `https://host:port` for https."""
+    bracketed = f"[{host}]" if ":" in host else host
+    return f"{bracketed}:{port}" if scheme == "http" else f"{scheme}://{bracketed}:{port}"
+
+
+def normal_member(text: str) -> str:
+    """`Example.com` -> `example.com:80`; `https://h` -> `https://h:443`. Raises InvalidName."""
+    return join_member(*split_member(text))
+
+
+def _host_and_port(rest: str, text: str) -> tuple[str, str | None]:
+    if rest.startswith("["):
+        host, bracket, tail = rest[1:].partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            raise InvalidName(f"target {text!r}: an IPv6 address is written [address]:port")
+        return host + "%" * (":" not in host), tail[1:] if tail else None
+    host, colon, port = rest.partition(":")
+    return host, port if colon else None
+
+
+def _port(port: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise InvalidName(f"target {text!r}: the port is a number from 1 to 65535")
+    return int(port)
+
+
+def _normal_host(host: str, text: str) -> str:
+    """An address in its shortest form, or a lower-case DNS name. Names that look like addresses are refused:
+    resolvers read `127.1` and `0x7f.1` as 127.0.0.1, and a check on the text would not."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        labels = host.removesuffix(".").split(".")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise InvalidName(f"target {text!r}: {host!r} is neither an address nor a host name")
+    if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
+        raise InvalidName(f"target {text!r}: {host!r} is not an IPv4 address")
+    return ".".join(labels)
+
+
+def seconds(text: str | float) -> float:
+    """`250ms`, `1.5s`, `2m`, `1h` -> seconds; a bare number is refused unless it is 0. Raises InvalidName."""
+    if text in (0, "0"):
+        return 0.0
+    match = _DURATION.fullmatch(str(text).strip())
+    if match is None:
+        raise InvalidName(f"duration {text!r} is not written like 250ms, 1.5s or 2m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def duration(value: float) -> str:
+    """Seconds as a person writes them: 0.25 -> `250ms`, 90 -> `90s`, 120 -> `2m`."""
+    if value == 0:
+        return "0"
+    if value < 1:
+        return f"{value * 1000:g}ms"
+    return f"{value / 60:g}m" if value % 60 == 0 else f"{value:g}s"

@@ -1,0 +1,130 @@
+"""Every metric: its name, what is counted, and how it is shown to Prometheus.
+
+The hot path adds to plain dicts and lists; a locked client-library counter costs more than the rest of the
+bookkeeping together. `MetricsCollector` turns them into families when somebody asks.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Seconds: from a cached answer to a long generation."""
+
+
+class Histogram:
+    """Counts by upper bound; the last count is everything above the highest bound."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts as Prometheus wants them."""
+        total = 0
+        found: list[tuple[str, float]] = []
+        for bound, count in zip((*map(str, map(float, LATENCY_BOUNDS)), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+
+RequestKey = tuple[str, str, int, str]
+"""route path ("" where none matched), upstream member ("" where none was picked), status, reason ("" if none)."""
+
+
+class Metrics:
+    """What one process counts. Plain attributes: whoever knows of an event adds it here."""
+
+    def __init__(self) -> None:
+        self.requests: defaultdict[RequestKey, int] = defaultdict(int)
+        self.durations: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.first_bytes: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.retries: defaultdict[str, int] = defaultdict(int)
+        self.client_disconnects = 0
+        self.connections = 0
+        self.redis_up = False
+        self.redis_reconnects = 0
+        self.full_syncs = 0
+        self.polling = False
+        self.skipped: dict[str, int] = {}
+        self.staleness: Callable[[], float] = lambda: 0.0
+        self.inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
+
+    def forget_upstreams(self, members: Iterable[str]) -> None:
+        """An upstream's series end with it: its counts move to the upstream-less series of the same outcome, so
+        that sums over a route never go down."""
+        gone = set(members)
+        for key in [key for key in self.requests if key[1] in gone]:
+            route, _, code, reason = key
+            self.requests[route, "", code, reason] += self.requests.pop(key)
+
+
+class MetricsCollector(Collector):
+    """`Metrics` as families, made at each scrape."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._traffic()
+        yield from self._control_plane()
+
+    def _traffic(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        labels = ("route", "upstream", "code", "reason")
+        requests = CounterMetricFamily("slb_requests", "Requests answered or abandoned (code 499).", labels=labels)
+        for (route, upstream, code, reason), count in list(metrics.requests.items()):
+            requests.add_metric((route, upstream, str(code), reason), count)
+        yield requests
+        yield _histograms("slb_request_duration_seconds", "From the request's head to its end.", metrics.durations)
+        yield _histograms(
+            "slb_time_to_first_byte_seconds", "From the request's head to the reply's.", metrics.first_bytes
+        )
+        inflight = GaugeMetricFamily("slb_upstream_inflight", "Requests in flight.", labels=("upstream", "scope"))
+        for member, count in metrics.inflight():
+            inflight.add_metric((member, "local"), count)
+        yield inflight
+        retries = CounterMetricFamily("slb_retries", "Attempts after the first.", labels=("reason",))
+        for reason, count in metrics.retries.items():
+            retries.add_metric((reason,), count)
+        yield retries
+        yield CounterMetricFamily(
+            "slb_client_disconnects",
+            "Clients that left before their answer ended.",
+            value=metrics.client_disconnects,
+        )
+        yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections)
+
+    def _control_plane(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis_up)
+        yield CounterMetricFamily("slb_redis_reconnects", "Connections made again.", value=metrics.redis_reconnects)
+        yield CounterMetricFamily("slb_full_syncs", "Full syncs that succeeded.", value=metrics.full_syncs)
+        yield GaugeMetricFamily(
+            "slb_mirror_staleness_seconds", "Since the mirror was last known to be true.", value=metrics.staleness()
+        )
+        yield GaugeMetricFamily(
+            "slb_redis_polling", "1 where notifications are not to be had.", value=metrics.polling
+        )
+        skipped = GaugeMetricFamily("slb_skipped_entries", "Foreign or broken entries in Redis.", labels=("kind",))
+        for kind, count in metrics.skipped.items():
+            skipped.add_metric((kind,), count)
+        yield skipped
+
+
+def _histograms(name: str, text: str, by_route: dict[str, Histogram]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, text, labels=("route",))
+    for route, histogram in list(by_route.items()):
+        family.add_metric((route,), histogram.buckets(), histogram.sum)
+    return family

@@ -1,0 +1,158 @@
+"""Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+
+from slb.balance.eligible import takes_requests
+from slb.balance.policy import POLICIES, Policy
+from slb.balance.upstream import LiveUpstream
+from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
+from slb.routing.table import Route, Table
+
+Attributes = Mapping[str, Mapping[str, str]]
+"""member -> its hash in Redis; members without one are absent."""
+
+_SLICE = 50
+"""Routes made between two yields of `replace`: well under 5 ms of work."""
+
+
+class Mirror:
+    """The routes as this process knows them. All changes come from one task, one after another.
+
+    `ready` is False until the first table is in (answers 503 `not_ready`). `on_swap` callbacks are called after
+    each swap with the members that no route names any more.
+    """
+
+    def __init__(self, settings_for: Callable[[str, Mapping[str, str]], RouteSettings], rng: Random) -> None:
+        self._settings_for = settings_for
+        self._rng = rng
+        self.table = Table.of({})
+        self.ready = False
+        self.records: dict[str, RouteRecord] = {}
+        self.attributes: dict[str, Mapping[str, str]] = {}
+        self.faults: dict[str, list[str]] = {}
+        self._live: dict[str, LiveUpstream] = {}
+        self._uses: dict[str, int] = {}
+        self._listeners: list[Callable[[Sequence[str]], None]] = []
+
+    def on_swap(self, listener: Callable[[Sequence[str]], None]) -> None:
+        """Call `listener(members gone)` after every swap, in the order of subscription."""
+        self._listeners.append(listener)
+
+    def upstream(self, member: str) -> LiveUpstream | None:
+        """The live upstream of a member some route names."""
+        return self._live.get(member)
+
+    @property
+    def upstreams(self) -> Mapping[str, LiveUpstream]:
+        """member -> live upstream, for every member some route names."""
+        return self._live
+
+    def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
+        """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
+        routes: dict[str, Route] = {}
+        changed = self._changed_members(attributes)
+        fresh: dict[str, LiveUpstream] = {}
+        for count, (path, record) in enumerate(records.items(), 1):
+            routes[path] = self._route(path, record, attributes, changed, fresh)
+            if count % _SLICE == 0:
+                yield
+        uses: dict[str, int] = {}
+        for count, record in enumerate(records.values(), 1):
+            for member in record.members:
+                uses[member] = uses.get(member, 0) + 1
+            if count % (10 * _SLICE) == 0:
+                yield
+        gone = [member for member in self._live if member not in uses]
+        yield
+        self._adopt(fresh, changed, attributes)
+        self.records, self.attributes, self._uses = dict(records), dict(attributes), uses
+        self._swap(Table.of(routes), gone)
+
+    def update(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> None:
+        """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap."""
+        merged = {**self.attributes, **attributes}
+        changed = {member for member in attributes if self.attributes.get(member, {}) != attributes[member]}
+        touched = dict(changes)
+        for path, record in self.records.items() if changed else ():
+            if path not in touched and not changed.isdisjoint(record.members):
+                touched[path] = record
+        routes = dict(self.table.routes)
+        fresh: dict[str, LiveUpstream] = {}
+        for path, new in touched.items():
+            self._recount(self.records.get(path), new)
+            if new is None:
+                routes.pop(path, None)
+                self.records.pop(path, None)
+                self.faults.pop(path, None)
+            else:
+                routes[path] = self._route(path, new, merged, changed, fresh)
+                self.records[path] = new
+        self._adopt(fresh, changed, merged)
+        self.attributes = {member: each for member, each in merged.items() if each}
+        gone = self._unused(changes)
+        self._swap(Table.of(routes), gone)
+
+    def _changed_members(self, attributes: Attributes) -> set[str]:
+        both = self.attributes.keys() | attributes.keys()
+        return {member for member in both if self.attributes.get(member, {}) != attributes.get(member, {})}
+
+    def _route(
+        self,
+        path: str,
+        record: RouteRecord,
+        attributes: Attributes,
+        changed: set[str],
+        fresh: dict[str, LiveUpstream],
+    ) -> Route:
+        old = self.table.routes.get(path)
+        if old is not None and self.records.get(path) == record and changed.isdisjoint(record.members):
+            return old
+        members = tuple(self._live_for(member, attributes, fresh) for member in sorted(record.members))
+        serving = tuple(live for live in members if takes_requests(live.member, attributes))
+        settings = self._settings(path, record)
+        return Route(path, settings, members, serving, self._policy(settings, old))
+
+    def _settings(self, path: str, record: RouteRecord) -> RouteSettings:
+        kept, faults = usable_settings(record.settings or {})
+        self.faults.pop(path, None)
+        if faults:
+            self.faults[path] = faults
+        return self._settings_for(path, kept)
+
+    def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
+        """The old policy object goes on where the policy is the same, and with it the place in its round."""
+        if old is not None and old.settings.policy == settings.policy:
+            return old.policy
+        return POLICIES[settings.policy](self._rng)
+
+    def _live_for(self, member: str, attributes: Attributes, fresh: dict[str, LiveUpstream]) -> LiveUpstream:
+        live = self._live.get(member) or fresh.get(member)
+        if live is None:
+            live = fresh[member] = LiveUpstream(Upstream.of(member, attributes.get(member)))
+        return live
+
+    def _adopt(self, fresh: dict[str, LiveUpstream], changed: set[str], attributes: Attributes) -> None:
+        self._live.update(fresh)
+        for member in changed & self._live.keys():
+            self._live[member].spec = Upstream.of(member, attributes.get(member))
+
+    def _recount(self, old: RouteRecord | None, new: RouteRecord | None) -> None:
+        for member in new.members if new else ():
+            self._uses[member] = self._uses.get(member, 0) + 1
+        for member in old.members if old else ():
+            self._uses[member] -= 1
+
+    def _unused(self, changes: Mapping[str, RouteRecord | None]) -> list[str]:
+        gone = [member for member, uses in self._uses.items() if not uses] if changes else []
+        for member in gone:
+            del self._uses[member]
+        return gone
+
+    def _swap(self, table: Table, gone: Sequence[str]) -> None:
+        for member in gone:
+            self._live.pop(member, None)
+        self.table = table
+        self.ready = True
+        for listener in self._listeners:
+            listener(gone)

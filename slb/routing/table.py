@@ -1,0 +1,70 @@
+"""Which route a path takes: an immutable table, longest prefix by segment, swapped whole."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from slb.balance.policy import Policy
+from slb.balance.upstream import LiveUpstream
+from slb.model import RouteSettings
+
+
+class Route:
+    """One path with all its members, those of them that take requests (by member), and the policy that picks."""
+
+    __slots__ = ("members", "path", "policy", "settings", "upstreams")
+
+    def __init__(
+        self,
+        path: str,
+        settings: RouteSettings,
+        members: tuple[LiveUpstream, ...],
+        upstreams: tuple[LiveUpstream, ...],
+        policy: Policy,
+    ) -> None:
+        self.path = path
+        self.settings = settings
+        self.members = members
+        self.upstreams = upstreams
+        self.policy = policy
+
+    def __repr__(self) -> str:
+        return f"<Route {self.path} {[upstream.member for upstream in self.members]}>"
+
+
+class Table:
+    """All routes at one moment. Never changed, only replaced: whoever holds one sees one consistent picture."""
+
+    __slots__ = ("_depth", "_routes")
+
+    def __init__(self, routes: Mapping[str, Route], depth: int) -> None:
+        self._routes = routes
+        self._depth = depth
+
+    @classmethod
+    def of(cls, routes: Mapping[str, Route]) -> "Table":
+        return cls(routes, max((path.count("/") for path in routes), default=0))
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """path -> Route."""
+        return MappingProxyType(self._routes)
+
+    def match(self, path: str) -> Route | None:
+        """The route with the longest prefix of whole segments; `path` is in normal form.
+
+        `/api` takes /api and /api/x, not /apix. A route without members still matches: it answers 503 rather
+        than let its requests fall through to somebody else's.
+        """
+        routes = self._routes
+        found = routes.get(path)
+        if found is not None:
+            return found
+        extra = path.count("/") - self._depth
+        if extra > 0:
+            path = path.rsplit("/", extra)[0]
+        while path:
+            found = routes.get(path)
+            if found is not None:
+                return found
+            path = path.rpartition("/")[0]
+        return routes.get("/")
