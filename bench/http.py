@@ -1,0 +1,44 @@
+"""The few plain requests the bench itself makes: is it there yet, and who answered."""
+
+import json
+import socket
+from http.client import HTTPConnection, HTTPException
+
+ASK_SECONDS = 2.0
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    """GET on the loopback: status and `X-Upstream`. Status 0 when nobody (whole) answers there."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        reply.read()
+        return reply.status, reply.headers.get("X-Upstream", "")
+    except (OSError, HTTPException):
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def post_json(port: int, path: str, body: object) -> tuple[int, str]:
+    """POST on the loopback: status and the reply's text."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports the kernel says are free; all are held until the last is known, so that no two are the same."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()

