@@ -1,0 +1,88 @@
+"""Which addresses may be an upstream's. Held at registration for literal addresses, and at connect for every
+address a name resolves to: what a name meant a minute ago says nothing of what it means now (DNS rebinding)."""
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable, Sequence
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
+"""Linux connects all of it to loopback or to nowhere (RFC 1122, 3.2.1.3)."""
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class AddressRules:
+    """`own` gives the listeners of this process, host and port as bound (0.0.0.0 and :: are wildcards).
+
+    `networks` (setting `upstream_networks`), where there are any, are the only ones allowed.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        own: Callable[[], Iterable[tuple[str, int]]],
+        is_local: Callable[[Address], bool] | None = None,
+    ) -> None:
+        self._networks = tuple(networks)
+        self._own = own
+        self._is_local = is_local or is_local_address
+
+    def refusal(self, ip: str, port: int) -> str | None:
+        """Why no request may go to `ip`:`port`, one sentence; None where it may."""
+        try:
+            address = unwrapped(ip)
+        except ValueError:
+            return f"{ip} is not an address"
+        kind = _never_an_upstream(address)
+        if kind:
+            return f"{ip} is {kind}, which is never an upstream"
+        if any(self.is_listener(address, port, host, own_port) for host, own_port in self._own()):
+            return f"{ip} port {port} is slb's own listener"
+        if self._networks and not any(address in network for network in self._networks):
+            return f"{ip} is in none of upstream_networks"
+        return None
+
+    def is_listener(self, address: Address, port: int, host: str, own_port: int) -> bool:
+        """Whether a listener of this machine, bound to `host`:`own_port`, would take what is sent to `address`."""
+        if port != own_port:
+            return False
+        bound = unwrapped(host)
+        if not bound.is_unspecified:
+            return bound == address
+        return (bound.version == 6 or address.version == 4) and self._is_local(address)
+
+
+def unwrapped(ip: str) -> Address:
+    """The address packets go to: IPv4 out of its IPv6 wrappings (mapped, NAT64), no zone. Raises ValueError."""
+    address = ipaddress.ip_address(ip.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:
+            return ipaddress.IPv4Address(address.packed[-4:])
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def is_local_address(address: Address) -> bool:
+    """Whether this machine has `address`: only then can a socket be bound to it."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+def _never_an_upstream(address: Address) -> str | None:
+    if address.is_unspecified or (address.version == 4 and address in _THIS_NETWORK):
+        return "unspecified"
+    if address.is_link_local:
+        return "link-local"
+    if address.is_multicast or address == _BROADCAST:
+        return "multicast or broadcast"
+    return None

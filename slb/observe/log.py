@@ -1,0 +1,223 @@
+"""Logs: structured events on stderr, and the access log, one line per request.
+
+Both are JSON where nobody watches and readable on a terminal. Events go through structlog. Access lines do not:
+at thousands a second they are made by one call and written many at once.
+"""
+
+import asyncio
+import atexit
+import logging
+import re
+import select
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, Literal, TextIO
+
+import orjson
+import structlog
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+
+MASK = "**********"
+LogFormat = Literal["auto", "json", "console"]
+
+_SECRET_NAME = re.compile(r"token|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(://[^/?#@\s:]*:)[^/?#\s]*@")
+_BEARER = re.compile(r"(bearer\s+)[^\s,'\"]+", re.IGNORECASE)
+
+_SHARES = {"all": 1.0, "errors": 0.0, "off": -1.0}
+_FLUSH_SECONDS = 0.1
+_FLUSH_BYTES = 64 * 1024
+
+
+def configure_logging(level: str = "info", format: LogFormat = "auto", stream: TextIO | None = None) -> None:  # noqa: A002
+    """All events, those of the standard library's loggers too, as lines on `stream` (stderr)."""
+    out = stream or sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _mask_event,
+    ]
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers(out, format))
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def is_readable(format: LogFormat, stream: TextIO) -> bool:  # noqa: A002
+    """Whether lines are for a person: asked for, or `auto` on a terminal."""
+    return format == "console" or (format == "auto" and stream.isatty())
+
+
+def masked(text: str) -> str:
+    """`text` with the password of every URL and every bearer token replaced by asterisks."""
+    return _BEARER.sub(rf"\1{MASK}", _URL_PASSWORD.sub(rf"\1{MASK}@", text))
+
+
+def _renderers(out: TextIO, format: LogFormat) -> list[Processor]:  # noqa: A002
+    strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if is_readable(format, out):
+        return [strip, structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=_masked_traceback)]
+    return [strip, structlog.processors.format_exc_info, _mask_event, _json_event]
+
+
+def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    """Without the local variables a pretty one would show: they hold whatever the process was told."""
+    out.write("\n" + masked("".join(traceback.format_exception(*exc_info))))
+
+
+def _json_event(_: WrappedLogger, __: str, event: EventDict) -> str:
+    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _mask_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    return {name: _mask_value(name, value) for name, value in event.items()}
+
+
+def _mask_value(name: object, value: Any) -> Any:
+    if isinstance(name, str) and value and _SECRET_NAME.search(name):
+        return MASK
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {key: _mask_value(key, each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask_value("", each) for each in value]
+    return value
+
+
+class AccessLog:
+    """One line per request that is wanted: `mode` is all, errors, off, or a share (errors are always kept).
+
+    `write(**fields)` only appends; lines leave together every 100 ms, at 64 KiB and at exit, through `sink`. A sink
+    that fails loses its lines (`lost` counts them) and never a request.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        rng: Random,
+        write: Callable[[bytes], None],
+        render: Callable[[dict[str, Any]], bytes] | None = None,
+    ) -> None:
+        self.lost = 0
+        self._share = _SHARES[mode] if mode in _SHARES else float(mode)
+        self._rng = rng
+        self._sink = write
+        self._render = render or json_line
+        self._lines: list[bytes] = []
+        self._size = 0
+        atexit.register(self.flush)
+
+    def wants(self, status: int, reason: str) -> bool:
+        """Whether this request is to be logged: an error (5xx or a reason), or drawn with the configured share."""
+        share = self._share
+        if share >= 1:
+            return True
+        if status >= 500 or reason:
+            return share >= 0
+        return share > 0 and self._rng.random() < share
+
+    def write(self, **fields: Any) -> None:
+        """Append one line; floats are seconds, bytes are not taken."""
+        line = self._render(fields)
+        if not self._lines:
+            self._flush_later()
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= _FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is buffered."""
+        lines, self._lines, self._size = self._lines, [], 0
+        if not lines:
+            return
+        try:
+            self._sink(b"".join(lines))
+        except (OSError, ValueError):  # a full disk, a reader that has gone, a stream closed at exit
+            self.lost += len(lines)
+
+    def close(self) -> None:
+        """Flush, and forget the hook at exit."""
+        self.flush()
+        atexit.unregister(self.flush)
+
+    def _flush_later(self) -> None:
+        try:
+            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
+        except RuntimeError:  # no loop runs: at exit, or in a plain function
+            return
+
+
+def json_line(fields: dict[str, Any]) -> bytes:
+    """`fields` behind the time, as one line of JSON."""
+    return orjson.dumps(
+        {"timestamp": datetime.now(UTC), "event": "request", **fields},
+        default=repr,
+        option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z,
+    )
+
+
+def console_line(fields: dict[str, Any]) -> bytes:
+    """`2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: the main fields bare, the others named."""
+    rest = dict(fields)
+    main = [rest.pop(name, None) for name in ("method", "path", "status")]
+    pieces = [
+        datetime.now(UTC).isoformat(timespec="milliseconds"),
+        *(str(value) for value in main if value is not None),
+    ]
+    pieces += [f"{name}={_shown(value)}" for name, value in rest.items() if value not in (None, "")]
+    return _ONE_LINE.sub(_escaped, " ".join(pieces)).encode("utf-8", "backslashreplace") + b"\n"
+
+
+_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Nothing a client sends may start a line of its own, or speak to the terminal."""
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:
+    """Writes whole lines to stderr, in pieces a pipe takes at once: several workers share it, and what is longer
+    than PIPE_BUF may be torn."""
+    out = (stream or sys.stderr).buffer
+
+    def write(data: bytes) -> None:
+        for piece in _line_pieces(data):
+            out.write(piece)
+            out.flush()
+
+    return write
+
+
+def _line_pieces(data: bytes, limit: int = select.PIPE_BUF) -> Iterable[bytes]:
+    start = 0
+    while len(data) - start > limit:
+        end = data.rfind(b"\n", start, start + limit) + 1 or data.find(b"\n", start) + 1 or len(data)
+        yield data[start:end]
+        start = end
+    yield data[start:]
