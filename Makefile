@@ -1,0 +1,65 @@
+# Everything a developer types. Each target makes .venv and installs what it needs, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--universal --python-version 3.11 --custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench e2e lock clean
+
+# An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
+ifneq ($(shell cat $(VENV)/checkout 2>/dev/null),$(CURDIR))
+$(shell rm -f $(VENV)/installed-*)
+endif
+
+help: ## what can be made
+	@echo "make TARGET, where TARGET is"
+	@sed -n 's/^\([a-z0-9]*\):.*## /  \1	/p' Makefile
+	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, bench and e2e."
+
+run: $(VENV)/installed-run ## watch two instances balance three upstreams, lose Redis and get it back
+	@$(BIN)/slb demo $(ARGS)
+
+test: $(VENV)/installed-dev ## all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/installed-dev ## style, types, and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict
+	@$(BIN)/lint-imports
+
+format: $(VENV)/installed-dev ## put the code into its form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
+	@$(BIN)/python -m bench $(ARGS)
+
+e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requests, exact halves
+	@$(BIN)/python -m e2e $(ARGS)
+
+lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.toml asks for
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(LOCK) pyproject.toml -o requirements.txt
+	@$(LOCK) -c requirements.txt --extra test pyproject.toml -o requirements-dev.txt
+	@$(LOCK) -c requirements.txt --extra e2e pyproject.toml -o requirements-e2e.txt
+	@$(LOCK) -c requirements.txt --extra bench pyproject.toml -o requirements-bench.txt
+	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
+
+clean: ## remove .venv and what tools left behind
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage*
+
+# The stamps are written when all is installed, and not before; `python` is asked only when there is work to do.
+$(VENV)/installed-run: requirements.txt requirements-build.txt pyproject.toml
+$(VENV)/installed-dev: requirements-dev.txt requirements-build.txt pyproject.toml
+$(VENV)/installed-e2e: requirements-e2e.txt requirements-build.txt pyproject.toml
+$(VENV)/installed-bench: requirements-bench.txt requirements-build.txt pyproject.toml
+$(VENV)/installed-%:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+		echo "slb: no $(PYTHON) here: install Python 3.11 or later, or say make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "slb: $(PYTHON) is older than 3.11: install a later Python, or say make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) tools/install.py $(VENV) $(filter requirements%,$^)
+	@touch $@
