@@ -57,10 +57,8 @@ class Counts:
 
     def exact(self, instances: int, upstreams: int) -> bool:
         """Whether every pair of instance and upstream served just its share, and nothing failed."""
-        share = self.asked / (instances * upstreams)
-        return (
-            not self.failures and len(self.pairs) == instances * upstreams and set(self.pairs.values()) == {share}
-        )
+        pairs = instances * upstreams
+        return not self.failures and list(self.pairs.values()) == [self.asked / pairs] * pairs
 
 
 def resolve(name: str, server: tuple[str, int]) -> list[str]:
