@@ -11,7 +11,7 @@ from bench.http import ask, free_ports
 from bench.load import LoadReport, Wrk
 from bench.peers import Peer, Site
 from bench.processes import Processes, Running, wait_until
-from bench.procstat import ProcessTree, core_cpu_seconds
+from bench.procstat import ProcessTree, core_times
 from bench.results import Sample
 
 READY_SECONDS = 30.0
@@ -73,10 +73,10 @@ class Measurement:
         tree = ProcessTree(running.pid, peer.not_counted)
         self._load(case, site, self._plan.warmup_seconds, tree)
         core = self._plan.proxy_core
-        before, core_before = tree.cpu_seconds(), core_cpu_seconds(core)
+        before, core_before = tree.cpu_seconds(), core_times(core)
         report, resident_mib = self._load(case, site, self._plan.seconds, tree)
         running.check_alive()
-        used, core_used = tree.cpu_seconds() - before, core_cpu_seconds(core) - core_before
+        used, of_core = tree.cpu_seconds() - before, core_times(core).since(core_before)
         if not report.requests:
             raise BenchError(f"no request was answered: {report.errors}")
         return Sample(
@@ -89,7 +89,8 @@ class Measurement:
             p99_us=report.p99_us,
             cpu_seconds=used,
             resident_mib=resident_mib,
-            others_cpu_seconds=max(0.0, core_used - used),
+            others_cpu_seconds=max(0.0, of_core.used - used),
+            stolen_seconds=of_core.stolen,
             errors=report.errors,
         )
 

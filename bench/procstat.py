@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -11,6 +12,7 @@ MIB = 1024 * 1024
 
 # Indices into what follows "pid (name) "; proc(5) counts the fields of the whole line from 1.
 PARENT, UTIME, CSTIME = 4 - 3, 14 - 3, 17 - 3
+USED_FIELDS, STEAL = 3, 7  # of a core's line in /proc/stat: the first three; the eighth
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,24 @@ def read_all(proc: Path = Path("/proc")) -> dict[int, ProcessStat]:
     return stats
 
 
-def core_cpu_seconds(core: int, proc: Path = Path("/proc")) -> float:
-    """What all processes together have used of one core, in seconds since the machine started."""
-    return parse_core_ticks((proc / "stat").read_text(), core) / TICKS_PER_SECOND
+@dataclass(frozen=True)
+class CoreTimes:
+    """Seconds since the machine started: what processes used of one core, and what a hypervisor withheld."""
+
+    used: float
+    stolen: float
+
+    def since(self, before: Self) -> Self:
+        return replace(self, used=self.used - before.used, stolen=self.stolen - before.stolen)
 
 
-def parse_core_ticks(text: str, core: int) -> int:
-    """User, nice and system ticks of a core in /proc/stat; interrupts and idling are nobody's."""
+def core_times(core: int, proc: Path = Path("/proc")) -> CoreTimes:
+    """The times of one core now."""
+    return parse_core_times((proc / "stat").read_text(), core)
+
+
+def parse_core_times(text: str, core: int) -> CoreTimes:
+    """Read /proc/stat. Used is user, nice and system; interrupts and idling are nobody's."""
     line = next(line for line in text.splitlines() if line.startswith(f"cpu{core} "))
-    return sum(int(field) for field in line.split()[1:4])
+    ticks = [int(field) for field in line.split()[1:]]
+    return CoreTimes(sum(ticks[:USED_FIELDS]) / TICKS_PER_SECOND, ticks[STEAL] / TICKS_PER_SECOND)

@@ -11,7 +11,8 @@ OUR_NAME = "slb"
 class Sample:
     """One peer under one case in one round. `failure` says why there are no figures.
 
-    `others_cpu_seconds` is what processes of no part of the bench took from the proxy's core meanwhile.
+    Meanwhile other processes used `others_cpu_seconds` of the proxy's core, and a hypervisor withheld
+    `stolen_seconds` of it (part of that ends up in the figures: a guest cannot tell all of it apart).
     """
 
     peer: str
@@ -24,6 +25,7 @@ class Sample:
     cpu_seconds: float = 0.0
     resident_mib: float = 0.0
     others_cpu_seconds: float = 0.0
+    stolen_seconds: float = 0.0
     errors: dict[str, int] = field(default_factory=dict)
     failure: str = ""
 
@@ -45,6 +47,11 @@ class Sample:
     def others(self) -> float:
         """Share of the proxy's core that strangers used. They evict its caches: figures come out high."""
         return self.others_cpu_seconds / self.seconds
+
+    @property
+    def stolen(self) -> float:
+        """Share of the proxy's core that the hypervisor gave to other machines."""
+        return self.stolen_seconds / self.seconds
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ def _derived(sample: Sample) -> dict[str, object]:
         "cpu_us_per_request": round(sample.cpu_us_per_request, 3),
         "busy": round(sample.busy, 3),
         "others": round(sample.others, 3),
+        "stolen": round(sample.stolen, 3),
     }
 
 

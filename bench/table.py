@@ -87,12 +87,18 @@ def goal_lines(samples: Sequence[Sample]) -> list[tuple[str, bool]]:
 
 
 def disturbance(samples: Sequence[Sample]) -> str | None:
-    """A warning in words where strangers took a noticeable share of the proxy's core."""
-    shares = [sample.others for sample in samples if not sample.failure]
-    if max(shares, default=0.0) < NOTICEABLE:
-        return None
-    taken = f"{median(shares):.0%} of the proxy's core, and {max(shares):.0%} in the worst run"
-    return f"not a quiet machine: other processes took {taken}; compare the ratios, not the figures"
+    """A warning in words where a noticeable share of the proxy's core went elsewhere."""
+    good = [sample for sample in samples if not sample.failure]
+    shares = {
+        "other processes took": [sample.others for sample in good],
+        "the hypervisor withheld": [sample.stolen for sample in good],
+    }
+    found = [
+        f"{who} {median(taken):.0%} of the proxy's core ({max(taken):.0%} in the worst run)"
+        for who, taken in shares.items()
+        if max(taken, default=0.0) > NOTICEABLE
+    ]
+    return f"not a quiet machine: {'; '.join(found)}. Ratios hold better than figures." if found else None
 
 
 def _row(summary: Summary | None, ours: Summary | None) -> list[str]:

@@ -30,7 +30,7 @@ class UpstreamProtocol(asyncio.Protocol):
         self._path = b"/"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast('asyncio.Transport', transport)  # uvloop's has its methods, not its type
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)

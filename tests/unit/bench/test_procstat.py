@@ -12,8 +12,9 @@ from bench.procstat import (
     MIB,
     PAGE_BYTES,
     TICKS_PER_SECOND,
+    CoreTimes,
     ProcessTree,
-    parse_core_ticks,
+    parse_core_times,
     parse_resident_mib,
     parse_stat,
 )
@@ -60,13 +61,18 @@ def test_resident_memory_is_the_second_field_in_pages() -> None:
     assert parse_resident_mib("5000 512 100 1 0 400 0") == 512 * PAGE_BYTES / MIB
 
 
-def test_a_core_counts_user_nice_and_system_but_neither_idling_nor_interrupts() -> None:
-    text = "cpu  9 9 9 9 9 9 9 0 0 0\ncpu0 1 1 1 1 1 1 1 0 0 0\ncpu1 100 20 3 4000 500 60 7 0 0 0\nintr 5\n"
-    assert parse_core_ticks(text, 1) == 123
+def test_a_core_counts_user_nice_and_system_and_apart_from_them_what_was_stolen() -> None:
+    text = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\ncpu1 100 20 3 4000 500 60 7 80 0 0\nintr 5\n"
+    assert parse_core_times(text, 1) == CoreTimes(123 / TICKS_PER_SECOND, 80 / TICKS_PER_SECOND)
 
 
 def test_a_core_is_not_mistaken_for_one_whose_number_starts_alike() -> None:
-    assert parse_core_ticks("cpu10 7 7 7 0\ncpu1 1 2 3 0\n", 1) == 6
+    text = "cpu10 7 7 7 7 7 7 7 7\ncpu1 1 2 3 4 5 6 7 8\n"
+    assert parse_core_times(text, 1) == CoreTimes(6 / TICKS_PER_SECOND, 8 / TICKS_PER_SECOND)
+
+
+def test_what_passed_between_two_looks_is_the_difference() -> None:
+    assert CoreTimes(5.0, 2.0).since(CoreTimes(1.0, 0.5)) == CoreTimes(4.0, 1.5)
 
 
 def test_a_tree_holds_the_root_and_its_descendants_only(proc: Path) -> None:

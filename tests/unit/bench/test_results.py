@@ -93,7 +93,14 @@ def test_strangers_on_the_core_are_warned_of() -> None:
     assert disturbance([sample("slb", 1, 1, others_cpu_seconds=0.05)]) is None
     warning = disturbance([sample("slb", 1, 1, others_cpu_seconds=0.5)])
     assert warning is not None
-    assert "10%" in warning
+    assert "other processes took 10% of the proxy's core" in warning
+    assert "hypervisor" not in warning
+
+
+def test_time_withheld_by_the_hypervisor_is_warned_of() -> None:
+    warning = disturbance([sample("slb", 1, 1, stolen_seconds=1.0), sample("slb", 2, 1, stolen_seconds=0.5)])
+    assert warning is not None
+    assert "the hypervisor withheld 15% of the proxy's core (20% in the worst run)" in warning
 
 
 def test_json_keeps_every_round_with_what_follows_from_it() -> None:
