@@ -55,6 +55,15 @@ class AddressRules:
         return (bound.version == 6 or address.version == 4) and self._is_local(address)
 
 
+def is_address(host: str) -> bool:
+    """Whether `host` is an address rather than a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def unwrapped(ip: str) -> Address:
     """The address packets go to: IPv4 out of its IPv6 wrappings (mapped, NAT64), no zone. Raises ValueError."""
     address = ipaddress.ip_address(ip.partition("%")[0])

@@ -178,7 +178,7 @@ def json_line(fields: dict[str, Any]) -> bytes:
 
 
 def console_line(fields: dict[str, Any]) -> bytes:
-    """`2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: the main fields bare, the others named."""
+    """`2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: main fields bare, others named."""
     rest = dict(fields)
     main = [rest.pop(name, None) for name in ("method", "path", "status")]
     pieces = [

@@ -1,0 +1,1 @@
+"""The aiohttp application: registration, routes, status, metrics. One file an endpoint."""

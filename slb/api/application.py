@@ -1,0 +1,50 @@
+"""The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from slb.api.auth import authorise
+from slb.api.bodies import MAX_BODY
+from slb.api.endpoints import Endpoint, open_paths
+from slb.api.instances import InstancesEndpoint
+from slb.api.metrics import MetricsEndpoint
+from slb.api.openapi import OpenApiEndpoint
+from slb.api.parts import ApiParts
+from slb.api.register import RegisterEndpoint
+from slb.api.replies import closing, in_our_form
+from slb.api.routes import RoutesEndpoint
+from slb.api.status import HealthEndpoint, StatusEndpoint
+
+
+def make_api(parts: ApiParts) -> web.Application:
+    """The API listener: everything."""
+    faces = (
+        RegisterEndpoint(parts),
+        RoutesEndpoint(parts),
+        InstancesEndpoint(parts),
+        StatusEndpoint(parts),
+        HealthEndpoint(parts),
+        MetricsEndpoint(parts),
+    )
+    endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
+    endpoints += OpenApiEndpoint(endpoints).endpoints()
+    return _application(parts, endpoints, ())
+
+
+def make_data_api(parts: ApiParts) -> web.Application:
+    """What the data listener hands over: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
+    health = HealthEndpoint(parts, prefix="/_slb")
+    endpoints = [*RegisterEndpoint(parts).endpoints(), *health.endpoints()]
+    return _application(parts, endpoints, (closing,))
+
+
+def _application(parts: ApiParts, endpoints: Sequence[Endpoint], outer: Sequence[Middleware]) -> web.Application:
+    app = web.Application(
+        client_max_size=MAX_BODY,
+        middlewares=[*outer, in_our_form, authorise(parts.settings.api_token, open_paths(endpoints))],
+    )
+    for endpoint in endpoints:
+        endpoint.add_to(app)
+    return app

@@ -1,0 +1,104 @@
+"""Who may call the API: the holder of the token, or, where none is set, programs of this machine.
+
+A loopback peer alone proves little: a browser's page and a proxy in front of slb connect from loopback too. Hence
+the Host (a page that rebinds DNS sends its own name), the Origin (a page that simply posts to 127.0.0.1) and
+the headers proxies add.
+"""
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Container
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+from multidict import CIMultiDictProxy
+from pydantic import SecretStr
+
+from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
+
+_SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
+_FORWARDING = frozenset({"forwarded", "via", "x-real-ip"})
+
+
+def authorise(token: SecretStr | None, open_paths: Container[str]) -> Middleware:
+    """The middleware that lets through `open_paths`, and what the rule above allows."""
+    secret = token.get_secret_value() if token else ""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path not in open_paths:
+            if secret:
+                _check_token(request.headers, secret)
+            else:
+                _check_local(request)
+        return await handler(request)
+
+    return check
+
+
+def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
+    scheme, _, given = headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    known = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), secret.encode())
+    if scheme.lower() != "bearer" or not known:
+        raise Refused(UNAUTHORIZED, "send the api_token as 'Authorization: Bearer TOKEN'")
+
+
+def _check_local(request: web.Request) -> None:
+    if _is_unix(request):
+        return
+    fault = _peer_fault(request) or _header_fault(request.headers)
+    if fault:
+        raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
+
+
+def _is_unix(request: web.Request) -> bool:
+    """Whether the peer came over a unix socket: its file's permissions say who may."""
+    transport = request.transport
+    peer = transport.get_extra_info("socket") if transport else None
+    return peer is not None and peer.family == socket.AF_UNIX
+
+
+def _peer_fault(request: web.Request) -> str | None:
+    if is_loopback(request.remote or ""):
+        return None
+    return "without a token only this machine may call the API"
+
+
+def _header_fault(headers: CIMultiDictProxy[str]) -> str | None:
+    host = headers.get(hdrs.HOST, "")
+    if not is_literal_host(host):
+        return f"without a token the Host has to be localhost or an address, not {host!r}"
+    for name in headers:
+        if name.lower() in _FORWARDING or name.lower().startswith("x-forwarded-"):
+            return f"without a token no request may come through a proxy (it has {name})"
+    origin = headers.get(hdrs.ORIGIN)
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        return "without a token no other site's page may call the API"
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    """127.0.0.0/8, ::1, and the former as an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def is_literal_host(host: str) -> bool:
+    """Whether a Host header is `localhost` or an address, with or without a port."""
+    if host.startswith("["):
+        name, bracket, port = host[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            return False
+    else:
+        name = host.partition(":")[0]
+    if name.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name) is not None
+    except ValueError:
+        return False

@@ -1,0 +1,130 @@
+"""What comes in and goes out as JSON. Bodies are strict: a wrong type or an unknown field is refused by name."""
+
+import asyncio
+import ipaddress
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from aiohttp import web
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
+from slb.model import UpstreamAttributes
+from slb.names import join_member, normal_member, normal_path
+
+MAX_BODY = 1024 * 1024
+"""Bytes of a body the API takes."""
+
+
+def _normal_address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+RoutePath = Annotated[str, AfterValidator(normal_path), Field(examples=["/p1"])]
+Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
+IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Registration(UpstreamAttributes):
+    """An upstream of a route. `target` is an address or a name, http unless it says https://; no port means 80, or
+    443 for https."""
+
+    model_config = ConfigDict(strict=True)
+
+    address_field: ClassVar[str] = "target"
+
+    path: RoutePath
+    target: Target
+
+    @property
+    def member(self) -> str:
+        """The upstream in its normal form."""
+        return self.target
+
+    def reply(self, verb: str, done: bool) -> dict[str, Any]:
+        """What is answered: `verb` is added or removed."""
+        return {"path": self.path, "target": self.target, verb: done}
+
+
+class AddressRegistration(UpstreamAttributes):
+    """The older form of a registration, given in lists."""
+
+    model_config = ConfigDict(strict=True)
+
+    address_field: ClassVar[str] = "ip_address"
+
+    ip_address: IpAddress
+    port: Port = 80
+    path: RoutePath
+
+    @property
+    def member(self) -> str:
+        """The upstream in its normal form."""
+        return join_member("http", self.ip_address, self.port)
+
+    def reply(self, verb: str, done: bool) -> dict[str, Any]:
+        """What is answered: `verb` is added or removed."""
+        return {"ip_address": self.ip_address, "port": self.port, "path": self.path, verb: done}
+
+
+AnyRegistration = Registration | AddressRegistration
+RegisterBody = Registration | list[AddressRegistration]
+_ADDRESS_LIST = TypeAdapter(list[AddressRegistration])
+
+
+def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
+    """What it says of the upstream besides its address, as Redis stores it."""
+    names = UpstreamAttributes.model_fields
+    return {name: str(value) for name in names if (value := getattr(registration, name)) is not None}
+
+
+def registrations(data: Any) -> Sequence[AnyRegistration]:
+    """One or many, as the body has it. Raises Refused, naming the element and the field."""
+    try:
+        if isinstance(data, list):
+            return _ADDRESS_LIST.validate_python(data)
+        return [Registration.model_validate(data)]
+    except ValidationError as error:
+        raise Refused(BAD_REQUEST, faults_of(error)) from None
+
+
+def faults_of(error: ValidationError) -> str:
+    """Each fault behind its field, `[2].port: ...` in a list."""
+    return "; ".join(f"{_place(fault['loc'])}: {_said(fault)}" for fault in error.errors(include_url=False))
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".") or "body"
+
+
+def _said(fault: ErrorDetails) -> str:
+    if fault["type"] == "extra_forbidden":
+        return "there is no field of this name"
+    if fault["type"] == "model_type":
+        return "has to be an object"
+    return fault["msg"].removeprefix("Value error, ")
+
+
+async def read_json(request: web.Request, timeout: float) -> Any:
+    """The body as JSON, whatever its Content-Type; `timeout` in seconds. Raises Refused."""
+    try:
+        async with asyncio.timeout(timeout):
+            text = await request.read()
+    except TimeoutError:
+        raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Refused(BAD_REQUEST, f"the body is not JSON: {error}") from None
+
+
+async def read_object(request: web.Request, timeout: float) -> dict[str, Any]:
+    """The body, which has to be a JSON object. Raises Refused."""
+    data = await read_json(request, timeout)
+    if not isinstance(data, dict):
+        raise Refused(BAD_REQUEST, "body: has to be an object")
+    return data

@@ -1,0 +1,37 @@
+"""What an endpoint is: one declaration that both the router and the OpenAPI document are made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from slb.errors import Reason
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """`reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    reply: Any = None
+    body: Any = None
+    reasons: tuple[Reason, ...] = ()
+    is_open: bool = False
+    content_type: str = "application/json"
+
+    def add_to(self, app: web.Application) -> None:
+        """Route it; `{path}` takes slashes too, and HEAD goes where GET goes."""
+        pattern = self.path.replace("{path}", "{path:.*}")
+        app.router.add_route(self.method, pattern, self.handler)
+        if self.method == "GET":
+            app.router.add_route("HEAD", pattern, self.handler)
+
+
+def open_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:
+    """The paths everybody may ask for."""
+    return frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)

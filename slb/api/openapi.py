@@ -1,0 +1,109 @@
+"""/openapi.json, made from the endpoints as they are declared: what is not declared is not routed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+from pydantic import TypeAdapter
+
+from slb import __version__
+from slb.api.endpoints import Endpoint
+from slb.api.replies import json_reply
+from slb.api.shapes import Refusal
+from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
+
+_REF = "#/components/schemas/{model}"
+_OF_ALL = (INTERNAL, HTTP_VERSION)
+_OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
+
+
+class OpenApiEndpoint:
+    """The document is made once, when the application is."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._document = document([*endpoints, *self.endpoints()])
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("GET", "/openapi.json", self.show, "This document", dict[str, Any])]
+
+    async def show(self, _: web.Request) -> web.Response:
+        return json_reply(self._document)
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """OpenAPI 3.1 of `endpoints`."""
+    schemas: dict[str, Any] = {}
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "slb", "version": __version__, "license": {"name": "Apache-2.0"}},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(endpoint),
+        "summary": endpoint.summary,
+        "responses": _responses(endpoint, schemas),
+        "security": [] if endpoint.is_open else [{}, {"token": []}],
+    }
+    if "{path}" in endpoint.path:
+        operation["parameters"] = [_path_parameter()]
+    if endpoint.body is not None:
+        content = {"application/json": {"schema": _schema(endpoint.body, schemas)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _operation_id(endpoint: Endpoint) -> str:
+    words = endpoint.path.replace("{path}", "one").replace(".", "/").strip("/").split("/")
+    return "_".join([endpoint.method.lower(), *words])
+
+
+def _path_parameter() -> dict[str, Any]:
+    return {
+        "name": "path",
+        "in": "path",
+        "required": True,
+        "description": "The route's path without its first slash, other slashes as they are; empty for the root.",
+        "schema": {"type": "string"},
+    }
+
+
+def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    reply = {"type": "string"} if endpoint.reply is None else _schema(endpoint.reply, schemas)
+    found: dict[str, Any] = {
+        "200": {"description": endpoint.summary, "content": {endpoint.content_type: {"schema": reply}}}
+    }
+    reasons = (*endpoint.reasons, *(() if endpoint.is_open else _OF_GUARDED), *_OF_ALL)
+    for status in sorted({reason.status for reason in reasons}):
+        found[str(status)] = _refusals([reason for reason in reasons if reason.status == status], schemas)
+    return found
+
+
+def _refusals(reasons: Sequence[Reason], schemas: dict[str, Any]) -> dict[str, Any]:
+    response: dict[str, Any] = {
+        "description": " or ".join(f"`{reason.name}`" for reason in reasons),
+        "content": {"application/json": {"schema": _schema(Refusal, schemas)}},
+    }
+    if any(reason.retry_after is not None for reason in reasons):
+        text = {"description": "Seconds to wait", "schema": {"type": "integer"}}
+        response["headers"] = {"Retry-After": text}
+    return response
+
+
+def _schema(shape: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a type, its parts put into `schemas`; a schema that is ready goes as it is."""
+    if isinstance(shape, dict):
+        return shape
+    schema = TypeAdapter(shape).json_schema(ref_template=_REF)
+    schemas.update(schema.pop("$defs", {}))
+    title = schema.get("title")
+    if title and schema.get("type") == "object":
+        schemas[title] = schema
+        return {"$ref": _REF.format(model=title)}
+    return schema

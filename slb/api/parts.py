@@ -1,0 +1,67 @@
+"""What the API is made of: every part it asks or tells, passed in by the composition root."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slb.addresses import AddressRules
+from slb.config import Settings
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+
+Entry = tuple[str, str, Mapping[str, str]]
+"""path, member, attributes to write."""
+
+
+class Registry(Protocol):
+    """Writes to Redis. Each raises RedisUnavailable."""
+
+    async def register_all(self, items: Sequence[Entry]) -> list[bool]: ...
+    async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]: ...
+    async def settings(self, path: str) -> dict[str, str]: ...
+    async def put_settings(self, path: str, settings: Mapping[str, str]) -> None: ...
+    async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None: ...
+    async def delete_route(self, path: str) -> bool: ...
+
+
+class Watcher(Protocol):
+    """Keeps the mirror true."""
+
+    async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool: ...
+    def staleness(self) -> float: ...
+
+
+class Instances(Protocol):
+    """Who is alive."""
+
+    @property
+    def count(self) -> int: ...
+    async def list(self) -> Sequence[Any]: ...
+
+
+class Connection(Protocol):
+    """What is known of Redis."""
+
+    @property
+    def up(self) -> bool: ...
+    @property
+    def url_shown(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class ApiParts:
+    """`metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
+    `started` is the wall clock at the start of this process, seconds since the epoch."""
+
+    settings: Settings
+    mirror: Mirror
+    registry: Registry
+    watcher: Watcher
+    instances: Instances
+    connection: Connection
+    metrics: Metrics
+    metrics_text: Callable[[], Awaitable[bytes]]
+    status_extra: Callable[[], dict[str, Any]]
+    draining: Callable[[], bool]
+    started: float
+    address_rules: AddressRules

@@ -1,0 +1,103 @@
+"""/register: upstreams come and go. All or nothing, and answered when this process's own mirror shows it."""
+
+from collections.abc import Sequence
+
+import structlog
+from aiohttp import web
+
+from slb.addresses import is_address
+from slb.api.bodies import (
+    AnyRegistration,
+    RegisterBody,
+    attributes_of,
+    read_json,
+    registrations,
+)
+from slb.api.endpoints import Endpoint
+from slb.api.parts import ApiParts
+from slb.api.replies import json_reply
+from slb.api.shapes import DeregisterReply, RegisterReply
+from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REDIS_DOWN, REQUEST_TIMEOUT, Refused
+from slb.names import split_member
+from slb.routing.mirror import Mirror
+
+_SHOWN_WITHIN = 1.0
+_log = structlog.get_logger("slb.api")
+
+
+class RegisterEndpoint:
+    """POST adds, DELETE removes; one object, or a list in the older form."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
+
+    def endpoints(self) -> list[Endpoint]:
+        reasons = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        return [
+            Endpoint(
+                "POST", "/register", self.add, "Add upstreams to routes", RegisterReply, RegisterBody, reasons
+            ),
+            Endpoint(
+                "DELETE",
+                "/register",
+                self.remove,
+                "Remove upstreams from routes",
+                DeregisterReply,
+                RegisterBody,
+                reasons,
+            ),
+        ]
+
+    async def add(self, request: web.Request) -> web.Response:
+        is_list, asked = await self._asked(request)
+        for index, each in enumerate(asked):
+            fault = self._length_fault(each) or self._target_fault(each)
+            if fault:
+                raise Refused(BAD_REQUEST, f"[{index}].{fault}" if is_list else fault)
+        entries = [(each.path, each.member, attributes_of(each)) for each in asked]
+        added = await self._parts.registry.register_all(entries)
+        await self._parts.watcher.shown(
+            lambda mirror: all(_shows(mirror, *entry) for entry in entries), _SHOWN_WITHIN
+        )
+        return _reply("added", asked, added, is_list)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        is_list, asked = await self._asked(request)
+        entries = [(each.path, each.member) for each in asked]
+        removed = await self._parts.registry.deregister_all(entries)
+        await self._parts.watcher.shown(
+            lambda mirror: not any(_shows(mirror, *entry, {}) for entry in entries), _SHOWN_WITHIN
+        )
+        return _reply("removed", asked, removed, is_list)
+
+    async def _asked(self, request: web.Request) -> tuple[bool, Sequence[AnyRegistration]]:
+        data = await read_json(request, self._parts.settings.head_timeout)
+        return isinstance(data, list), registrations(data)
+
+    def _length_fault(self, asked: AnyRegistration) -> str | None:
+        """A path no request line can carry is a mistake, and would be kept in Redis for nothing."""
+        longest = self._parts.settings.max_request_line
+        return f"path: is longer than max_request_line ({longest})" if len(asked.path) > longest else None
+
+    def _target_fault(self, asked: AnyRegistration) -> str | None:
+        """Only addresses are judged here: what a name means is judged whenever it is connected to."""
+        _, host, port = split_member(asked.member)
+        if not is_address(host):
+            return None
+        refusal = self._parts.address_rules.refusal(host, port)
+        return f"{asked.address_field}: {refusal}" if refusal else None
+
+
+def _shows(mirror: Mirror, path: str, member: str, attributes: dict[str, str]) -> bool:
+    record = mirror.records.get(path)
+    if record is None or member not in record.members:
+        return False
+    return attributes.items() <= dict(mirror.attributes.get(member, {})).items()
+
+
+def _reply(verb: str, asked: Sequence[AnyRegistration], done: Sequence[bool], is_list: bool) -> web.Response:
+    for each, changed in zip(asked, done, strict=True):
+        if changed:
+            _log.info(f"upstream {verb}", path=each.path, upstream=each.member)
+    replies = [each.reply(verb, changed) for each, changed in zip(asked, done, strict=True)]
+    return json_reply(replies if is_list else replies[0])

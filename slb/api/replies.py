@@ -1,0 +1,101 @@
+"""Every answer of the API: JSON, with the request's id; every failure by its name.
+
+A refusal is `{"error", "detail", "request_id"}` and Retry-After where trying again can help. aiohttp's own
+refusals, Redis being away and exceptions nobody expected are given the same form here.
+"""
+
+import re
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import structlog
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    HTTP_VERSION,
+    INTERNAL,
+    METHOD_NOT_ALLOWED,
+    NO_ROUTE,
+    REDIS_DOWN,
+    Reason,
+    RedisUnavailable,
+    Refused,
+)
+
+REQUEST_ID = "X-Request-Id"
+_USABLE_ID = re.compile(r"[!-~]{1,128}")
+_OF_STATUS = {reason.status: reason for reason in (NO_ROUTE, METHOD_NOT_ALLOWED, BODY_TOO_LARGE)}
+_log = structlog.get_logger("slb.api")
+
+
+def json_reply(data: Any, status: int = 200) -> web.Response:
+    """`data` as JSON."""
+    return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
+
+
+def refusal(reason: Reason, detail: str, request_id: str) -> web.Response:
+    """The answer to a request that is refused."""
+    reply = json_reply({"error": reason.name, "detail": detail, "request_id": request_id}, reason.status)
+    if reason.retry_after is not None:
+        reply.headers[hdrs.RETRY_AFTER] = str(reason.retry_after)
+    if reason.status == 401:
+        reply.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="slb"'
+    return reply
+
+
+def request_id_of(headers: Any) -> str:
+    """The id the request came with, or a new one."""
+    given = headers.get(REQUEST_ID, "")
+    return given if _USABLE_ID.fullmatch(given) else uuid4().hex
+
+
+@web.middleware
+async def in_our_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The outermost middleware: the request's id on every answer, and a name for every failure."""
+    request_id = request_id_of(request.headers)
+    try:
+        reply = await _answered(request, handler)
+    except Refused as refused:
+        reply = refusal(refused.reason, refused.detail, request_id)
+    except RedisUnavailable as error:
+        reply = refusal(REDIS_DOWN, f"Redis does not answer, nothing was written: {error}", request_id)
+    except web.HTTPException as error:
+        reply = _in_our_words(error, request, request_id)
+    except ConnectionError:
+        raise  # the client has left
+    except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
+        _log.exception("unexpected exception", method=request.method, path=request.path, request_id=request_id)
+        reply = refusal(INTERNAL, "slb failed; its log tells more under this request id", request_id)
+    reply.headers[REQUEST_ID] = request_id
+    return reply
+
+
+@web.middleware
+async def closing(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """For connections the data plane handed over: what follows on them would never come back to it."""
+    reply = await handler(request)
+    reply.force_close()
+    return reply
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.version not in ((1, 0), (1, 1)):
+        raise Refused(HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
+    return await handler(request)
+
+
+def _in_our_words(error: web.HTTPException, request: web.Request, request_id: str) -> web.Response:
+    reason = _OF_STATUS.get(error.status, BAD_REQUEST if error.status < 500 else INTERNAL)
+    details = {
+        NO_ROUTE: f"there is no endpoint {request.path}",
+        METHOD_NOT_ALLOWED: f"{request.path} takes {error.headers.get(hdrs.ALLOW)}, not {request.method}",
+        BODY_TOO_LARGE: f"the body is over {request.client_max_size} bytes",
+    }
+    reply = refusal(reason, details.get(reason, error.reason), request_id)
+    if hdrs.ALLOW in error.headers:
+        reply.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
+    return reply

@@ -1,0 +1,129 @@
+"""/routes and /routes/<path>: what is routed where, and the settings of a route."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+import structlog
+from aiohttp import web
+
+from slb.api.bodies import read_object
+from slb.api.endpoints import Endpoint
+from slb.api.parts import ApiParts
+from slb.api.replies import json_reply
+from slb.api.shapes import RouteRemoved, RouteShown, RoutesShown
+from slb.api.show_route import show_route
+from slb.api.written import changes_schema, refuse_unknown, stored_settings
+from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
+from slb.model import RouteRecord
+from slb.names import normal_path
+from slb.routing.mirror import Mirror
+
+_PREFIX = "/routes"
+_SHOWN_WITHIN = 1.0
+"""Seconds an answer waits for this process's own mirror to show what was written."""
+_SLICE = 50
+"""Routes shown between two turns of the event loop: well under 5 ms of work."""
+_log = structlog.get_logger("slb.api")
+
+
+class RoutesEndpoint:
+    """The key form of a path: `/routes/p1` is the route /p1, `/routes/` the root."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
+
+    def endpoints(self) -> list[Endpoint]:
+        path = "/routes/{path}"
+        missing = (BAD_REQUEST, NO_ROUTE)
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
+        return [
+            Endpoint("GET", "/routes", self.show_all, "Every route", RoutesShown),
+            Endpoint("GET", path, self.show, "One route", RouteShown, None, missing),
+            Endpoint("PUT", path, self.put, "Replace its settings", RouteShown, written, body),
+            Endpoint("PATCH", path, self.patch, "Change settings, null resets", RouteShown, changes, body),
+            Endpoint("DELETE", path, self.delete, "Remove it", RouteRemoved, None, (*missing, REDIS_DOWN)),
+        ]
+
+    async def show_all(self, _: web.Request) -> web.Response:
+        """In slices: ten thousand routes at once would hold up every request for a second."""
+        pieces: list[bytes] = []
+        for count, path in enumerate(sorted(self._parts.mirror.records), 1):
+            record = self._parts.mirror.records.get(path)
+            if record is not None:
+                pieces.append(orjson.dumps(self._shown(path, record)))
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
+        return web.Response(body=b'{"routes":[%b]}' % b",".join(pieces), content_type="application/json")
+
+    async def show(self, request: web.Request) -> web.Response:
+        path = _path_of(request)
+        record = self._parts.mirror.records.get(path)
+        if record is None:
+            raise _no_route(path)
+        return json_reply(self._shown(path, record))
+
+    async def put(self, request: web.Request) -> web.Response:
+        path = _path_of(request)
+        written = stored_settings(self._parts.settings, path, await self._body(request), {})
+        await self._parts.registry.put_settings(path, written)
+        return await self._reply(path, written, lambda shown: shown == written)
+
+    async def patch(self, request: web.Request) -> web.Response:
+        path = _path_of(request)
+        body = await self._body(request)
+        refuse_unknown(set(body))
+        resets = {name for name, value in body.items() if value is None}
+        values = {name: value for name, value in body.items() if name not in resets}
+        old = await self._parts.registry.settings(path)
+        kept = {name: value for name, value in old.items() if name not in body}
+        changes = stored_settings(self._parts.settings, path, values, kept)
+        await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
+        return await self._reply(
+            path,
+            {**kept, **changes},
+            lambda shown: changes.items() <= shown.items() and resets.isdisjoint(shown),
+        )
+
+    async def delete(self, request: web.Request) -> web.Response:
+        path = _path_of(request)
+        if not await self._parts.registry.delete_route(path):
+            raise _no_route(path)
+        await self._parts.watcher.shown(lambda mirror: path not in mirror.records, _SHOWN_WITHIN)
+        _log.info("route removed", path=path)
+        return json_reply(RouteRemoved(path=path, removed=True))
+
+    async def _body(self, request: web.Request) -> dict[str, Any]:
+        return await read_object(request, self._parts.settings.head_timeout)
+
+    async def _reply(
+        self, path: str, written: Mapping[str, str], shows: Callable[[Mapping[str, str]], bool]
+    ) -> web.Response:
+        """The route as it is written, once the mirror shows it or the wait is over."""
+        _log.info("route settings changed", path=path, settings=dict(written))
+        await self._parts.watcher.shown(lambda mirror: shows(_stored(mirror, path)), _SHOWN_WITHIN)
+        record = self._parts.mirror.records.get(path, RouteRecord())
+        return json_reply(self._shown(path, RouteRecord(record.members, written)))
+
+    def _shown(self, path: str, record: RouteRecord) -> RouteShown:
+        return show_route(self._parts.settings, self._parts.mirror, path, record)
+
+
+def _stored(mirror: Mirror, path: str) -> Mapping[str, str]:
+    record = mirror.records.get(path)
+    return (record and record.settings) or {}
+
+
+def _path_of(request: web.Request) -> str:
+    """The route's path out of the request's, before aiohttp decodes it. Raises Refused."""
+    raw = request.rel_url.raw_path.removeprefix(_PREFIX)
+    try:
+        return normal_path(raw)
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, str(error)) from None
+
+
+def _no_route(path: str) -> Refused:
+    return Refused(NO_ROUTE, f"there is no route {path}")

@@ -1,0 +1,135 @@
+"""The shapes of the replies. Typed dicts: they cost nothing, mypy holds the code to them and pydantic makes the
+OpenAPI document from them."""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+SettingSource = Literal["hash", "file", "defaults", "built_in"]
+"""Where a setting of a route comes from: its hash in Redis, the config file's [routes] or [defaults], or slb."""
+
+
+class Refusal(TypedDict):
+    error: str
+    detail: str
+    request_id: str
+
+
+class Registered(TypedDict):
+    path: str
+    target: str
+    added: bool
+
+
+class AddressRegistered(TypedDict):
+    ip_address: str
+    port: int
+    path: str
+    added: bool
+
+
+class Deregistered(TypedDict):
+    path: str
+    target: str
+    removed: bool
+
+
+class AddressDeregistered(TypedDict):
+    ip_address: str
+    port: int
+    path: str
+    removed: bool
+
+
+RegisterReply = Registered | list[AddressRegistered]
+DeregisterReply = Deregistered | list[AddressDeregistered]
+
+
+class MemberShown(TypedDict):
+    """`inflight` is this process's own count; `joined` is seconds since the epoch, 0 where unknown."""
+
+    member: str
+    weight: int
+    slots: int
+    zone: str
+    node: str
+    drain: bool
+    joined: float
+    inflight: int
+
+
+class RouteShown(TypedDict):
+    """`settings` are those in force; `faults` says which entries of the route's hash are not."""
+
+    path: str
+    settings: dict[str, Any]
+    sources: dict[str, SettingSource]
+    members: list[MemberShown]
+    faults: list[str]
+
+
+class RoutesShown(TypedDict):
+    routes: list[RouteShown]
+
+
+class RouteRemoved(TypedDict):
+    path: str
+    removed: bool
+
+
+class InstancesShown(TypedDict):
+    """`stale` is true where Redis did not answer and the list is the last one known."""
+
+    instances: list[dict[str, Any]]
+    stale: bool
+
+
+class RedisShown(TypedDict):
+    """`mode`: sync (notified of changes), polling (asks each second), fail_open (Redis is away)."""
+
+    url: str
+    up: bool
+    mode: Literal["sync", "polling", "fail_open"]
+    staleness_seconds: float
+
+
+class MirrorShown(TypedDict):
+    """`skipped` counts foreign or broken entries in Redis by kind; `faults` are unusable settings by route."""
+
+    ready: bool
+    routes: int
+    upstreams: int
+    skipped: dict[str, int]
+    faults: dict[str, list[str]]
+
+
+class TrafficShown(TypedDict):
+    """Of this process, since its start."""
+
+    requests: int
+    by_code: dict[str, int]
+    by_reason: dict[str, int]
+    retries: int
+    inflight: int
+    client_connections: int
+    client_disconnects: int
+
+
+class Status(TypedDict):
+    """`started` is seconds since the epoch. What else `app` knows of this process stands beside these."""
+
+    version: str
+    pid: int
+    host: str
+    roles: list[str]
+    started: float
+    uptime_seconds: float
+    draining: bool
+    redis: RedisShown
+    mirror: MirrorShown
+    traffic: TrafficShown
+    instances: int
+
+
+class Health(TypedDict):
+    status: Literal["ok", "ready"]

@@ -1,0 +1,45 @@
+"""A route as the API shows it."""
+
+from typing import Any
+
+from slb.api.shapes import MemberShown, RouteShown, SettingSource
+from slb.balance.upstream import LiveUpstream
+from slb.config import Settings
+from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
+from slb.routing.mirror import Mirror
+
+
+def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
+    """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
+    kept, faults = usable_settings(record.settings or {})
+    in_force = settings.route_settings(path, kept).model_dump(mode="json")
+    return RouteShown(
+        path=path,
+        settings=in_force,
+        sources={name: _source(settings, path, name, kept) for name in RouteSettings.model_fields},
+        members=[_show_member(mirror, member) for member in sorted(record.members)],
+        faults=faults,
+    )
+
+
+def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) -> SettingSource:
+    if name in stored:
+        return "hash"
+    if name in settings.routes.get(path, {}):
+        return "file"
+    return "defaults" if name in settings.defaults else "built_in"
+
+
+def _show_member(mirror: Mirror, member: str) -> MemberShown:
+    live = mirror.upstream(member) or LiveUpstream(Upstream.of(member, mirror.attributes.get(member)))
+    spec = live.spec
+    return MemberShown(
+        member=member,
+        weight=spec.weight,
+        slots=spec.slots,
+        zone=spec.zone,
+        node=spec.node,
+        drain=spec.drain,
+        joined=spec.joined,
+        inflight=live.inflight,
+    )

@@ -1,0 +1,120 @@
+"""What this process says of itself: health, readiness, status."""
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from aiohttp import web
+
+from slb import __version__
+from slb.api.endpoints import Endpoint
+from slb.api.parts import ApiParts
+from slb.api.replies import json_reply
+from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown
+from slb.errors import DRAINING, NOT_READY, Refused
+
+
+class HealthEndpoint:
+    """Open to everybody: load balancers in front of slb probe these, and they tell nothing else.
+
+    /readyz does not flip when Redis is lost: traffic goes on, and all instances leaving DNS at once would end it.
+    """
+
+    def __init__(self, parts: ApiParts, prefix: str = "") -> None:
+        self._parts = parts
+        self._prefix = prefix
+
+    def endpoints(self) -> list[Endpoint]:
+        unready = (NOT_READY, DRAINING)
+        return [
+            Endpoint("GET", f"{self._prefix}/healthz", self.health, "The process runs", Health, is_open=True),
+            Endpoint(
+                "GET",
+                f"{self._prefix}/readyz",
+                self.ready,
+                "A table is loaded, and it does not drain",
+                Health,
+                None,
+                unready,
+                is_open=True,
+            ),
+        ]
+
+    async def health(self, _: web.Request) -> web.Response:
+        return json_reply(Health(status="ok"))
+
+    async def ready(self, _: web.Request) -> web.Response:
+        if self._parts.draining():
+            raise Refused(DRAINING, "this instance is about to stop")
+        if not self._parts.mirror.ready:
+            raise Refused(NOT_READY, "no routes have been loaded yet")
+        return json_reply(Health(status="ready"))
+
+
+class StatusEndpoint:
+    """One look at this process; what the composition root adds (its id, its workers) stands beside it."""
+
+    def __init__(self, parts: ApiParts, clock: Callable[[], float] = time.time) -> None:
+        self._parts = parts
+        self._clock = clock
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("GET", "/status", self.show, "This process, its Redis and its traffic", Status)]
+
+    async def show(self, _: web.Request) -> web.Response:
+        return json_reply({**self._status(), **self._parts.status_extra()})
+
+    def _status(self) -> Status:
+        parts = self._parts
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            roles=list(parts.settings.roles),
+            started=parts.started,
+            uptime_seconds=max(0.0, self._clock() - parts.started),
+            draining=parts.draining(),
+            redis=self._redis(),
+            mirror=self._mirror(),
+            traffic=self._traffic(),
+            instances=parts.instances.count,
+        )
+
+    def _redis(self) -> RedisShown:
+        up = self._parts.connection.up
+        return RedisShown(
+            url=self._parts.connection.url_shown,
+            up=up,
+            mode="fail_open" if not up else "polling" if self._parts.metrics.polling else "sync",
+            staleness_seconds=self._parts.watcher.staleness(),
+        )
+
+    def _mirror(self) -> MirrorShown:
+        mirror = self._parts.mirror
+        return MirrorShown(
+            ready=mirror.ready,
+            routes=len(mirror.records),
+            upstreams=len(mirror.upstreams),
+            skipped=dict(self._parts.metrics.skipped),
+            faults=dict(mirror.faults),
+        )
+
+    def _traffic(self) -> TrafficShown:
+        metrics = self._parts.metrics
+        by_code: Counter[str] = Counter()
+        by_reason: Counter[str] = Counter()
+        for (_, _, code, reason), count in metrics.requests.items():
+            by_code[str(code)] += count
+            by_reason[reason] += count
+        by_reason.pop("", None)
+        return TrafficShown(
+            requests=by_code.total(),
+            by_code=dict(by_code),
+            by_reason=dict(by_reason),
+            retries=sum(metrics.retries.values()),
+            inflight=sum(upstream.inflight for upstream in self._parts.mirror.upstreams.values()),
+            client_connections=metrics.connections,
+            client_disconnects=metrics.client_disconnects,
+        )

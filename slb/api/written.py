@@ -1,0 +1,52 @@
+"""Route settings as a caller writes them: checked by name, and put into the one spelling Redis holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from slb.config import Settings
+from slb.errors import BAD_REQUEST, Refused
+from slb.model import RouteSettings, setting_fault, usable_settings
+
+
+def stored_settings(
+    settings: Settings, path: str, written: Mapping[str, Any], kept: Mapping[str, str]
+) -> dict[str, str]:
+    """`written` as texts of the route's hash. Raises Refused naming every unknown name and unusable value, and
+    where together with `kept` (what else the hash holds) they make no route settings."""
+    faults = [fault for name, value in written.items() if (fault := setting_fault(name, value))]
+    if faults:
+        raise Refused(BAD_REQUEST, "; ".join(faults))
+    usable, _ = usable_settings(kept)
+    try:
+        made = settings.route_settings(path, {**usable, **written})
+    except ValidationError as error:
+        said = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
+        raise Refused(BAD_REQUEST, f"settings of {path}: {said}") from None
+    shown = made.model_dump(mode="json")
+    return {name: _text(shown[name]) for name in written}
+
+
+def refuse_unknown(names: set[str]) -> None:
+    """Raises Refused naming those that are no route settings."""
+    unknown = sorted(names - RouteSettings.model_fields.keys())
+    if unknown:
+        raise Refused(BAD_REQUEST, "; ".join(f"{name}: there is no route setting of this name" for name in unknown))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def changes_schema(nullable: bool) -> dict[str, Any]:
+    """The JSON schema of a body of settings, durations as text; with `nullable`, null resets one."""
+    schema = RouteSettings.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+    properties = {name: _property(each, nullable) for name, each in schema["properties"].items()}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _property(schema: Mapping[str, Any], nullable: bool) -> dict[str, Any]:
+    plain = {key: value for key, value in schema.items() if key not in ("default", "title")}
+    return {"anyOf": [plain, {"type": "null"}]} if nullable else plain
