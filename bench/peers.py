@@ -80,7 +80,7 @@ class Peer:
             [program, *self.version_arguments], capture_output=True, text=True, timeout=VERSION_SECONDS
         )
         found = VERSION.search(told.stdout + told.stderr)
-        return found[0] if found else "?"
+        return found[0] if found and told.returncode == 0 else "?"
 
 
 def find_program(name: str) -> str | None:
