@@ -32,6 +32,7 @@ class Settings(BaseModel):
     redis_url: SecretStr = SecretStr("embedded://")
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     roles: tuple[Role, ...] = ("proxy",)
+    name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     data_dir: Path = Field(default_factory=_default_data_dir)
     api_token: SecretStr | None = None
     data_register: bool = True

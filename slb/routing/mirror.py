@@ -48,6 +48,10 @@ class Mirror:
         """member -> live upstream, for every member some route names."""
         return self._live
 
+    def uses(self, member: str) -> int:
+        """How many routes name `member`."""
+        return self._uses.get(member, 0)
+
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
