@@ -1,0 +1,246 @@
+"""The composition root: the only place where the parts of a process are made and wired.
+
+`Core` is what every slb process has, the supervisor of workers too: Redis, the mirror of its routes, the API.
+`App` adds traffic and a heartbeat.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import uvloop
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from slb import __version__
+from slb.addresses import AddressRules
+from slb.api import make_api, make_data_api
+from slb.api.parts import ApiParts
+from slb.config import Settings
+from slb.control.connection import Connection, connect
+from slb.control.instances import InstanceInfo, Instances
+from slb.control.registry import Registry
+from slb.control.watcher import Watcher
+from slb.lifecycle import Stopping, Tasks, first_of
+from slb.listening import Sockets
+from slb.memory import Freezer
+from slb.observe.log import AccessLog, configure_logging, console_line, is_readable, json_line, stderr_sink
+from slb.observe.metrics import Metrics, MetricsCollector
+from slb.proxy import ProxyServer
+from slb.routing.mirror import Mirror
+
+_API_GRACE = 2.0
+"""Seconds the applications may take to finish their own answers at the end."""
+
+_log = logging.getLogger("slb")
+
+
+class Core:
+    """What every slb process has. `tasks.failed` is set when a part that must go on has ended."""
+
+    def __init__(self, settings: Settings, sockets: Sockets, connection: Connection, metrics: Metrics) -> None:
+        self.settings = settings
+        self.sockets = sockets
+        self.connection = connection
+        self.metrics = metrics
+        self.tasks = Tasks()
+        self.stopping = False
+        self.started = time.time()
+        self.mirror = Mirror(settings.route_settings, Random())
+        self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
+        self.registry = Registry(connection, self.mirror.uses)
+        self.watcher = Watcher(connection, self.mirror, metrics, settings.data_dir / "table.json")
+        self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
+        self._freezer = Freezer()
+        self._runners: list[web.AppRunner] = []
+        metrics.staleness = self.watcher.staleness
+        metrics.inflight = lambda: [(live.member, live.inflight) for live in self.mirror.upstreams.values()]
+        self.mirror.on_swap(metrics.forget_upstreams)
+        self.mirror.on_swap(lambda _: self._freezer.table_grew(len(self.mirror.upstreams)))
+
+    def start_watching(self) -> None:
+        """Follow Redis from now on."""
+        self.tasks.start("watcher", self.watcher.run())
+
+    def api_parts(
+        self,
+        metrics_text: Callable[[], Awaitable[bytes]],
+        status_extra: Callable[[], dict[str, Any]],
+        draining: Callable[[], bool],
+    ) -> ApiParts:
+        """The API's view of this process."""
+        return ApiParts(
+            settings=self.settings,
+            mirror=self.mirror,
+            registry=self.registry,
+            watcher=self.watcher,
+            instances=self.instances,
+            connection=self.connection,
+            metrics=self.metrics,
+            metrics_text=metrics_text,
+            status_extra=status_extra,
+            draining=draining,
+            started=self.started,
+            address_rules=self.address_rules,
+        )
+
+    async def serve_api(self, parts: ApiParts) -> None:
+        """Open the API listener."""
+        runner = await self.run_application(make_api(parts))
+        await web.SockSite(runner, self.sockets.api).start()
+
+    async def run_application(self, application: web.Application) -> web.AppRunner:
+        """An application's runner, closed with this process."""
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_API_GRACE)
+        await runner.setup()
+        self._runners.append(runner)
+        return runner
+
+    async def stop(self) -> None:
+        """Close the API and end the background tasks."""
+        for runner in self._runners:
+            await runner.cleanup()
+        await self.tasks.stop()
+
+    async def metrics_text(self) -> bytes:
+        """This process's metrics in the text format."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(MetricsCollector(self.metrics))
+        return generate_latest(registry)
+
+
+class App:
+    """One instance: a core, traffic, a heartbeat."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._access_log = make_access_log(core.settings)
+        self._data_api: web.AppRunner | None = None
+        self._proxy = ProxyServer(
+            settings=core.settings,
+            mirror=core.mirror,
+            metrics=core.metrics,
+            access_log=self._access_log,
+            address_rules=core.address_rules,
+            handover=self._handover,
+            rng=Random(),
+        )
+
+    async def start(self) -> None:
+        """Follow Redis, answer the API, take traffic, beat."""
+        core = self.core
+        parts = core.api_parts(core.metrics_text, dict, lambda: core.stopping)
+        self._data_api = await core.run_application(make_data_api(parts))
+        core.start_watching()
+        await core.serve_api(parts)
+        await self._proxy.start(core.sockets.data)
+        core.tasks.start("heartbeat", core.instances.run())
+
+    async def stop(self, hurried: asyncio.Event) -> None:
+        """/readyz says no, nobody new is let in, requests in flight finish; at most drain_timeout, or until
+        `hurried`."""
+        self.core.stopping = True
+        self._proxy.begin_drain()
+        await self._drain(hurried)
+        await self.core.stop()
+        await self.core.instances.remove()
+        self._access_log.close()
+
+    async def _drain(self, hurried: asyncio.Event) -> None:
+        drain = asyncio.create_task(self._proxy.drain(self.core.settings.drain_timeout))
+        hurry = asyncio.create_task(hurried.wait())
+        await asyncio.wait((drain, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not drain.done():
+            drain.cancel()
+            _log.warning("told twice to stop: requests in flight are cut off")
+        elif cut := drain.result():
+            _log.warning("the drain timeout has passed: %d requests in flight are cut off", cut)
+
+    def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Make a connection, and what was read of it, aiohttp's."""
+        assert self._data_api is not None
+        assert self._data_api.server is not None
+        handler = self._data_api.server()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+        handler.data_received(data)
+
+
+def run(settings: Settings) -> int:
+    """`slb serve` with one process; the exit code. Raises SlbError where it cannot start."""
+    configure_logging(settings.log_level, settings.log_format)
+    sockets = Sockets.bind(settings)
+    return run_loop(lambda stopping: _serve(settings, sockets, stopping))
+
+
+def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]]) -> int:
+    """Run `main` on uvloop, told by SIGTERM and SIGINT to stop."""
+
+    async def stoppable() -> int:
+        stopping = Stopping()
+        stopping.listen()
+        return await main(stopping)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(stoppable())
+
+
+async def _serve(settings: Settings, sockets: Sockets, stopping: Stopping) -> int:
+    metrics = Metrics()
+    connection = await connect(settings, metrics)
+    try:
+        return await serve_app(
+            App(Core(settings, sockets, connection, metrics)), stopping, lambda: announce(sockets, connection)
+        )
+    finally:
+        await connection.aclose()
+
+
+async def serve_app(app: App, stopping: Stopping, started: Callable[[], None]) -> int:
+    """Serve until told to stop, or until a part ends; the exit code."""
+    failed = app.core.tasks.failed
+    await app.start()
+    started()
+    await first_of(stopping.requested, failed)
+    await app.stop(stopping.hurried)
+    return int(failed.is_set() or stopping.hurried.is_set())
+
+
+def announce(sockets: Sockets, connection: Connection, workers: str = "") -> None:
+    """One line for a person, and for programs that wait for it, once everything listens."""
+    traffic = ", ".join(f"http://{each}" for each in sockets.data_shown())
+    redis = connection.url_shown
+    if connection.embedded is not None:
+        redis = f"embedded, for this machine only, in {connection.embedded.directory}"
+    print(
+        f"slb {__version__} serves {traffic}{workers}, API http://{sockets.api_shown()}, Redis: {redis}", flush=True
+    )
+
+
+def make_access_log(settings: Settings) -> AccessLog:
+    """Lines as the event log has them: JSON, or readable."""
+    render = console_line if is_readable(settings.log_format, sys.stderr) else json_line
+    return AccessLog(settings.access_log, Random(), stderr_sink(), render)
+
+
+def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
+    host, address = socket.gethostname(), sockets.data_shown()[0]
+    return InstanceInfo(
+        id=uuid4().hex,
+        name=settings.name or f"{host}:{address.rpartition(':')[2]}",
+        address=address,
+        api=sockets.api_shown(),
+        version=__version__,
+        roles=",".join(settings.roles),
+        started=f"{started:.3f}",
+        pid=str(os.getpid()),
+        host=host,
+    )

@@ -1,0 +1,90 @@
+"""The API as the client commands call it: one call, one answer, and a failure told in one line."""
+
+import http.client
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import orjson
+import typer
+
+from slb.errors import SlbError
+
+DEFAULT_URL = "http://127.0.0.1:8081"
+_TIMEOUT = 10.0
+_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+
+UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
+TokenOption = Annotated[
+    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
+
+
+class ApiError(SlbError):
+    """The API could not be reached, or said no."""
+
+
+class ApiClient:
+    """Calls one slb's API. `token` may stand in the file SLB_API_TOKEN_FILE names, as it may for `slb serve`."""
+
+    def __init__(self, url: str, token: str | None, environ: Mapping[str, str] = os.environ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _CONNECTIONS or not parts.hostname:
+            raise ApiError(f"{url!r} is not a URL such as {DEFAULT_URL} (--url or SLB_URL)")
+        self._url = url.rstrip("/")
+        self._parts = parts
+        self._token = token or _token_file(environ)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON answered to `method path`, or None where there is none. Raises ApiError."""
+        status, content = self._exchange(method, path, body)
+        answer = _json(content)
+        if status >= 400:
+            raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}")
+        if answer is None and content:
+            raise ApiError(f"{self._url} does not answer as the API of an slb does")
+        return answer
+
+    def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        parts = self._parts
+        assert parts.hostname is not None
+        connection = _CONNECTIONS[parts.scheme](parts.hostname, parts.port, timeout=_TIMEOUT)
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            payload = None if body is None else orjson.dumps(body)
+            connection.request(method, parts.path.rstrip("/") + path, payload, headers)
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            what = getattr(error, "strerror", None) or error
+            raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
+        finally:
+            connection.close()
+
+
+def _token_file(environ: Mapping[str, str]) -> str | None:
+    path = environ.get("SLB_API_TOKEN_FILE")
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ApiError(f"SLB_API_TOKEN_FILE: {error}") from None
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _reason(answer: Any, content: bytes) -> str:
+    if isinstance(answer, dict) and "error" in answer:
+        return f"{answer['error']}: {answer.get('detail', '')}"
+    return content[:200].decode(errors="replace")

@@ -1,0 +1,59 @@
+"""The command `slb`: its subcommands, and the one line a failure is told in."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from slb import __version__
+from slb.cli import fleet, local, routes, serving
+from slb.errors import SlbError
+
+_USAGE_ERROR = 2
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="slb",
+    help="A distributed reverse-proxy load balancer: stateless instances, routes in Redis, traffic that goes on.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    pass
+
+
+for part in (serving, routes, fleet, local):
+    part.add_to(app)
+
+
+def main() -> NoReturn:
+    """Run what was typed. A failure is one line on stderr and exit code 1, or 2 where the words were wrong."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        _fail(error.format_message(), _USAGE_ERROR)
+    except SlbError as error:
+        _fail(str(error), 1)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(_INTERRUPTED)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"slb: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

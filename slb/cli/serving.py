@@ -1,0 +1,102 @@
+"""`slb serve`, `slb upstream`, `slb demo`: the commands that stay until they are told to stop."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slb.config import load_settings
+from slb.errors import ConfigError
+from slb.names import seconds
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="SLB_CONFIG", help="A TOML file with settings.", show_default=False),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands part of `slb`."""
+    app.command()(serve)
+    app.command()(upstream)
+    app.command()(demo)
+    app.command(hidden=True)(worker)
+
+
+def serve(
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT for traffic [127.0.0.1:8080].")] = None,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
+    redis: Annotated[str | None, typer.Option(help="URL of Redis or Valkey [an embedded Valkey].")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
+    roles: Annotated[str | None, typer.Option(help="What this process does [proxy].")] = None,
+    config: ConfigOption = None,
+    access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the table and the embedded Valkey live.")] = None,
+    name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
+) -> int:
+    """Balance traffic. Every flag is also a SLB_... variable and a line in the TOML file; flags win."""
+    from slb.app import run
+    from slb.supervisor import supervise
+
+    flags = {
+        "listen": listen,
+        "api": api,
+        "redis_url": redis,
+        "workers": workers,
+        "roles": roles,
+        "access_log": access_log,
+        "data_dir": data_dir,
+        "name": name,
+        "drain_timeout": drain_timeout,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    settings = load_settings(flags, os.environ, config)
+    return run(settings) if settings.workers == 1 else supervise(settings)
+
+
+def worker() -> int:
+    """One worker of `slb serve --workers`; its supervisor tells it everything on stdin."""
+    from slb.supervisor import run_worker
+
+    return run_worker()
+
+
+def upstream(
+    listen: Annotated[str, typer.Option(help="HOST:PORT; port 0 takes a free one.")] = "127.0.0.1:0",
+    name: Annotated[str | None, typer.Option(help="What its answers call it [its address].")] = None,
+    service_time: Annotated[str, typer.Option(help="How long a request takes, such as 1s or 250ms.")] = "0",
+    slots: Annotated[int, typer.Option(min=1, help="Requests served at the same time; others wait.")] = 1,
+    register: Annotated[str | None, typer.Option(help="URL of an slb to register with.")] = None,
+    path: Annotated[str, typer.Option(help="The route to register for.")] = "/",
+    advertise: Annotated[str | None, typer.Option(help="HOST:PORT to register [where it listens].")] = None,
+    grace: Annotated[str, typer.Option(help="Leaving: stay until nobody has come for this long.")] = "500ms",
+    token: Annotated[
+        str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+    ] = None,
+) -> int:
+    """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
+    from slb.standin import Place, run_stand_in
+
+    place = Place(listen, register, path, advertise, token)
+    return run_stand_in(place, name, _duration("service-time", service_time), slots, _duration("grace", grace))
+
+
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end, until Ctrl-C.")] = False,
+) -> int:
+    """Two instances, three upstreams, a Redis that is killed: watch the traffic go on."""
+    from slb.demo import run_demo
+
+    return run_demo(keep)
+
+
+def _duration(flag: str, text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"--{flag}: {error}") from None

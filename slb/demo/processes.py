@@ -1,0 +1,113 @@
+"""The processes of the demo: started with their output in files, and gone when the demo is, whatever ends it."""
+
+import asyncio
+import ctypes
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from slb.errors import SlbError
+
+_START_TIMEOUT = 20.0
+_STOP_TIMEOUT = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class DemoFailed(SlbError):
+    """A part of the demo did not start or did not answer: says which, and where its log is."""
+
+
+class Process:
+    """One running process; what it says on stderr is in `log`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    async def first_line(self) -> str:
+        """The first line on stdout, by which a command says that it serves. Raises DemoFailed."""
+        assert self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), _START_TIMEOUT)
+        except TimeoutError:
+            raise DemoFailed(
+                f"{self.name} did not start within {_START_TIMEOUT:g} s: {self._last_words()}"
+            ) from None
+        if not line:
+            raise DemoFailed(f"{self.name} did not start: {self._last_words()}")
+        return line.decode().strip()
+
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.returncode is None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.running():
+            self._process.kill()
+
+    async def stop(self) -> int:
+        """SIGTERM, then its exit code; kill -9 if it does not end."""
+        if self.running():
+            self._process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended; it is killed when it does not."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+class Processes:
+    """Starts processes and stops them all. Their logs are files in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started: list[Process] = []
+
+    async def slb(self, name: str, *arguments: str) -> Process:
+        """`slb ARGUMENTS...`, by the interpreter that runs the demo."""
+        return await self.start(name, sys.executable, "-m", "slb", *arguments)
+
+    async def start(self, name: str, *command: str) -> Process:
+        """Any command."""
+        log = self._directory / f"{name}.log"
+        with log.open("ab") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                # Ctrl-C on the terminal is for the demo, which then stops them in order.
+                start_new_session=True,
+                preexec_fn=_end_with_parent(),
+            )
+        self._started.append(Process(name, process, log))
+        return self._started[-1]
+
+    async def stop_all(self) -> None:
+        """The last started first: upstreams leave before instances, instances before Redis."""
+        for process in reversed(self._started):
+            await process.stop()
+        self._started.clear()
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """Where Linux offers it, even a demo that is killed leaves nothing behind."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    return ask

@@ -1,0 +1,73 @@
+"""The life of one process: signals that ask it to stop, and background tasks that must not die quietly."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger("slb")
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopping:
+    """What signals ask for: the first one to finish in order (`requested`), the second to stop now (`hurried`)."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.hurried = asyncio.Event()
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT of the running loop's process."""
+        loop = asyncio.get_running_loop()
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, self.request)
+
+    def ignore(self) -> None:
+        """From here on nothing more can be hurried."""
+        loop = asyncio.get_running_loop()
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def request(self) -> None:
+        """Ask to stop; asked again, ask to stop now."""
+        (self.hurried if self.requested.is_set() else self.requested).set()
+
+
+class Tasks:
+    """Background tasks that are to run until they are stopped. One that ends before is logged, and `failed` is set:
+    a process without its watcher would go on with a table that is never true again."""
+
+    def __init__(self) -> None:
+        self.failed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` from now on."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Cancel what runs, and wait for its end."""
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task not in self._tasks:
+            return
+        error = None if task.cancelled() else task.exception()
+        _log.critical("the background task %r ended", task.get_name(), exc_info=error)
+        self.failed.set()
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of `events` is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

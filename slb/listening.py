@@ -1,0 +1,84 @@
+"""Listening sockets, bound before anything else starts: a port in use is one clear line, not half a start."""
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slb.config import Settings, host_port
+from slb.errors import SlbError
+from slb.names import join_member
+
+BACKLOG = 4096
+"""Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
+
+
+class CannotListen(SlbError):
+    """An address that cannot be listened on: says which, why, and which setting names it."""
+
+
+def listening_socket(address: str, setting: str) -> socket.socket:
+    """A bound, listening, non-blocking socket for `HOST:PORT`; `setting` is named when it fails.
+
+    Port 0 takes a free one. Raises CannotListen.
+    """
+    host, port = host_port(address)
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise CannotListen(f"{address}: {error.strerror} (setting {setting})") from None
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise CannotListen(f"{address} {_why(error)} (setting {setting})") from None
+    bound.setblocking(False)
+    return bound
+
+
+def shown_address(bound: socket.socket) -> str:
+    """`127.0.0.1:8080`, `[::1]:8080`: where a bound socket really listens."""
+    host, port = bound.getsockname()[:2]
+    return join_member("http", host, port)
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "is in use"
+    return f"cannot be listened on: {os.strerror(error.errno) if error.errno else error}"
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """Where traffic comes in and where the API does, bound and listening. `others` are listeners of the same
+    instance in another process: no upstream either."""
+
+    data: Sequence[socket.socket]
+    api: socket.socket
+    others: Sequence[tuple[str, int]] = ()
+
+    @classmethod
+    def bind(cls, settings: Settings) -> "Sockets":
+        """The sockets the settings `listen` and `api` name. Raises CannotListen."""
+        return cls([listening_socket(settings.listen, "listen")], listening_socket(settings.api, "api"))
+
+    def internet_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every listener that has them."""
+        own = [each.getsockname()[:2] for each in (*self.data, self.api) if each.family != socket.AF_UNIX]
+        return [*own, *self.others]
+
+    def data_shown(self) -> list[str]:
+        """HOST:PORT of each."""
+        return [shown_address(each) for each in self.data]
+
+    def api_shown(self) -> str:
+        """HOST:PORT of the API, that of the supervisor where this is a worker."""
+        if self.api.family != socket.AF_UNIX:
+            return shown_address(self.api)
+        return join_member("http", *self.others[0]) if self.others else ""

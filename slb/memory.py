@@ -1,0 +1,29 @@
+"""The garbage collector, kept away from the table.
+
+A full collection walks every object: over the hundreds of thousands of a large table it holds the event loop
+for tens of milliseconds, to find nothing. What a table is made of is therefore frozen: collected around.
+"""
+
+import asyncio
+import gc
+
+_WORTHWHILE = 1000
+"""Upstreams; below that a full collection is short."""
+
+
+class Freezer:
+    """Freezes after the first table, and again each time the table has doubled."""
+
+    def __init__(self) -> None:
+        self._frozen = -1
+
+    def table_grew(self, upstreams: int) -> None:
+        """Tell how large the table is now."""
+        if self._frozen < 0 or upstreams > max(2 * self._frozen, _WORTHWHILE):
+            self._frozen = upstreams
+            asyncio.get_running_loop().call_soon(_freeze)
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()

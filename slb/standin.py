@@ -1,0 +1,219 @@
+"""A stand-in upstream (`slb upstream`): behaves like one GPU, so that a fleet can be tried on one machine.
+
+It serves `slots` requests at a time, in the order they came; each takes the service time, or what the request's
+`X-Service-Time` header says. It registers itself, and leaves without failing anybody: it deregisters first and
+serves what still comes until nobody has come for `grace`.
+"""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+
+from slb.errors import InvalidName, SlbError
+from slb.lifecycle import Stopping
+from slb.listening import listening_socket, shown_address
+from slb.names import seconds
+
+_CALL_TIMEOUT = ClientTimeout(total=10)
+_FIRST_RETRY = 0.1
+_LAST_RETRY = 2.0
+_log = logging.getLogger("slb.upstream")
+
+
+class RegistrationRefused(SlbError):
+    """The slb asked understood the registration and said no; asking again cannot help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Where to register: the URL of an slb (either listener), the route's path, this upstream as slb reaches it."""
+
+    url: str
+    path: str
+    target: str
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a user types of where an upstream listens and where it registers (`url` None: nowhere)."""
+
+    listen: str
+    url: str | None = None
+    path: str = "/"
+    advertise: str | None = None
+    token: str | None = None
+
+    def registration(self, address: str) -> Registration | None:
+        """What to register, for an upstream that listens on `address`."""
+        if self.url is None:
+            return None
+        return Registration(self.url, self.path, self.advertise or address, self.token)
+
+
+class Registrar:
+    """Registers and deregisters; an slb that is not there yet, or has no Redis, is asked again."""
+
+    def __init__(self, registration: Registration) -> None:
+        self._registration = registration
+        self._body = {"path": registration.path, "target": registration.target}
+        token = registration.token
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def register(self) -> None:
+        """Until it is done. Raises RegistrationRefused."""
+        delay = _FIRST_RETRY
+        while fault := await self._call("POST"):
+            _log.warning("not registered yet, trying again: %s", fault)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LAST_RETRY)
+        _log.info("registered %s for %s", self._registration.target, self._registration.path)
+
+    async def deregister(self) -> None:
+        """Once: whoever leaves cannot wait for an slb that is not there."""
+        fault = await self._call("DELETE")
+        if fault:
+            _log.warning("not deregistered: %s", fault)
+        else:
+            _log.info("deregistered %s from %s", self._registration.target, self._registration.path)
+
+    async def _call(self, method: str) -> str | None:
+        """Why the call has to be made again, or None. Raises RegistrationRefused."""
+        url = f"{self._registration.url.rstrip('/')}/register"
+        try:
+            async with (
+                ClientSession(timeout=_CALL_TIMEOUT, headers=self._headers) as session,
+                session.request(method, url, json=self._body) as reply,
+            ):
+                text = (await reply.text()).strip()
+                if 400 <= reply.status < 500:
+                    raise RegistrationRefused(f"{url} refused the registration: {reply.status} {text}")
+                return f"{url} answered {reply.status} {text}" if reply.status >= 500 else None
+        except (ClientError, OSError, TimeoutError) as error:
+            return f"{url}: {error or type(error).__name__}"
+
+
+class StandIn:
+    """The HTTP side: a line of requests in front of `slots` places. `service_time` is in seconds."""
+
+    def __init__(self, name: str, service_time: float, slots: int, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._service_time = service_time
+        self._slots = asyncio.Semaphore(slots)
+        self._clock = clock
+        self._present = 0
+        self._last_seen = clock()
+
+    def make_app(self) -> web.Application:
+        """Every method and path is answered in the same way."""
+        app = web.Application(client_max_size=2**40)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        return app
+
+    async def idle(self, grace: float) -> None:
+        """Wait until nobody is here and nobody has come for `grace` seconds."""
+        while (rest := self._last_seen + grace - self._clock()) > 0 or self._present:
+            await asyncio.sleep(max(rest, 0.01))
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        self._present += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._present -= 1
+            self._last_seen = self._clock()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        written = request.headers.get("X-Service-Time")
+        try:
+            service_time = self._service_time if written is None else seconds(written)
+        except InvalidName as error:
+            raise web.HTTPBadRequest(text=f"X-Service-Time: {error}") from None
+        size = await _body_size(request)
+        arrived = self._clock()
+        async with self._slots:
+            waited = self._clock() - arrived
+            await asyncio.sleep(service_time)
+        answer = {
+            "upstream": self._name,
+            "method": request.method,
+            "path": request.raw_path,
+            "body_bytes": size,
+            "waited_seconds": round(waited, 6),
+        }
+        return web.json_response(answer, headers={"X-Upstream": self._name})
+
+
+async def _body_size(request: web.Request) -> int:
+    size = 0
+    async for chunk in request.content.iter_any():
+        size += len(chunk)
+    return size
+
+
+async def serve_stand_in(
+    stand_in: StandIn, bound: socket.socket, registrar: Registrar | None, stopping: Stopping, grace: float
+) -> None:
+    """Serve on `bound`, registered with `registrar`, until asked to stop; then leave without failing anybody.
+
+    Raises RegistrationRefused.
+    """
+    # A client that gives up while it waits leaves the line, as it would leave a real queue.
+    runner = web.AppRunner(stand_in.make_app(), handler_cancellation=True, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, bound).start()
+        await _stay(registrar, stopping)
+        await _leave(stand_in, stopping, grace if registrar else 0)
+    finally:
+        await runner.cleanup()
+
+
+async def _stay(registrar: Registrar | None, stopping: Stopping) -> None:
+    if registrar is None:
+        await stopping.requested.wait()
+        return
+    registering = asyncio.create_task(registrar.register())
+    leaving = asyncio.create_task(stopping.requested.wait())
+    try:
+        await asyncio.wait((registering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if registering.done():
+            registering.result()
+        await leaving
+    finally:
+        registering.cancel()
+        leaving.cancel()
+    await registrar.deregister()
+
+
+async def _leave(stand_in: StandIn, stopping: Stopping, grace: float) -> None:
+    idle = asyncio.create_task(stand_in.idle(grace))
+    hurried = asyncio.create_task(stopping.hurried.wait())
+    await asyncio.wait((idle, hurried), return_when=asyncio.FIRST_COMPLETED)
+    idle.cancel()
+    hurried.cancel()
+
+
+def run_stand_in(place: Place, name: str | None, service_time: float, slots: int, grace: float) -> int:
+    """`slb upstream`: serve until SIGTERM or SIGINT; the exit code. Raises CannotListen, RegistrationRefused."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    bound = listening_socket(place.listen, "listen")
+    asyncio.run(_run(place, bound, name or shown_address(bound), service_time, slots, grace))
+    return 0
+
+
+async def _run(
+    place: Place, bound: socket.socket, name: str, service_time: float, slots: int, grace: float
+) -> None:
+    stopping = Stopping()
+    stopping.listen()
+    stand_in = StandIn(name, service_time, slots, asyncio.get_running_loop().time)
+    print(f"upstream {name} serves http://{shown_address(bound)}", flush=True)
+    registration = place.registration(shown_address(bound))
+    registrar = Registrar(registration) if registration else None
+    await serve_stand_in(stand_in, bound, registrar, stopping, grace)
