@@ -52,7 +52,7 @@ class Metrics:
         self.first_bytes: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.client_disconnects = 0
-        self.connections = 0
+        self.connections: Callable[[], int] = lambda: 0
         self.redis_up = False
         self.redis_reconnects = 0
         self.full_syncs = 0
@@ -104,7 +104,7 @@ class MetricsCollector(Collector):
             "Clients that left before their answer ended.",
             value=metrics.client_disconnects,
         )
-        yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections)
+        yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections())
 
     def _control_plane(self) -> Iterator[Metric]:
         metrics = self._metrics

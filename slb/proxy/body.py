@@ -1,0 +1,160 @@
+"""Where a message body ends (RFC 9112, 6): counted, chunked, or by the end of the connection. Pure.
+
+A decoder is fed what arrives and gives back payload. Once `done`, `rest` holds the bytes behind the body.
+"""
+
+import re
+from typing import Final
+
+CHUNKED: Final = -1
+"""A body length: the body is chunked."""
+UNTIL_CLOSE: Final = -2
+"""A body length: the body ends with the connection (replies only)."""
+
+LAST_CHUNK = b"0\r\n\r\n"
+_MAX_SIZE_LINE = 4096
+_MAX_TRAILERS = 16 * 1024
+
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_FIELD_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
+
+
+class MalformedBody(ValueError):
+    """The framing of a body is broken; nothing behind it on the connection can be trusted."""
+
+
+class CountedBody:
+    """Content-Length bytes: counted, never looked into."""
+
+    __slots__ = ("done", "left", "rest")
+
+    def __init__(self, length: int) -> None:
+        self.left = length
+        self.done = length == 0
+        self.rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The payload in `data`."""
+        size = len(data)
+        if size < self.left:
+            self.left -= size
+            return data
+        payload, self.rest = data[: self.left], data[self.left :]
+        self.left = 0
+        self.done = True
+        return payload
+
+
+class UntilCloseBody:
+    """Whatever comes until the connection ends."""
+
+    __slots__ = ("done", "rest")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """All of `data`."""
+        return data
+
+
+class ChunkedBody:
+    """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped,
+    as 7.1.1 asks of whoever does not know them; trailers are kept raw in `trailers`."""
+
+    __slots__ = ("_held", "_left", "_state", "done", "rest", "trailers")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._left = 0
+        self._state = self._size_line
+        self.done = False
+        self.rest = b""
+        self.trailers: list[bytes] = []
+
+    def feed(self, data: bytes) -> bytes:
+        """The payload of all chunks in `data`, joined. Raises MalformedBody."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        pieces: list[bytes] = []
+        position = 0
+        while not self.done:
+            following = self._state(data, position, pieces)
+            if following < 0:
+                self._held = data[position:] if self._left == 0 else b""
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            position = following
+        self.rest = data[position:]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _line_end(self, data: bytes, start: int, limit: int) -> int:
+        """Where the line from `start` ends, -1 while it has not; a bare LF ends nothing."""
+        end = data.find(b"\n", start, start + limit)
+        if end < 0:
+            if len(data) - start >= limit:
+                raise MalformedBody("a line of the chunked framing is too long")
+            return -1
+        if end == start or data[end - 1] != 0x0D:
+            raise MalformedBody("a line of the chunked framing does not end in CRLF")
+        return end - 1
+
+    def _size_line(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        end = self._line_end(data, start, _MAX_SIZE_LINE)
+        if end < 0:
+            return -1
+        match = _SIZE_LINE.fullmatch(data, start, end)
+        if match is None:
+            raise MalformedBody("a chunk does not start with its size")
+        self._left = int(match[1], 16)
+        self._state = self._chunk if self._left else self._trailer_line
+        return end + 2
+
+    def _chunk(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        end = start + self._left
+        if end > len(data):
+            if start < len(data):
+                pieces.append(data[start:])
+                self._left -= len(data) - start
+            return -1
+        pieces.append(data[start:end])
+        self._left = 0
+        self._state = self._chunk_end
+        return end
+
+    def _chunk_end(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        found = data[start : start + 2]
+        if not b"\r\n".startswith(found):
+            raise MalformedBody("a chunk does not end in CRLF")
+        if len(found) < 2:
+            return -1
+        self._state = self._size_line
+        return start + 2
+
+    def _trailer_line(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        budget = _MAX_TRAILERS - sum(map(len, self.trailers))
+        end = self._line_end(data, start, budget)
+        if end < 0:
+            return -1
+        if end == start:
+            self.done = True
+        elif _FIELD_LINE.fullmatch(data, start, end):
+            self.trailers.append(data[start:end])
+        else:
+            raise MalformedBody("a trailer is not a header field")
+        return end + 2
+
+
+Body = CountedBody | ChunkedBody | UntilCloseBody
+
+
+def body_of(length: int) -> Body:
+    """The decoder for a body length: a number of bytes, CHUNKED or UNTIL_CLOSE."""
+    if length >= 0:
+        return CountedBody(length)
+    return ChunkedBody() if length == CHUNKED else UntilCloseBody()
+
+
+def chunk(payload: bytes) -> bytes:
+    """`payload` (not empty: an empty chunk would end the body) as one chunk."""
+    return b"%x\r\n%b\r\n" % (len(payload), payload)

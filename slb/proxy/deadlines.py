@@ -1,0 +1,99 @@
+"""Deadlines without a timer each: a hashed timing wheel (Varghese and Lauck 1987).
+
+Arming and disarming happen several times a request, expiry almost never. So what a deadline costs is an assignment:
+an entry stays in the slot it was put in and is looked at again there; only an earlier deadline moves it.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+TICK = 0.05
+"""Seconds between two looks: the most by which a deadline is late."""
+_SLOTS = 2048
+
+
+class Timed:
+    """Something with one deadline at a time. `expired` is called once per arming, from the event loop."""
+
+    __slots__ = ("_slot", "due")
+
+    def __init__(self) -> None:
+        self.due = math.inf
+        self._slot = -1
+
+    def expired(self) -> None:
+        """The deadline passed."""
+        raise NotImplementedError
+
+
+class Wheel:
+    """`clock` gives seconds; `tick` is called every TICK seconds once the wheel is started."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._slots: list[set[Timed]] = [set() for _ in range(_SLOTS)]
+        self._now = int(clock() / TICK)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, item: Timed, seconds: float) -> None:
+        """`item.expired()` is called in `seconds`, unless it is armed anew or disarmed before."""
+        item.due = due = self._clock() + seconds
+        slot = int(due / TICK) + 1
+        if item._slot < 0:
+            item._slot = slot
+            self._slots[slot % _SLOTS].add(item)
+        elif slot < item._slot:
+            self._slots[item._slot % _SLOTS].discard(item)
+            item._slot = slot
+            self._slots[slot % _SLOTS].add(item)
+
+    def disarm(self, item: Timed) -> None:
+        """No deadline for now; the item is expected back."""
+        item.due = math.inf
+
+    def forget(self, item: Timed) -> None:
+        """No deadline any more: the wheel keeps no reference."""
+        item.due = math.inf
+        if item._slot >= 0:
+            self._slots[item._slot % _SLOTS].discard(item)
+            item._slot = -1
+
+    def tick(self) -> None:
+        """Expire everything that is due by now."""
+        now = self._clock()
+        last = int(now / TICK)
+        first = max(self._now + 1, last - _SLOTS + 1)
+        self._now = last
+        for slot in range(first, last + 1):
+            if self._slots[slot % _SLOTS]:
+                self._look_at(slot, now)
+
+    def _look_at(self, slot: int, now: float) -> None:
+        due: list[Timed] = []
+        for item in list(self._slots[slot % _SLOTS]):
+            if item._slot > slot:
+                continue
+            self._slots[slot % _SLOTS].discard(item)
+            item._slot = -1
+            if item.due <= now:
+                due.append(item)
+            elif item.due < math.inf:
+                self.arm(item, item.due - now)
+        for item in due:
+            if item.due <= now:
+                item.due = math.inf
+                item.expired()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tick on `loop` until `stop`."""
+        self._timer = loop.call_later(TICK, self._turn, loop)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(TICK, self._turn, loop)
+        self.tick()

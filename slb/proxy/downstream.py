@@ -1,0 +1,448 @@
+"""One client connection: where a request's life begins and ends.
+
+Frames requests, refuses what is malformed, and has at most one exchange at a time; what a pipelining client sends
+meanwhile waits. Handing over to the applications is for good: they answer one request and close.
+"""
+
+import asyncio
+import ipaddress
+import re
+from typing import Any, cast
+
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    HEADERS_TOO_LARGE,
+    LOOP,
+    NO_ROUTE,
+    NOT_READY,
+    REQUEST_TIMEOUT,
+    URI_TOO_LONG,
+    Reason,
+    Refused,
+)
+from slb.proxy.body import Body, MalformedBody, body_of
+from slb.proxy.deadlines import Timed
+from slb.proxy.exchange import Exchange
+from slb.proxy.headers import RequestHead
+from slb.proxy.plane import Plane
+from slb.proxy.refusal import answer
+from slb.proxy.target import REQUEST_LINE, RequestLine, odd_request_line
+from slb.routing.table import Route
+
+_BUFFER = 64 * 1024
+"""Bytes that wait on either side of a connection before its reading is paused."""
+_LINGER = 5.0
+"""Seconds a refused client has to stop sending: closing on unread bytes resets the connection and can destroy the
+answer before it is read (RFC 9112, 9.6)."""
+_LINGER_BYTES = 1 << 20
+
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+_HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
+_TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
+
+# Why reading is paused; several reasons can hold at once.
+_UPLOAD = 1
+_PIPELINE = 2
+
+
+class Downstream(asyncio.Protocol, Timed):
+    """`exchange` is the request being served, None between requests."""
+
+    __slots__ = (
+        "_advancing",
+        "_body",
+        "_body_bytes",
+        "_buffer",
+        "_forwarded",
+        "_head_begun",
+        "_heads",
+        "_lingered",
+        "_paused",
+        "_peer_line",
+        "_plane",
+        "exchange",
+        "is_stalled",
+        "lingering",
+        "peer",
+        "transport",
+    )
+
+    def __init__(self, plane: Plane) -> None:
+        Timed.__init__(self)
+        self._plane = plane
+        self.exchange: Exchange | None = None
+        self.is_stalled = False
+        self.lingering = False
+        self.peer = ""
+        self._buffer = b""
+        self._body: Body | None = None
+        self._body_bytes = 0
+        self._paused = 0
+        self._lingered = 0
+        self._advancing = False
+        self._head_begun = True
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's transports are none by inheritance
+        transport.set_write_buffer_limits(high=_BUFFER)
+        plane = self._plane
+        self.peer, trusted = _peer(transport.get_extra_info("peername"), plane)
+        self._heads = plane.trusted_heads if trusted else plane.heads
+        self._peer_line = self.peer.encode()
+        self._forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % self._peer_line
+        plane.connections.add(self)
+        plane.wheel.arm(self, plane.settings.head_timeout)
+
+    # -- bytes from the client
+
+    def data_received(self, data: bytes) -> None:
+        if self.lingering:
+            self._discard(data)
+        elif self.exchange is None:
+            if self._buffer:
+                data, self._buffer = self._buffer + data, b""
+            self._advance(data)
+        elif self._body is not None:
+            self._read_body(self.exchange, self._body, data)
+        else:
+            self._buffer += data
+            if len(self._buffer) > _BUFFER:
+                self._pause(_PIPELINE)
+
+    def _advance(self, data: bytes) -> None:
+        """Serve what stands at the front of `data` until a request is under way or more must come."""
+        self._advancing = True
+        while data and self.exchange is None and not self.lingering:
+            while data.startswith(b"\r\n"):
+                data = data[2:]
+            end = data.find(b"\r\n\r\n") + 4
+            try:
+                if end < 4:
+                    self._check_partial(data)
+                    break
+                data = self._begin(data, end)
+            except Refused as refusal:
+                self._refuse_unread(refusal)
+                data = b""
+        self._advancing = False
+        self._buffer = b"" if self.lingering else data
+        if data and self.exchange is not None and len(data) > _BUFFER:
+            self._pause(_PIPELINE)
+
+    def _begin(self, data: bytes, end: int) -> bytes:
+        """Begin the request whose head ends at `end`; what stands behind the request. Raises Refused."""
+        plane = self._plane
+        match = REQUEST_LINE.match(data)
+        if match is not None:
+            method, path, query, minor = match.groups()
+            line = RequestLine(method, path, query or b"", 1 if minor == b"1" else 0)
+            block = data[match.end() : end]
+        else:
+            line, behind = odd_request_line(data)
+            block = data[behind:end]
+        self._check_size(end, end - len(block))
+        head = self._heads.get(block)
+        if line.minor == 0 or line.host is not None or head.host is None:
+            head = self._checked(line, head, block)
+        normal, route = plane.finder.find(line.path)
+        methods = plane.reserved.get(normal)
+        if methods is not None and line.method in methods:
+            self._hand_over(data)
+            return b""
+        return self._serve(line, head, route, data[end:])
+
+    def _check_size(self, head_bytes: int, line_bytes: int) -> None:
+        settings = self._plane.settings
+        if line_bytes > settings.max_request_line:
+            raise Refused(URI_TOO_LONG, f"the request line is longer than {settings.max_request_line} bytes")
+        if head_bytes > settings.max_head:
+            raise Refused(HEADERS_TOO_LARGE, f"the head is longer than {settings.max_head} bytes")
+
+    def _checked(self, line: RequestLine, head: RequestHead, block: bytes) -> RequestHead:
+        """The rules that need request line and head together. Raises Refused."""
+        if line.minor == 1 and head.host is None:
+            raise Refused(BAD_REQUEST, "HTTP/1.1 without Host")
+        if line.minor == 0 and head.transfer_coded:
+            raise Refused(BAD_REQUEST, "HTTP/1.0 knows no Transfer-Encoding")
+        if line.host is not None:
+            return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
+        return head
+
+    def _check_partial(self, data: bytes) -> None:
+        """Refuse at once what no further bytes can make a request; else wait for the rest. Raises Refused."""
+        if not data:
+            return
+        first_line_end = data.find(b"\n") + 1
+        self._check_size(len(data), first_line_end or len(data))
+        if not _TOKEN_START.match(data) and data != b"\r":
+            raise Refused(BAD_REQUEST, "this is not HTTP")
+        if first_line_end and not REQUEST_LINE.match(data):
+            odd_request_line(data)
+        if _BARE_LF.search(data):
+            raise Refused(BAD_REQUEST, "a line ends without CR")
+        if not self._head_begun:
+            self._head_begun = True
+            self._plane.wheel.arm(self, self._plane.settings.head_timeout)
+
+    def _serve(self, line: RequestLine, head: RequestHead, route: Route | None, rest: bytes) -> bytes:
+        plane = self._plane
+        request_id = head.request_id.decode("latin-1") or plane.new_request_id()
+        body, payload, rest = self._first_of_body(head, rest)
+        refusal = self._no_way(head, route)
+        if refusal is not None or route is None:
+            reason, detail = refusal or (NO_ROUTE, "no route takes this path")
+            self._count(reason, route, line)
+            self.refuse(reason, detail, request_id, line, head, body is None)
+            return rest
+        self._plane.wheel.disarm(self)
+        exchange = self.exchange = Exchange(plane, self, line, head, request_id, route)
+        self._body = body
+        if body is not None:
+            plane.wheel.arm(self, route.settings.idle_timeout)
+        exchange.begin(payload, body is None)
+        return rest
+
+    def _first_of_body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
+        """The decoder for what is still to come (None: nothing), the payload already here, the bytes behind."""
+        if head.length == 0:
+            return None, b"", rest
+        limit = self._plane.settings.max_body
+        if limit and head.length > limit:
+            raise Refused(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
+        body = body_of(head.length)
+        try:
+            payload = body.feed(rest)
+        except MalformedBody as error:
+            raise Refused(BAD_REQUEST, str(error)) from None
+        self._body_bytes = len(payload)
+        return (None, payload, body.rest) if body.done else (body, payload, b"")
+
+    def _no_way(self, head: RequestHead, route: Route | None) -> tuple[Reason, str] | None:
+        if head.looped:
+            return LOOP, "this request has passed here before"
+        if not self._plane.mirror.ready:
+            return NOT_READY, "the routes are not known yet"
+        if route is None:
+            return NO_ROUTE, "no route takes this path"
+        return None
+
+    def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
+        try:
+            payload = body.feed(data)
+        except MalformedBody as error:
+            exchange.request_malformed(BAD_REQUEST, str(error))
+            return
+        self._body_bytes += len(payload)
+        limit = self._plane.settings.max_body
+        if limit and self._body_bytes > limit:
+            exchange.request_malformed(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
+            return
+        if body.done:
+            self._body = None
+            self._buffer = body.rest
+            self._plane.wheel.disarm(self)
+        else:
+            self._plane.wheel.arm(self, exchange.route.settings.idle_timeout)
+        exchange.body_arrives(payload, body.done)
+
+    def _hand_over(self, data: bytes) -> None:
+        self._forget()
+        self.lingering = True
+        self._plane.handover(self.transport, data)
+
+    # -- for the exchange
+
+    def forwarded_by(self, head: RequestHead) -> bytes:
+        """X-Forwarded-For and -Proto as this hop sends them."""
+        if not head.forwarded_for and not head.has_proto:
+            return self._forwarded
+        chain = b"%b, %b" % (head.forwarded_for, self._peer_line) if head.forwarded_for else self._peer_line
+        return b"X-Forwarded-For: %b\r\n%b" % (chain, b"" if head.has_proto else b"X-Forwarded-Proto: http\r\n")
+
+    def connection_line(self, line: RequestLine, head: RequestHead, keep: bool) -> bytes:
+        """The Connection line of a reply: said only where it is not the version's default."""
+        if line.minor == 1:
+            return b"" if keep and not head.close else b"Connection: close\r\n"
+        return b"Connection: keep-alive\r\n" if keep and head.keep_alive else b""
+
+    def exchange_ended(self, keep: bool, request_ended: bool) -> None:
+        """The reply is written. Next request, or a close that lets the client read it."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        line, head = exchange.line, exchange.head
+        self._next_or_close(keep and (not head.close if line.minor == 1 else head.keep_alive), request_ended)
+
+    def _next_or_close(self, keep: bool, request_ended: bool) -> None:
+        self._body = None
+        if self.transport.is_closing():
+            return
+        if not request_ended:
+            self._linger()
+        elif not keep:
+            self._close()
+        else:
+            self._head_begun = False
+            self._plane.wheel.arm(self, self._plane.settings.keepalive_timeout)
+            self._resume(_UPLOAD | _PIPELINE)
+            if self._buffer and not self._advancing:
+                data, self._buffer = self._buffer, b""
+                self._advance(data)
+
+    def refuse(
+        self,
+        reason: Reason,
+        detail: str,
+        request_id: str,
+        line: RequestLine,
+        head: RequestHead,
+        request_ended: bool,
+    ) -> None:
+        """Answer in slb's own name. The connection goes on where the whole request was read."""
+        self.exchange = None
+        keep = request_ended and not self._plane.draining
+        connection = self.connection_line(line, head, keep)
+        self.transport.write(answer(reason, detail, request_id, connection, line.method != b"HEAD"))
+        self._next_or_close(keep and (not head.close if line.minor == 1 else head.keep_alive), request_ended)
+
+    def reply_broken(self) -> None:
+        """The reply cannot be ended: the client must see that, and a reset says it whatever the framing."""
+        self.exchange = None
+        self._forget()
+        self.transport.abort()
+
+    def hold_upload(self) -> None:
+        """The upstream takes no more of the body for now."""
+        self._pause(_UPLOAD)
+
+    def upload_may_go_on(self) -> None:
+        """The upstream takes more again."""
+        self._resume(_UPLOAD)
+
+    @property
+    def upload_is_held(self) -> bool:
+        """Whether it is the upstream that the body waits for."""
+        return bool(self._paused & _UPLOAD)
+
+    # -- flow and end
+
+    def _pause(self, why: int) -> None:
+        if not self._paused and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._paused |= why
+
+    def _resume(self, why: int) -> None:
+        if not self._paused:
+            return
+        self._paused &= ~why
+        if not self._paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.is_stalled = True
+        exchange = self.exchange
+        if exchange is not None:
+            self._plane.wheel.arm(self, exchange.route.settings.idle_timeout)
+            if exchange.connection is not None:
+                exchange.connection.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.is_stalled = False
+        exchange = self.exchange
+        if exchange is not None:
+            if self._body is None:
+                self._plane.wheel.disarm(self)
+            if exchange.connection is not None:
+                exchange.connection.resume_reading()
+
+    def expired(self) -> None:
+        if self.lingering:
+            self.transport.abort()
+        elif self.exchange is not None:
+            self._late(self.exchange)
+        elif self._buffer:
+            self._refuse_unread(Refused(REQUEST_TIMEOUT, "the request's head did not come in time"))
+        else:
+            self._close()
+
+    def _late(self, exchange: Exchange) -> None:
+        if self.upload_is_held and not self.is_stalled:
+            self._plane.wheel.arm(self, exchange.route.settings.idle_timeout)
+        else:
+            exchange.client_late()
+
+    def _refuse_unread(self, refusal: Refused) -> None:
+        """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
+        self._count(refusal.reason)
+        self.transport.write(
+            answer(
+                refusal.reason,
+                refusal.detail,
+                self._plane.new_request_id(),
+                b"Connection: close\r\n",
+                with_body=True,
+            )
+        )
+        self._linger()
+
+    def _count(self, reason: Reason, route: Route | None = None, line: RequestLine | None = None) -> None:
+        """A refusal that never became an exchange."""
+        plane = self._plane
+        path = route.path if route is not None else ""
+        plane.metrics.requests[path, "", reason.status, reason.name] += 1
+        if plane.access_log.wants(reason.status, reason.name):
+            plane.access_log.write(
+                method=line.method.decode() if line is not None else "",
+                path=line.path.decode("latin-1") if line is not None else "",
+                status=reason.status,
+                reason=reason.name,
+                route=path,
+                client=self.peer,
+            )
+
+    def _linger(self) -> None:
+        """Say that nothing more comes from here, and let the client read that before the connection ends."""
+        self.lingering = True
+        self._buffer = b""
+        self._resume(_UPLOAD | _PIPELINE)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._plane.wheel.arm(self, _LINGER)
+
+    def _discard(self, data: bytes) -> None:
+        self._lingered += len(data)
+        if self._lingered > _LINGER_BYTES:
+            self.transport.abort()
+
+    def _close(self) -> None:
+        self.lingering = True
+        self._plane.wheel.arm(self, self._plane.settings.keepalive_timeout)
+        self.transport.close()
+
+    def close_when_idle(self) -> None:
+        """Draining: end now if nothing is being served; else the reply under way says that it is the last."""
+        if self.exchange is None and not self.lingering:
+            self._close()
+
+    def _forget(self) -> None:
+        self._plane.wheel.forget(self)
+        self._plane.connection_ended(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._forget()
+        self._buffer = b""
+        self.lingering = True
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_lost()
+
+
+def _peer(peername: Any, plane: Plane) -> tuple[str, bool]:
+    """The peer's address, and whether what it says of the clients behind it is believed."""
+    if not isinstance(peername, tuple):
+        return "unix", False
+    address = str(peername[0])
+    networks = plane.settings.trusted_proxies
+    return address, bool(networks) and any(ipaddress.ip_address(address) in network for network in networks)

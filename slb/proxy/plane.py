@@ -1,0 +1,81 @@
+"""What all connections of one instance share: the parts, and the little state that is not a connection's own."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from slb.addresses import AddressRules
+from slb.config import Settings
+from slb.observe.log import AccessLog
+from slb.observe.metrics import Metrics
+from slb.proxy.deadlines import Wheel
+from slb.proxy.headers import HeadCache, RequestHeads, parse_reply
+from slb.proxy.target import Finder
+from slb.routing.mirror import Mirror
+
+if TYPE_CHECKING:
+    from slb.proxy.downstream import Downstream
+    from slb.proxy.upstream import Pools
+
+Handover = Callable[[asyncio.Transport, bytes], None]
+"""Gives a connection with the bytes already read from it to the applications behind the data listener."""
+
+
+class Plane:
+    """Made once per instance. `via` is this instance's name in Via: a request that carries it has looped."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        mirror: Mirror,
+        metrics: Metrics,
+        access_log: AccessLog,
+        address_rules: AddressRules,
+        handover: Handover,
+        rng: Random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.mirror = mirror
+        self.metrics = metrics
+        self.access_log = access_log
+        self.address_rules = address_rules
+        self.handover = handover
+        self.rng = rng
+        self.clock = clock
+        self.wheel = Wheel(clock)
+        self.finder = Finder(mirror)
+        self.via = b"slb-%08x" % rng.getrandbits(32)
+        self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
+        self.heads = HeadCache(self._heads(trusted=False).parse)
+        self.trusted_heads = HeadCache(self._heads(trusted=True).parse)
+        self.reply_heads = HeadCache(parse_reply)
+        self.reserved = _reserved(settings.data_register)
+        self.connections: set[Downstream] = set()
+        self.draining = False
+        self.drained = asyncio.Event()
+        self.pools: Pools
+
+    def _heads(self, trusted: bool) -> RequestHeads:
+        return RequestHeads(self.via, self.settings.max_headers, trusted)
+
+    def connection_ended(self, connection: "Downstream") -> None:
+        """The last one to leave while draining ends the wait for it."""
+        self.connections.discard(connection)
+        if self.draining and not self.connections:
+            self.drained.set()
+
+    def new_request_id(self) -> str:
+        """32 hexadecimal digits."""
+        return f"{self.rng.getrandbits(128):032x}"
+
+
+def _reserved(register: bool) -> dict[str, frozenset[bytes]]:
+    """Normal path -> methods that are the applications', not an upstream's."""
+    probes = frozenset({b"GET", b"HEAD"})
+    paths = {"/_slb/healthz": probes, "/_slb/readyz": probes}
+    if register:
+        paths["/register"] = frozenset({b"POST", b"DELETE"})
+    return paths
