@@ -8,7 +8,7 @@ from aiohttp.typedefs import Middleware
 from slb.api.auth import authorise
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
-from slb.api.instances import InstancesEndpoint
+from slb.api.instances import InstancesEndpoint, KnownInstances
 from slb.api.metrics import MetricsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts
@@ -20,10 +20,11 @@ from slb.api.status import HealthEndpoint, StatusEndpoint
 
 def make_api(parts: ApiParts) -> web.Application:
     """The API listener: everything."""
+    known = KnownInstances(parts.instances, parts.address_rules)
     faces = (
-        RegisterEndpoint(parts),
+        RegisterEndpoint(parts, known),
         RoutesEndpoint(parts),
-        InstancesEndpoint(parts),
+        InstancesEndpoint(known),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         MetricsEndpoint(parts),
@@ -36,7 +37,10 @@ def make_api(parts: ApiParts) -> web.Application:
 def make_data_api(parts: ApiParts) -> web.Application:
     """What the data listener hands over: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
     health = HealthEndpoint(parts, prefix="/_slb")
-    endpoints = [*RegisterEndpoint(parts).endpoints(), *health.endpoints()]
+    endpoints = [
+        *RegisterEndpoint(parts, KnownInstances(parts.instances, parts.address_rules)).endpoints(),
+        *health.endpoints(),
+    ]
     return _application(parts, endpoints, (closing,))
 
 

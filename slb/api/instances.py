@@ -1,32 +1,102 @@
-"""/instances: who is alive."""
+"""/instances: who is alive, and which addresses they listen on."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from aiohttp import web
 
+from slb.addresses import AddressRules, unwrapped
 from slb.api.endpoints import Endpoint
-from slb.api.parts import ApiParts
+from slb.api.parts import Instance, Instances
 from slb.api.replies import json_reply
-from slb.api.shapes import InstancesShown
+from slb.api.shapes import InstanceShown, InstancesShown
+from slb.config import host_port
 from slb.errors import RedisUnavailable
+
+_FRESH = 10.0
+"""Seconds a list is good for where only listeners are asked: reading it scans Redis, and instances stay put."""
+
+
+class KnownInstances:
+    """The list of living instances, and the last one read for when Redis is away."""
+
+    def __init__(
+        self, instances: Instances, rules: AddressRules, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._instances = instances
+        self._rules = rules
+        self._clock = clock
+        self._last: Sequence[Instance] = ()
+        self._listeners: list[tuple[str, int, str]] = []
+        self._read_at: float | None = None
+
+    async def read(self) -> tuple[Sequence[Instance], bool]:
+        """The instances, and whether the list is stale."""
+        try:
+            self._last = await self._instances.list()
+        except RedisUnavailable:
+            return self._last, True
+        self._read_at = self._clock()
+        self._listeners = [listener for each in self._last for listener in self._listeners_of(each)]
+        return self._last, False
+
+    async def refresh(self) -> None:
+        """Read the list again where it is older than is good for `listener_at`."""
+        if self._read_at is None or self._clock() - self._read_at > _FRESH:
+            await self.read()
+
+    def listener_at(self, ip: str, port: int) -> str | None:
+        """The id of an instance of the last list that listens on `ip`:`port`."""
+        address = unwrapped(ip)
+        for bound, own_port, instance in self._listeners:
+            if own_port == port and self._rules.is_listener(address, port, bound, own_port):
+                return instance
+        return None
+
+    def _listeners_of(self, instance: Instance) -> Iterator[tuple[str, int, str]]:
+        for written in (instance.address, instance.api):
+            try:
+                host, port = host_port(written)
+                wildcard = unwrapped(host).is_unspecified
+            except ValueError:
+                continue  # a name, or nothing: what that means here nobody can say
+            # Every address of a machine that is not this one is not ours to know.
+            if not wildcard or instance.host == self._instances.info.host:
+                yield host, port, instance.id
 
 
 class InstancesEndpoint:
     """Read from Redis; while it is away, the last list that was read."""
 
-    def __init__(self, parts: ApiParts) -> None:
-        self._instances = parts.instances
-        self._last: Sequence[Any] = ()
+    def __init__(self, known: KnownInstances) -> None:
+        self._known = known
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/instances", self.show, "Every living instance", InstancesShown)]
 
     async def show(self, _: web.Request) -> web.Response:
-        stale = False
-        try:
-            self._last = await self._instances.list()
-        except RedisUnavailable:
-            stale = True
-        return json_reply(InstancesShown(instances=[asdict(each) for each in self._last], stale=stale))
+        instances, stale = await self._known.read()
+        return json_reply(InstancesShown(instances=[_shown(each) for each in instances], stale=stale))
+
+
+def _shown(instance: Instance) -> InstanceShown:
+    return InstanceShown(
+        id=instance.id,
+        name=instance.name,
+        address=instance.address,
+        api=instance.api,
+        version=instance.version,
+        roles=[role for role in instance.roles.split(",") if role],
+        started=_number(instance.started),
+        pid=int(_number(instance.pid)),
+        host=instance.host,
+    )
+
+
+def _number(text: str) -> float:
+    """0 where somebody wrote something else."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if abs(number) < 1e15 else 0.0

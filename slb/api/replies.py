@@ -4,6 +4,7 @@ A refusal is `{"error", "detail", "request_id"}` and Retry-After where trying ag
 refusals, Redis being away and exceptions nobody expected are given the same form here.
 """
 
+import json
 import re
 from typing import Any
 from uuid import uuid4
@@ -34,7 +35,15 @@ _log = structlog.get_logger("slb.api")
 
 def json_reply(data: Any, status: int = 200) -> web.Response:
     """`data` as JSON."""
-    return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
+    return web.Response(body=dumped(data), status=status, content_type="application/json")
+
+
+def dumped(data: Any) -> bytes:
+    """JSON. What people wrote into Redis by hand need not be UTF-8; such characters become question marks."""
+    try:
+        return orjson.dumps(data)
+    except orjson.JSONEncodeError:
+        return json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def refusal(reason: Reason, detail: str, request_id: str) -> web.Response:
@@ -68,7 +77,7 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     except ConnectionError:
         raise  # the client has left
     except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
-        _log.exception("unexpected exception", method=request.method, path=request.path, request_id=request_id)
+        _log.exception("unexpected_exception", method=request.method, path=request.path, request_id=request_id)
         reply = refusal(INTERNAL, "slb failed; its log tells more under this request id", request_id)
     reply.headers[REQUEST_ID] = request_id
     return reply

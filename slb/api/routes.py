@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
 import structlog
 from aiohttp import web
 
 from slb.api.bodies import read_object
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts
-from slb.api.replies import json_reply
+from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
@@ -53,7 +52,7 @@ class RoutesEndpoint:
         for count, path in enumerate(sorted(self._parts.mirror.records), 1):
             record = self._parts.mirror.records.get(path)
             if record is not None:
-                pieces.append(orjson.dumps(self._shown(path, record)))
+                pieces.append(dumped(self._shown(path, record)))
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
         return web.Response(body=b'{"routes":[%b]}' % b",".join(pieces), content_type="application/json")
@@ -92,7 +91,7 @@ class RoutesEndpoint:
         if not await self._parts.registry.delete_route(path):
             raise _no_route(path)
         await self._parts.watcher.shown(lambda mirror: path not in mirror.records, _SHOWN_WITHIN)
-        _log.info("route removed", path=path)
+        _log.info("route_removed", path=path)
         return json_reply(RouteRemoved(path=path, removed=True))
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
@@ -102,7 +101,7 @@ class RoutesEndpoint:
         self, path: str, written: Mapping[str, str], shows: Callable[[Mapping[str, str]], bool]
     ) -> web.Response:
         """The route as it is written, once the mirror shows it or the wait is over."""
-        _log.info("route settings changed", path=path, settings=dict(written))
+        _log.info("route_settings_changed", path=path, settings=dict(written))
         await self._parts.watcher.shown(lambda mirror: shows(_stored(mirror, path)), _SHOWN_WITHIN)
         record = self._parts.mirror.records.get(path, RouteRecord())
         return json_reply(self._shown(path, RouteRecord(record.members, written)))

@@ -77,10 +77,24 @@ class RouteRemoved(TypedDict):
     removed: bool
 
 
+class InstanceShown(TypedDict):
+    """One living slb process: `address` is its data listener, `api` its API listener."""
+
+    id: str
+    name: str
+    address: str
+    api: str
+    version: str
+    roles: list[str]
+    started: float
+    pid: int
+    host: str
+
+
 class InstancesShown(TypedDict):
     """`stale` is true where Redis did not answer and the list is the last one known."""
 
-    instances: list[dict[str, Any]]
+    instances: list[InstanceShown]
     stale: bool
 
 
@@ -119,6 +133,8 @@ class Status(TypedDict):
     """`started` is seconds since the epoch. What else `app` knows of this process stands beside these."""
 
     version: str
+    id: str
+    name: str
     pid: int
     host: str
     roles: list[str]

@@ -70,6 +70,8 @@ class StatusEndpoint:
         parts = self._parts
         return Status(
             version=__version__,
+            id=parts.instances.info.id,
+            name=parts.instances.info.name,
             pid=os.getpid(),
             host=socket.gethostname(),
             roles=list(parts.settings.roles),
@@ -115,6 +117,6 @@ class StatusEndpoint:
             by_reason=dict(by_reason),
             retries=sum(metrics.retries.values()),
             inflight=sum(upstream.inflight for upstream in self._parts.mirror.upstreams.values()),
-            client_connections=metrics.connections,
+            client_connections=metrics.connections(),
             client_disconnects=metrics.client_disconnects,
         )
