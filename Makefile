@@ -9,7 +9,8 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 .PHONY: help run test lint format bench e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
-ifneq ($(shell cat $(VENV)/checkout 2>/dev/null),$(CURDIR))
+# One whose last install did not end is not trusted either.
+ifneq ($(shell cat $(VENV)/checkout 2>/dev/null; ls $(VENV)/unfinished 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/installed-*)
 endif
 

@@ -61,15 +61,18 @@ class Counts:
         return not self.failures and list(self.pairs.values()) == [self.asked / pairs] * pairs
 
 
-def resolve(name: str, server: tuple[str, int]) -> list[str]:
-    """The A records of `name` as the DNS server at `server` tells them, in order. Raises NotYet."""
+def resolve(name: str, server: tuple[str, int], wait: float) -> list[str]:
+    """The A records of `name` that the DNS server `server` knows, in order. Raises NotYet after `wait` seconds."""
     resolver = dns.resolver.Resolver(configure=False)
     resolver.nameservers, resolver.port = [server[0]], server[1]
-    resolver.lifetime = _TIMEOUT
-    try:
-        return sorted(record.address for record in resolver.resolve(name, "A"))
-    except dns.exception.DNSException as error:
-        raise NotYet(f"{name} has no address at {server[0]}:{server[1]}: {error}") from None
+    end = time.monotonic() + wait
+    while True:
+        try:
+            return sorted(record.address for record in resolver.resolve(name, "A", lifetime=_TIMEOUT))
+        except dns.exception.DNSException as error:
+            if time.monotonic() >= end:
+                raise NotYet(f"{name} has no address at {server[0]}:{server[1]}: {error}") from None
+        time.sleep(_PAUSE)
 
 
 class Client:
@@ -116,7 +119,7 @@ class Client:
 
 def measure(name: str, server: tuple[str, int], port: int, path: str, requests: int, wait: float) -> Counts:
     """Resolve, wait until two upstreams serve behind each address, then count. Raises NotYet."""
-    client = Client(resolve(name, server), port, name)
+    client = Client(resolve(name, server, wait), port, name)
     try:
         client.wait_for(path, UPSTREAMS, wait)
         return client.count(path, requests)

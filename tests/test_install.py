@@ -1,0 +1,154 @@
+"""What `make` does on a machine that has Python, make and git, tried on a small project of the same form."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STAMP = ".venv/installed-run"
+PROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "tiny"
+version = "1"
+"""
+BACKEND = """\
+import zipfile
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    name = "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(f"{wheel_directory}/{name}", "w") as wheel:
+        wheel.writestr("tiny.pth", "")
+        wheel.writestr("tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1\\n")
+        wheel.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\n")
+        wheel.writestr("tiny-1.dist-info/RECORD", "")
+    return name
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Our Makefile and installer around a package that needs nothing from anywhere."""
+    folder = tmp_path / "project"
+    (folder / "tools").mkdir(parents=True)
+    shutil.copy(ROOT / "Makefile", folder)
+    shutil.copy(ROOT / "tools" / "install.py", folder / "tools")
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "backend.py").write_text(BACKEND)
+    for name in ("requirements.txt", "requirements-build.txt"):
+        (folder / name).write_text("")
+    return folder
+
+
+def _make(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    clean = ("PYTHON", "MAKE", "MFLAGS", "GNUMAKEFLAGS")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(clean)}
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def _install(folder: Path) -> "subprocess.CompletedProcess[str]":
+    return _make(folder, STAMP, f"PYTHON={sys.executable}")
+
+
+def _fake_python(folder: Path, script: str) -> str:
+    fake = folder / "fake-python"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    return f"PYTHON={fake}"
+
+
+def test_the_first_run_installs_and_says_so_and_the_second_does_nothing(project: Path) -> None:
+    first = _install(project)
+    assert first.returncode == 0, first.stderr
+    assert "making .venv with Python" in first.stdout
+    assert "installing requirements.txt" in first.stdout
+    second = _install(project)
+    assert second.returncode == 0
+    assert "slb:" not in second.stdout
+
+
+@pytest.mark.parametrize(("mark", "content"), [("unfinished", ""), ("checkout", "/another/folder\n")])
+def test_an_environment_left_unfinished_or_from_another_folder_is_made_anew(
+    project: Path, mark: str, content: str
+) -> None:
+    venv = project / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    (venv / "installed-run").touch()
+    (venv / mark).write_text(content)
+    (venv / "left-over").touch()
+    run = _install(project)
+    assert run.returncode == 0, run.stderr
+    assert "making it anew" in run.stdout
+    assert (venv / "checkout").read_text() == f"{project}\n"
+    assert not (venv / "left-over").exists()
+    assert not (venv / "unfinished").exists()
+
+
+def test_an_install_that_fails_leaves_no_stamp_and_says_why(project: Path) -> None:
+    (project / "requirements.txt").write_text("tiny==1\n")
+    run = _install(project)
+    assert run.returncode != 0
+    assert "slb: pip failed" in run.stderr
+    assert not (project / STAMP).exists()
+
+
+def test_a_python_without_venv_is_answered_with_the_name_of_the_debian_package(project: Path) -> None:
+    (project / "broken").mkdir()
+    (project / "broken" / "ensurepip.py").write_text("raise ImportError\n")
+    fake = _fake_python(project, f'PYTHONPATH="{project}/broken" exec "{sys.executable}" "$@"')
+    run = _make(project, STAMP, fake)
+    assert run.returncode != 0
+    assert "python3-venv" in run.stderr
+    assert not (project / ".venv").exists()
+
+
+def test_a_python_that_is_too_old_is_named(project: Path) -> None:
+    run = _make(project, STAMP, _fake_python(project, "exit 1"))
+    assert run.returncode != 0
+    assert re.search(r"fake-python is older than 3\.11", run.stderr)
+
+
+def test_a_python_that_is_not_there_is_named(project: Path) -> None:
+    run = _make(project, STAMP, "PYTHON=/nowhere/python3")
+    assert run.returncode != 0
+    assert "no /nowhere/python3 here" in run.stderr
+
+
+def test_make_alone_tells_every_target_there_is(project: Path) -> None:
+    run = _make(project)
+    assert run.returncode == 0
+    for target in ("run", "test", "lint", "bench", "e2e", "help"):
+        assert re.search(rf"^  {target}\t", run.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("requirements*.txt")), ids=lambda file: file.name)
+def test_requirements_are_pinned_with_hashes_and_name_no_address(file: Path) -> None:
+    text = file.read_text()
+    assert "://" not in text
+    assert "--index" not in text
+    for entry in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()):
+        assert re.match(r"[a-z0-9._-]+(\[[a-z,]+\])?==\S+", entry), entry[:80]
+        assert "--hash=sha256:" in entry, entry[:80]
+
+
+def test_every_package_the_project_asks_for_is_pinned() -> None:
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = {"": asked["dependencies"], **asked["optional-dependencies"]}
+    files = {"": "requirements.txt", "test": "requirements-dev.txt"}
+    for extra, packages in groups.items():
+        pinned = (ROOT / files.get(extra, f"requirements-{extra}.txt")).read_text()
+        for package in packages:
+            name = re.split(r"[^A-Za-z0-9-]", package)[0].lower()
+            assert re.search(rf"^{name}==", pinned, re.MULTILINE), f"{name} is not pinned: run make lock"
