@@ -6,6 +6,7 @@ at thousands a second they are made by one call and written many at once.
 
 import asyncio
 import atexit
+import json
 import logging
 import re
 import select
@@ -85,7 +86,7 @@ def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:
 
 
 def _json_event(_: WrappedLogger, __: str, event: EventDict) -> str:
-    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    return _dumped(event, orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z).decode()
 
 
 def _mask_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -170,11 +171,14 @@ class AccessLog:
 
 def json_line(fields: dict[str, Any]) -> bytes:
     """`fields` behind the time, as one line of JSON."""
-    return orjson.dumps(
-        {"timestamp": datetime.now(UTC), "event": "request", **fields},
-        default=repr,
-        option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z,
-    )
+    return _dumped({"timestamp": datetime.now(UTC), "event": "request", **fields}, orjson.OPT_UTC_Z) + b"\n"
+
+
+def _dumped(fields: Mapping[str, Any], option: int) -> bytes:
+    try:
+        return orjson.dumps(fields, default=repr, option=option)
+    except orjson.JSONEncodeError:  # a text that is not Unicode: the slower library escapes it
+        return json.dumps(dict(fields), default=str).encode()
 
 
 def console_line(fields: dict[str, Any]) -> bytes:
@@ -220,4 +224,5 @@ def _line_pieces(data: bytes, limit: int = select.PIPE_BUF) -> Iterable[bytes]:
         end = data.rfind(b"\n", start, start + limit) + 1 or data.find(b"\n", start) + 1 or len(data)
         yield data[start:end]
         start = end
-    yield data[start:]
+    if start < len(data):
+        yield data[start:]

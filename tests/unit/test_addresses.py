@@ -1,0 +1,101 @@
+"""Which addresses may be an upstream's."""
+
+import ipaddress
+from collections.abc import Iterable
+
+import pytest
+
+from slb.addresses import Address, AddressRules, is_local_address, unwrapped
+
+
+def rules(
+    networks: Iterable[str] = (), own: Iterable[tuple[str, int]] = (), local: Iterable[str] = ()
+) -> AddressRules:
+    here = {ipaddress.ip_address(each) for each in local}
+
+    def is_local(address: Address) -> bool:
+        return address in here
+
+    return AddressRules([ipaddress.ip_network(each) for each in networks], lambda: own, is_local)
+
+
+@pytest.mark.parametrize("ip", ["10.0.0.1", "127.0.0.1", "8.8.8.8", "::1", "2001:db8::1", "::ffff:10.0.0.1"])
+def test_ordinary_addresses_are_allowed(ip: str) -> None:
+    assert rules().refusal(ip, 80) is None
+
+
+@pytest.mark.parametrize(
+    "ip",
+    [
+        "0.0.0.0",
+        "0.1.2.3",
+        "::",
+        "::ffff:0.0.0.0",
+        "169.254.169.254",
+        "fe80::1",
+        "fe80::1%eth0",
+        "::ffff:169.254.169.254",
+        "64:ff9b::a9fe:a9fe",
+        "2002:a9fe:a9fe::1",
+        "224.0.0.1",
+        "ff02::1",
+        "255.255.255.255",
+        "::ffff:255.255.255.255",
+    ],
+)
+def test_addresses_no_upstream_can_have_are_refused_in_every_spelling(ip: str) -> None:
+    refusal = rules().refusal(ip, 80)
+    assert refusal is not None
+    assert ip in refusal
+
+
+def test_what_is_not_an_address_is_refused() -> None:
+    assert rules().refusal("example.com", 80) is not None
+
+
+def test_the_own_listener_is_refused_and_its_neighbours_are_not() -> None:
+    guarded = rules(own=[("127.0.0.2", 8080)])
+    assert guarded.refusal("127.0.0.2", 8080) == "127.0.0.2 port 8080 is slb's own listener"
+    assert guarded.refusal("::ffff:127.0.0.2", 8080) is not None
+    assert guarded.refusal("127.0.0.2", 8081) is None
+    assert guarded.refusal("127.0.0.3", 8080) is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "ip", "refused"),
+    [
+        ("0.0.0.0", "192.0.2.7", True),
+        ("0.0.0.0", "198.51.100.1", False),
+        ("0.0.0.0", "2001:db8::7", False),
+        ("::", "2001:db8::7", True),
+        ("::", "192.0.2.7", True),
+        ("::", "::ffff:192.0.2.7", True),
+    ],
+)
+def test_a_wildcard_listener_is_every_address_of_this_machine(bound: str, ip: str, refused: bool) -> None:
+    guarded = rules(own=[(bound, 8080)], local=["192.0.2.7", "2001:db8::7"])
+    assert (guarded.refusal(ip, 8080) is not None) is refused
+    assert guarded.refusal(ip, 80) is None
+
+
+def test_listeners_that_open_later_count_too() -> None:
+    own: list[tuple[str, int]] = []
+    guarded = rules(own=own)
+    assert guarded.refusal("127.0.0.1", 8080) is None
+    own.append(("127.0.0.1", 8080))
+    assert guarded.refusal("127.0.0.1", 8080) is not None
+
+
+def test_networks_narrow_what_is_allowed_and_open_nothing() -> None:
+    narrowed = rules(networks=["10.0.0.0/8", "169.254.0.0/16", "2001:db8::/32"])
+    assert narrowed.refusal("10.9.9.9", 80) is None
+    assert narrowed.refusal("::ffff:10.9.9.9", 80) is None
+    assert narrowed.refusal("2001:db8::1", 80) is None
+    assert narrowed.refusal("192.168.0.1", 80) == "192.168.0.1 is in none of upstream_networks"
+    assert narrowed.refusal("169.254.169.254", 80) is not None
+
+
+def test_an_address_is_local_where_a_socket_can_be_bound_to_it() -> None:
+    assert is_local_address(unwrapped("127.0.0.1"))
+    assert is_local_address(unwrapped("127.77.0.1"))
+    assert not is_local_address(unwrapped("192.0.2.1"))
