@@ -1,0 +1,183 @@
+"""The one way to Redis: deadlines on everything, no hidden retries, and a record of whether it answers."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ConnectionError,  # noqa: A004
+    InvalidResponse,
+    MasterDownError,
+    RedisError,
+    ResponseError,
+)
+
+from slb.config import Settings
+from slb.control import redis_url
+from slb.control.embedded import EmbeddedServer
+from slb.errors import RedisRefused
+from slb.observe.metrics import Metrics
+
+COMMAND_DEADLINE = 2.0
+"""Seconds a command may take; a frozen Redis is noticed by it."""
+
+CONNECT_DEADLINE = 1.0
+_POOL = 32
+
+_log = structlog.get_logger()
+
+
+class Connection:
+    """A pool of connections to one Redis. `up` is what the watcher last found, for all who ask."""
+
+    def __init__(
+        self,
+        url: str,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        embedded: EmbeddedServer | None = None,
+        command_deadline: float = COMMAND_DEADLINE,
+    ) -> None:
+        self.url_shown = redis_url.shown(url)
+        self.embedded = embedded
+        self.command_deadline = command_deadline
+        self._options = {**redis_url.options(url), **_ours(command_deadline)}
+        self._metrics = metrics
+        self._clock = clock
+        self._client = Redis(connection_pool=self._pool())
+        self._changed_at: float | None = None
+
+    @property
+    def client(self) -> Any:
+        """A redis.asyncio.Redis whose every command ends within the deadline, and is never sent twice. Not typed:
+        its stubs do not know that it decodes its replies."""
+        return self._client
+
+    @property
+    def up(self) -> bool:
+        """Whether Redis answers, as far as the watcher knows."""
+        return self._metrics.redis_up
+
+    @property
+    def db(self) -> int:
+        """The number of the database, as keyspace channels name it."""
+        return int(self._options.get("db") or 0)
+
+    def mark_up(self) -> None:
+        """Redis answers. Logged where that is news."""
+        if not self.up or self._changed_at is None:
+            _log.info("redis_up", redis=self.url_shown, **self._since_change())
+        self._metrics.redis_up = True
+
+    def mark_down(self, error: BaseException | str) -> None:
+        """Redis does not answer. Logged where that is news; traffic goes on from the last table."""
+        if self.up or self._changed_at is None:
+            _log.warning("redis_down", redis=self.url_shown, error=str(error), **self._since_change())
+        self._metrics.redis_up = False
+
+    def _since_change(self) -> dict[str, float]:
+        before, self._changed_at = self._changed_at, self._clock()
+        return {} if before is None else {"seconds_before": round(self._changed_at - before, 3)}
+
+    async def probe(self) -> None:
+        """Ask once. Raises RedisRefused where Redis says no; where it cannot be reached, `up` says so."""
+        try:
+            async with asyncio.timeout(self.command_deadline):
+                await self._client.ping()
+        except (RedisError, OSError, TimeoutError) as error:
+            if refusal := refusal_in(error):
+                raise RedisRefused(f"Redis at {self.url_shown} refused: {refusal}") from None
+            self.mark_down(error or "no answer in time")
+        else:
+            self.mark_up()
+
+    async def aclose(self) -> None:
+        """Close every connection, and leave the embedded server where there is one."""
+        with suppress(RedisError, OSError, TimeoutError):
+            await self._client.aclose()
+            await self._client.connection_pool.disconnect()
+        if self.embedded is not None:
+            await self.embedded.release()
+
+    def _pool(self) -> ConnectionPool:
+        pool = ConnectionPool(max_connections=_POOL, **self._options)
+        try:
+            pool.make_connection()  # type: ignore[no-untyped-call]
+        except (TypeError, ValueError, RedisError) as error:
+            raise RedisRefused(f"redis_url {self.url_shown}: {error}") from None
+        return pool
+
+
+async def connect(
+    settings: Settings,
+    metrics: Metrics,
+    clock: Callable[[], float] = time.monotonic,
+    revive: bool = True,
+) -> Connection:
+    """The connection `settings.redis_url` names, asked once.
+
+    Raises RedisRefused for a URL or a login that can never work, ConfigError where the embedded server cannot
+    run. A Redis that is merely unreachable raises nothing.
+    """
+    url = settings.redis_url.get_secret_value()
+    embedded = None
+    if redis_url.scheme_of(url) == redis_url.EMBEDDED:
+        named = url.removeprefix(f"{redis_url.EMBEDDED}://")
+        embedded = EmbeddedServer(Path(named) if named else settings.data_dir, revive)
+        url = await embedded.acquire()
+    try:
+        connection = Connection(url, metrics, clock, embedded)
+        await connection.probe()
+    except BaseException:
+        if embedded is not None:
+            await embedded.release()
+        raise
+    return connection
+
+
+def refusal_in(error: BaseException) -> str | None:
+    """What Redis refused for good, as one sentence; None where trying again may help."""
+    if isinstance(error, AuthenticationError | AuthorizationError):
+        return str(error)
+    if isinstance(error, BusyLoadingError | MasterDownError):
+        return None
+    if isinstance(error, ResponseError):
+        return str(error)
+    if isinstance(error, InvalidResponse) or "Protocol error" in str(error):
+        return "what listens there does not speak the Redis protocol"
+    if isinstance(error.__context__, ssl.SSLCertVerificationError):
+        return str(error.__context__)
+    return None
+
+
+def _ours(deadline: float) -> dict[str, Any]:
+    """What every connection of slb's is made with, whatever the URL asks for. No command is sent twice on its
+    own: a Redis that was frozen runs calls that were given up, and would run them again."""
+    return {
+        "client_name": "slb",
+        "decode_responses": True,
+        "encoding": "utf-8",
+        "encoding_errors": "surrogateescape",
+        "lib_name": None,
+        "lib_version": None,
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0, supported_errors=()),
+        "socket_connect_timeout": CONNECT_DEADLINE,
+        "socket_timeout": deadline,
+    }
+
+
+def unavailable(error: BaseException) -> bool:
+    """Whether `error` is Redis being away, rather than Redis refusing one command."""
+    return isinstance(error, ConnectionError | OSError | TimeoutError) or not isinstance(error, ResponseError)

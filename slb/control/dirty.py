@@ -1,0 +1,69 @@
+"""What has changed in Redis and is still to be read: names only, each at most once."""
+
+import asyncio
+from dataclasses import dataclass
+
+from slb.control import keys
+
+BATCH = 50
+"""Paths, and members, read and swapped in at once."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Names to read next."""
+
+    paths: list[str]
+    members: list[str]
+    foreign: list[str]
+
+
+class Dirty:
+    """Marked by events, emptied by the sync loop. A path marked ten times while it waits is read once."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, None] = {}
+        self._members: dict[str, None] = {}
+        self._foreign: dict[str, None] = {}
+        self._event = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def mark(self, key: str) -> None:
+        """Something happened to `key`; what it was does not matter."""
+        path = keys.path_of(key)
+        member = keys.member_of(key) if path is None else None
+        if path is not None:
+            self._paths[path] = None
+        elif member is not None:
+            self._members[member] = None
+        elif key.startswith((keys.MEMBERS, keys.SETTINGS, keys.UPSTREAM)):
+            self._foreign[key] = None
+        else:
+            return
+        self._event.set()
+
+    def clear(self) -> None:
+        """Forget all: a full sync is about to read everything."""
+        for names in (self._paths, self._members, self._foreign):
+            names.clear()
+        self._event.clear()
+
+    def take(self) -> Batch:
+        """The names that have waited longest."""
+        batch = Batch(_first(self._paths), _first(self._members), _first(self._foreign))
+        if not (self._paths or self._members or self._foreign):
+            self._event.clear()
+        return batch
+
+    async def wait(self) -> None:
+        """Until something is dirty."""
+        await self._event.wait()
+
+
+def _first(names: dict[str, None]) -> list[str]:
+    taken = [name for name, _ in zip(names, range(BATCH), strict=False)]
+    for name in taken:
+        del names[name]
+    return taken

@@ -1,0 +1,127 @@
+"""The last table on disk, so that an instance that starts while Redis is away has something to serve.
+
+A file of JSON lines: a header, one line a route, one an upstream, and a last line that says how many there were,
+so that a file cut short is known for one. It is replaced whole by a rename: several instances of a machine may
+share it, and the last writer wins. Its modification time is when its contents were last known to be true.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import orjson
+import structlog
+
+from slb.control.reader import Snapshot
+from slb.control.slices import Slices
+from slb.model import RouteRecord
+from slb.routing.mirror import Mirror
+
+_VERSION = 1
+DEBOUNCE = 1.0
+
+_log = structlog.get_logger()
+
+
+def table_file(data_dir: Path, url_shown: str) -> Path:
+    """Where the table of this Redis is kept: another Redis has other routes."""
+    return data_dir / f"table-{blake2b(url_shown.encode(), digest_size=6).hexdigest()}.json"
+
+
+class DiskTable:
+    """Reads the table once, and writes the mirror's whenever it has changed."""
+
+    def __init__(self, path: Path, mirror: Mirror, debounce: float = DEBOUNCE) -> None:
+        self._path = path
+        self._mirror = mirror
+        self._debounce = debounce
+        self._changed = asyncio.Event()
+
+    def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
+        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there."""
+        try:
+            written = self._path.read_bytes()
+            age = wall() - self._path.stat().st_mtime
+            return _parsed(written), max(0.0, age)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            _log.warning("disk_table_unusable", file=str(self._path), error=str(error))
+            return None
+
+    def changed(self) -> None:
+        """The mirror has changed: write it soon."""
+        self._changed.set()
+
+    def still_true(self) -> None:
+        """The mirror, and with it the file, is what Redis says now."""
+        if not self._changed.is_set():
+            try:
+                os.utime(self._path)
+            except OSError as error:
+                _log.debug("disk_table_not_touched", error=str(error))
+
+    async def run(self) -> None:
+        """Write after each change, once a burst of changes is over; until cancelled."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(self._debounce)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what has changed, now. A full disk must not end anything: logged, tried at the next change."""
+        if not self._changed.is_set():
+            return
+        self._changed.clear()
+        try:
+            pieces = await self._pieces()
+            await asyncio.to_thread(self._write, pieces)
+        except OSError as error:
+            _log.warning("disk_table_not_written", file=str(self._path), error=str(error))
+
+    async def _pieces(self) -> list[bytes]:
+        slices = Slices()
+        records = list(self._mirror.records.items())
+        attributes = list(self._mirror.attributes.items())
+        pieces = [orjson.dumps({"version": _VERSION})]
+        for path, record in records:
+            members = sorted(record.members)
+            pieces.append(orjson.dumps({"path": path, "members": members, "settings": record.settings}))
+            await slices.rest()
+        for member, each in attributes:
+            pieces.append(orjson.dumps({"member": member, "attributes": each}))
+            await slices.rest()
+        pieces.append(orjson.dumps({"routes": len(records), "upstreams": len(attributes)}))
+        return pieces
+
+    def _write(self, pieces: list[bytes]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}.{id(self)}")
+        try:
+            with unfinished.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _parsed(written: bytes) -> Snapshot:
+    """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished."""
+    header, *lines, last = [orjson.loads(line) for line in written.splitlines()]
+    if header["version"] != _VERSION:
+        raise ValueError(f"version {header['version']} of the file is not known")
+    snapshot = Snapshot()
+    for line in lines:
+        if "path" in line:
+            snapshot.records[line["path"]] = RouteRecord(frozenset(line["members"]), line["settings"])
+        else:
+            snapshot.attributes[line["member"]] = line["attributes"]
+    if (last["routes"], last["upstreams"]) != (len(snapshot.records), len(snapshot.attributes)):
+        raise ValueError("the file is cut short")
+    return snapshot

@@ -1,0 +1,123 @@
+"""`embedded://`: one real Valkey server for all slb processes of a machine that share a data directory.
+
+Who uses it holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user
+out stops the server. A server whose users all crashed is found alive by the next one and adopted.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from slb.control.locks import FileLock, wait_until
+from slb.control.valkey_process import ValkeyProcess
+from slb.errors import ConfigError
+
+_START_LOCK_TIME = 40.0
+"""Seconds: longer than the slowest start or stop of somebody else."""
+
+_REVIVE_INTERVAL = 0.2
+
+_log = structlog.get_logger()
+
+
+class EmbeddedServer:
+    """This process's hold on the server of `data_dir`. With `revive`, a server that died is started again."""
+
+    def __init__(self, data_dir: Path, revive: bool = True) -> None:
+        self._directory = (data_dir / "valkey").absolute()
+        self._revive = revive
+        self._users: FileLock | None = None
+        self._reviver: asyncio.Task[None] | None = None
+        self._process: ValkeyProcess | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the server keeps its data and its log."""
+        return self._directory
+
+    @property
+    def process(self) -> ValkeyProcess:
+        """The server process: pid, alive, start, kill. Known once acquired."""
+        if self._process is None:
+            raise ConfigError("the embedded Valkey has not been acquired")
+        return self._process
+
+    @property
+    def url(self) -> str:
+        """Where the server listens: `unix:///.../valkey.sock`."""
+        return f"unix://{self.process.socket}"
+
+    async def acquire(self) -> str:
+        """Start the server or join the one that runs; its URL. Raises ConfigError, one line."""
+        await asyncio.to_thread(self._under_start_lock, self._join)
+        if self._revive:
+            self.resume()
+        return self.url
+
+    async def release(self) -> None:
+        """Leave the server; the last one out stops it."""
+        await self.suspend()
+        if self._users is not None:
+            await asyncio.to_thread(self._under_start_lock, self._leave)
+
+    async def suspend(self) -> None:
+        """Stop bringing the server back: from now on its death is wanted."""
+        if self._reviver is not None:
+            self._reviver.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reviver
+            self._reviver = None
+
+    def resume(self) -> None:
+        """Bring the server back whenever it dies."""
+        if self._reviver is None:
+            self._reviver = asyncio.get_running_loop().create_task(self._keep_alive(), name="embedded-valkey")
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(_REVIVE_INTERVAL)
+            if self.process.alive():
+                continue
+            _log.warning("embedded_valkey_died", directory=str(self.directory))
+            try:
+                await asyncio.to_thread(self._under_start_lock, self.process.start)
+            except ConfigError as error:
+                _log.error("embedded_valkey_not_revived", error=str(error))
+
+    def _under_start_lock(self, action: Callable[[], Any]) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = FileLock(self.directory / "start.lock")
+            try:
+                if not wait_until(lock.try_exclusive, _START_LOCK_TIME):
+                    raise ConfigError(f"data_dir: another process has held {self.directory}/start.lock too long")
+                action()
+            finally:
+                lock.release()
+        except OSError as error:
+            raise ConfigError(f"data_dir: the embedded Valkey cannot use {self.directory}: {error}") from None
+
+    def _join(self) -> None:
+        self._process = ValkeyProcess(self.directory)
+        users = FileLock(self.directory / "users.lock")
+        try:
+            wait_until(users.try_shared, _START_LOCK_TIME)
+            self._process.start()
+        except BaseException:
+            users.release()
+            raise
+        self._users = users
+
+    def _leave(self) -> None:
+        users, self._users = self._users, None
+        if users is None:
+            return
+        try:
+            if users.try_exclusive():
+                self.process.stop()
+        finally:
+            users.release()

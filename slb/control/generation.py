@@ -1,0 +1,63 @@
+"""Whether Redis still has its data, and what to do where it has not. Decisions only; the watcher acts on them.
+
+`slb:generation` is there as long as Redis has its data. While it is, Redis is right, even where it is empty. Gone,
+Redis was emptied by an accident: the last good routes are written back, and it is made anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slb.control.reader import Snapshot
+from slb.control.slices import Slices
+from slb.model import RouteRecord
+
+_NOTHING = RouteRecord()
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTiming:
+    """Seconds. The freshest instance writes back first: the others wait in proportion to the age of their table,
+    and find it done. One that has just started lets those go first that were there before."""
+
+    settle: float = 10.0
+    share_of_age: float = 0.01
+    longest_delay: float = 10.0
+
+    def delay(self, age: float, first_sync: bool, uptime: float) -> float:
+        """How long to wait before writing back a table last known true `age` seconds ago."""
+        others_first = max(0.0, self.settle - uptime) if first_sync else 0.0
+        return others_first + min(self.longest_delay, max(0.0, age) * self.share_of_age)
+
+
+async def lost(good: Snapshot, now: Snapshot, slices: Slices) -> bool:
+    """Whether anything of `good` is missing in `now`: a route, a member, settings."""
+    for path, record in good.records.items():
+        found = now.records.get(path)
+        if found is not record and _lacks(found, record):
+            return True
+        await slices.rest()
+    return False
+
+
+def _lacks(found: RouteRecord | None, record: RouteRecord) -> bool:
+    if found is None:
+        return True
+    return not record.members <= found.members or bool(record.settings and not found.settings)
+
+
+async def union(good: Snapshot, now: Snapshot, slices: Slices) -> Snapshot:
+    """`now` with everything of `good` that it lacks: what is served until Redis has its data again."""
+    both = Snapshot(dict(now.records), {**good.attributes, **now.attributes}, now.generation)
+    for path, record in good.records.items():
+        both.records[path] = joined(record, now.records.get(path))
+        await slices.rest()
+    return both
+
+
+def joined(good: RouteRecord, now: RouteRecord | None) -> RouteRecord:
+    """Members of both; settings as Redis has them, or else as they were."""
+    found = now or _NOTHING
+    settings: Mapping[str, str] | None = found.settings or good.settings
+    if found.members <= good.members and settings == good.settings:
+        return good
+    return RouteRecord(good.members | found.members, settings)

@@ -1,0 +1,76 @@
+"""Every key and channel in Redis: its type, its lifetime, who writes it. Nothing else spells a key.
+
+| key                    | type            | lifetime                    | written by                          |
+|------------------------|-----------------|-----------------------------|-------------------------------------|
+| `slb_<path>`           | set of members  | until it is empty           | registry, people, a restore         |
+| `slb:route:<path>`     | hash            | until removed               | registry, a restore                 |
+| `slb:upstream:<member>`| hash            | with the last route naming it | registry, a restore, orphan removal |
+| `slb:instance:<id>`    | hash            | TTL 10 s                    | that instance's heartbeat           |
+| `slb:generation`       | string          | for good                    | the first non-empty sync, `reset`   |
+| `slb:restoring`        | string          | TTL 5 s                     | the instance that writes back       |
+| `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
+"""
+
+from slb.errors import InvalidName
+from slb.names import is_normal_path, normal_member
+
+MEMBERS = "slb_"
+SETTINGS = "slb:route:"
+UPSTREAM = "slb:upstream:"
+INSTANCE = "slb:instance:"
+CANARY = "slb:canary:"
+GENERATION = "slb:generation"
+RESTORING = "slb:restoring"
+
+OURS = "slb[_:]*"
+"""The SCAN pattern that finds all of the above in one pass."""
+
+
+def route_key(path: str) -> str:
+    """`/p1` -> `slb_p1`, `/` -> `slb_`."""
+    return MEMBERS + path[1:]
+
+
+def settings_key(path: str) -> str:
+    """`/p1` -> `slb:route:/p1`."""
+    return SETTINGS + path
+
+
+def upstream_key(member: str) -> str:
+    """`10.0.0.1:80` -> `slb:upstream:10.0.0.1:80`."""
+    return UPSTREAM + member
+
+
+def path_of(key: str) -> str | None:
+    """The route a `slb_...` or `slb:route:...` key belongs to; None where it is no path in normal form."""
+    if key.startswith(MEMBERS):
+        path = "/" + key[len(MEMBERS) :]
+    elif key.startswith(SETTINGS):
+        path = key[len(SETTINGS) :]
+    else:
+        return None
+    return path if path == "/" or is_normal_path(path) else None
+
+
+def member_of(key: str) -> str | None:
+    """The upstream a `slb:upstream:...` key belongs to; None where it is no member in normal form."""
+    member = key.removeprefix(UPSTREAM)
+    return member if member != key and is_normal_member(member) else None
+
+
+def is_normal_member(member: str) -> bool:
+    """Whether `member` is written just as `normal_member` would write it."""
+    try:
+        return normal_member(member) == member
+    except InvalidName:
+        return False
+
+
+def channel_prefix(db: int) -> str:
+    """What stands before the key in the name of a keyspace channel."""
+    return f"__keyspace@{db}__:"
+
+
+def channel_patterns(db: int) -> list[str]:
+    """What the watcher subscribes to; an ACL must name these patterns to the letter."""
+    return [channel_prefix(db) + start + "*" for start in (MEMBERS, SETTINGS, UPSTREAM, CANARY)]

@@ -1,0 +1,46 @@
+"""Attributes of upstreams that no route names any more, left behind by a crash or by hand."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from slb.control import keys
+from slb.control.connection import Connection
+from slb.control.slices import Slices
+from slb.routing.mirror import Mirror
+
+_log = structlog.get_logger()
+
+
+class Orphans:
+    """Removes `slb:upstream:<member>` hashes that two full syncs, `age` seconds apart, found without a route."""
+
+    def __init__(
+        self, connection: Connection, mirror: Mirror, age: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._connection = connection
+        self._mirror = mirror
+        self._age = age
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+
+    async def sweep(self) -> None:
+        """Call after a full sync that can be trusted."""
+        slices = Slices()
+        now = self._clock()
+        seen: dict[str, float] = {}
+        for count, member in enumerate(list(self._mirror.attributes)):
+            if not self._mirror.uses(member):
+                seen[member] = self._seen.get(member, now)
+            if count % 1000 == 0:
+                await slices.rest()
+        old = [member for member, since in seen.items() if now - since >= self._age][:_AT_ONCE]
+        if old:
+            await self._connection.client.delete(*map(keys.upstream_key, old))
+            _log.info("orphaned_attributes_removed", count=len(old))
+        self._seen = {member: since for member, since in seen.items() if member not in old}
+
+
+_AT_ONCE = 1000
+"""The rest waits for the next sweep."""

@@ -1,0 +1,44 @@
+"""What a Redis URL says: its parts for redis-py, and a form of it that may be shown."""
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis.asyncio.connection import parse_url
+
+from slb.errors import RedisRefused
+
+EMBEDDED = "embedded"
+_SCHEMES = ("redis", "rediss", "unix")
+_SECRET_QUERY = re.compile(r"(?<=[?&])(password|ssl_password|ssl_keyfile)=[^&]*")
+_USER_INFO = re.compile(r"(?<=://)([^:@/?]*):?.*@")
+
+
+def scheme_of(url: str) -> str:
+    """`redis`, `rediss`, `unix` or `embedded`. Raises RedisRefused."""
+    scheme = url.partition("://")[0] if "://" in url else ""
+    if scheme not in (*_SCHEMES, EMBEDDED):
+        wanted = ", ".join(f"{known}://" for known in (*_SCHEMES, EMBEDDED))
+        raise RedisRefused(f"redis_url {shown(url)}: it starts with none of {wanted}")
+    return scheme
+
+
+def shown(url: str) -> str:
+    """The URL without its secrets. Greedy to the last '@', so that a malformed one hides its password too."""
+    return _SECRET_QUERY.sub(r"\1=***", _USER_INFO.sub(r"\1:***@", url))
+
+
+def options(url: str) -> dict[str, Any]:
+    """The arguments redis-py makes its connections with. Raises RedisRefused where the URL is malformed."""
+    try:
+        parts = urlsplit(url)
+        found: dict[str, Any] = dict(parse_url(url))
+    except ValueError as error:
+        raise RedisRefused(f"redis_url {shown(url)}: {error}") from None
+    if parts.scheme == "unix" and not parts.path:
+        raise RedisRefused(f"redis_url {shown(url)}: a unix:// URL names a socket, as unix:///run/redis.sock")
+    if parts.scheme != "unix" and not parts.hostname:
+        raise RedisRefused(f"redis_url {shown(url)}: it names no host")
+    if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]*", parts.path):
+        raise RedisRefused(f"redis_url {shown(url)}: what stands after the host is the number of a database")
+    return found

