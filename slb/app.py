@@ -10,7 +10,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -21,10 +22,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from slb import __version__
 from slb.addresses import AddressRules
-from slb.api import make_api, make_data_api
+from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
 from slb.config import Settings
 from slb.control.connection import Connection, connect
+from slb.control.disk import table_file
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
 from slb.control.watcher import Watcher
@@ -33,7 +35,7 @@ from slb.listening import Sockets
 from slb.memory import Freezer
 from slb.observe.log import AccessLog, configure_logging, console_line, is_readable, json_line, stderr_sink
 from slb.observe.metrics import Metrics, MetricsCollector
-from slb.proxy import ProxyServer
+from slb.proxy.listener import ProxyServer
 from slb.routing.mirror import Mirror
 
 _API_GRACE = 2.0
@@ -56,13 +58,13 @@ class Core:
         self.mirror = Mirror(settings.route_settings, Random())
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
         self.registry = Registry(connection, self.mirror.uses)
-        self.watcher = Watcher(connection, self.mirror, metrics, settings.data_dir / "table.json")
+        self.watcher = Watcher(
+            connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
+        )
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self._freezer = Freezer()
         self._runners: list[web.AppRunner] = []
         metrics.staleness = self.watcher.staleness
-        metrics.inflight = lambda: [(live.member, live.inflight) for live in self.mirror.upstreams.values()]
-        self.mirror.on_swap(metrics.forget_upstreams)
         self.mirror.on_swap(lambda _: self._freezer.table_grew(len(self.mirror.upstreams)))
 
     def start_watching(self) -> None:
@@ -194,12 +196,17 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]]) -> int:
 
 
 async def _serve(settings: Settings, sockets: Sockets, stopping: Stopping) -> int:
+    async with connected_core(settings, sockets) as core:
+        return await serve_app(App(core), stopping, lambda: announce(core))
+
+
+@asynccontextmanager
+async def connected_core(settings: Settings, sockets: Sockets) -> AsyncIterator[Core]:
+    """A core with its connection, which is closed at the end (and with it the embedded server left)."""
     metrics = Metrics()
     connection = await connect(settings, metrics)
     try:
-        return await serve_app(
-            App(Core(settings, sockets, connection, metrics)), stopping, lambda: announce(sockets, connection)
-        )
+        yield Core(settings, sockets, connection, metrics)
     finally:
         await connection.aclose()
 
@@ -214,8 +221,18 @@ async def serve_app(app: App, stopping: Stopping, started: Callable[[], None]) -
     return int(failed.is_set() or stopping.hurried.is_set())
 
 
-def announce(sockets: Sockets, connection: Connection, workers: str = "") -> None:
+async def reset_redis(settings: Settings) -> int:
+    """Empty Redis of all routes on purpose; how many there were. Raises SlbError."""
+    connection = await connect(settings, Metrics())
+    try:
+        return await Registry(connection).reset()
+    finally:
+        await connection.aclose()
+
+
+def announce(core: Core, workers: str = "") -> None:
     """One line for a person, and for programs that wait for it, once everything listens."""
+    sockets, connection = core.sockets, core.connection
     traffic = ", ".join(f"http://{each}" for each in sockets.data_shown())
     redis = connection.url_shown
     if connection.embedded is not None:

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from slb.config import Settings, host_port
 from slb.errors import SlbError
@@ -42,6 +43,16 @@ def listening_socket(address: str, setting: str) -> socket.socket:
     return bound
 
 
+def listening_unix_socket(path: Path) -> socket.socket:
+    """A unix socket at `path`, in the place of one that a dead process left there."""
+    path.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(str(path))
+    bound.listen(BACKLOG)
+    bound.setblocking(False)
+    return bound
+
+
 def shown_address(bound: socket.socket) -> str:
     """`127.0.0.1:8080`, `[::1]:8080`: where a bound socket really listens."""
     host, port = bound.getsockname()[:2]
@@ -56,8 +67,7 @@ def _why(error: OSError) -> str:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Where traffic comes in and where the API does, bound and listening. `others` are listeners of the same
-    instance in another process: no upstream either."""
+    """Where traffic comes in and where the API does, bound and listening. `others` is the supervisor's API."""
 
     data: Sequence[socket.socket]
     api: socket.socket
@@ -70,8 +80,12 @@ class Sockets:
 
     def internet_addresses(self) -> list[tuple[str, int]]:
         """Host and port of every listener that has them."""
-        own = [each.getsockname()[:2] for each in (*self.data, self.api) if each.family != socket.AF_UNIX]
-        return [*own, *self.others]
+        own = [each.getsockname()[:2] for each in self.data]
+        return [*own, *self.api_addresses()]
+
+    def api_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of the API; a worker's own is a unix socket, and its supervisor's counts."""
+        return list(self.others) if self.api.family == socket.AF_UNIX else [self.api.getsockname()[:2]]
 
     def data_shown(self) -> list[str]:
         """HOST:PORT of each."""
@@ -79,6 +93,4 @@ class Sockets:
 
     def api_shown(self) -> str:
         """HOST:PORT of the API, that of the supervisor where this is a worker."""
-        if self.api.family != socket.AF_UNIX:
-            return shown_address(self.api)
-        return join_member("http", *self.others[0]) if self.others else ""
+        return ", ".join(join_member("http", host, port) for host, port in self.api_addresses())

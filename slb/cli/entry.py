@@ -15,7 +15,6 @@ _INTERRUPTED = 130
 app = typer.Typer(
     name="slb",
     help="A distributed reverse-proxy load balancer: stateless instances, routes in Redis, traffic that goes on.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -28,13 +27,15 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 for part in (serving, routes, fleet, local):

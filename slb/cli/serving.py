@@ -6,14 +6,10 @@ from typing import Annotated
 
 import typer
 
+from slb.cli.options import ConfigOption, RedisOption
 from slb.config import load_settings
 from slb.errors import ConfigError
 from slb.names import seconds
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", envvar="SLB_CONFIG", help="A TOML file with settings.", show_default=False),
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     listen: Annotated[str | None, typer.Option(help="HOST:PORT for traffic [127.0.0.1:8080].")] = None,
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
-    redis: Annotated[str | None, typer.Option(help="URL of Redis or Valkey [an embedded Valkey].")] = None,
+    redis: RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[str | None, typer.Option(help="What this process does [proxy].")] = None,
     config: ConfigOption = None,
@@ -39,9 +35,6 @@ def serve(
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
 ) -> int:
     """Balance traffic. Every flag is also a SLB_... variable and a line in the TOML file; flags win."""
-    from slb.app import run
-    from slb.supervisor import supervise
-
     flags = {
         "listen": listen,
         "api": api,
@@ -56,6 +49,9 @@ def serve(
         "log_format": log_format,
     }
     settings = load_settings(flags, os.environ, config)
+    from slb.app import run
+    from slb.supervisor import supervise
+
     return run(settings) if settings.workers == 1 else supervise(settings)
 
 

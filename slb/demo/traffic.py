@@ -57,10 +57,10 @@ class Account:
 class Traffic:
     """Sends `rate` requests a second, each on a connection of its own, so that each asks the DNS again."""
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], rate: float) -> None:
+    def __init__(self, addresses: Sequence[tuple[str, int]], path: str, rate: float) -> None:
         connector = TCPConnector(resolver=RotatingResolver(addresses), use_dns_cache=False, force_close=True)
         self._session = ClientSession(connector=connector, timeout=_TIMEOUT)
-        self._url = f"http://{NAME}:{addresses[0][1]}/demo"
+        self._url = f"http://{NAME}:{addresses[0][1]}{path}"
         self._pause = 1 / rate
         self._places = asyncio.Semaphore(_AT_ONCE)
 

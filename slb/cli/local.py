@@ -1,0 +1,70 @@
+"""`slb check-config`, `slb reset`: what needs the settings of `slb serve`, and no API."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slb.cli.options import ConfigOption, RedisOption
+from slb.config import Settings, load_settings
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands part of `slb`."""
+    app.command("check-config")(check_config)
+    app.command()(reset)
+
+
+def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
+    """Say which settings `slb serve` would run with, secrets masked, and which Redis; fails where it would."""
+    from slb.control.redis_url import EMBEDDED, scheme_of
+
+    settings = _settings(config, redis, None)
+    url = _checked_url(settings)
+    for name in Settings.model_fields:
+        typer.echo(f"{name} = {_shown(settings, name)}")
+    typer.echo("")
+    if scheme_of(settings.redis_url.get_secret_value()) == EMBEDDED:
+        typer.echo(f"Redis is embedded, for this machine only, in {settings.data_dir / 'valkey'}")
+    else:
+        typer.echo(f"Redis is at {url}")
+
+
+def reset(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    redis: RedisOption = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded Valkey lives.")] = None,
+) -> None:
+    """Empty Redis of all routes, settings and upstreams. Every instance follows: no route answers any more."""
+    from slb.app import reset_redis
+
+    settings = _settings(config, redis, data_dir)
+    if not yes:
+        typer.confirm(f"Remove every route from {_checked_url(settings)}?", abort=True)
+    typer.echo(f"{asyncio.run(reset_redis(settings))} routes removed")
+
+
+def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> Settings:
+    return load_settings({"redis_url": redis, "data_dir": data_dir}, os.environ, config)
+
+
+def _checked_url(settings: Settings) -> str:
+    """The URL of Redis without its secrets. Raises RedisRefused for one that can never work."""
+    from slb.control.redis_url import EMBEDDED, options, scheme_of, shown
+
+    url = settings.redis_url.get_secret_value()
+    if scheme_of(url) != EMBEDDED:
+        options(url)
+    return shown(url)
+
+
+def _shown(settings: Settings, name: str) -> str:
+    if name == "redis_url":
+        return _checked_url(settings)
+    value = settings.model_dump(mode="json")[name]
+    if value is None or value in ([], {}):
+        return "-"
+    return str(value)

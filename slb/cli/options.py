@@ -1,0 +1,14 @@
+"""Options that several commands take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="SLB_CONFIG", help="A TOML file with settings.", show_default=False),
+]
+RedisOption = Annotated[
+    str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
+]

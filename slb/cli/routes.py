@@ -1,0 +1,134 @@
+"""`slb register`, `deregister`, `routes`, `route set|unset|delete`: who serves what, through the API."""
+
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption
+from slb.errors import ConfigError
+from slb.names import normal_path
+
+PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
+TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands part of `slb`."""
+    app.command()(register)
+    app.command()(deregister)
+    app.command()(routes)
+    route = typer.Typer(help="Change a route's settings, or remove it.")
+    route.command("set")(set_settings)
+    route.command("unset")(unset_settings)
+    route.command("delete")(delete)
+    app.add_typer(route, name="route")
+
+
+def register(
+    path: PathArgument,
+    targets: TargetArguments,
+    weight: Annotated[int | None, typer.Option(help="Its share under weighted_round_robin [1].")] = None,
+    slots: Annotated[int | None, typer.Option(help="Requests it serves at the same time [1].")] = None,
+    zone: Annotated[str | None, typer.Option(help="The zone it runs in.")] = None,
+    node: Annotated[str | None, typer.Option(help="The machine it runs on.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Add upstreams to a route; a route comes to be with its first."""
+    written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
+    attributes = {name: value for name, value in written.items() if value is not None}
+    client = ApiClient(url, token)
+    for target in targets:
+        answer = client.call("POST", "/register", {"path": path, "target": target, **attributes})
+        typer.echo(f"{answer['path']}: {answer['target']} {'added' if answer['added'] else 'was there already'}")
+
+
+def deregister(
+    path: PathArgument, targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+) -> None:
+    """Take upstreams from a route; requests they are serving finish."""
+    client = ApiClient(url, token)
+    for target in targets:
+        answer = client.call("DELETE", "/register", {"path": path, "target": target})
+        typer.echo(f"{answer['path']}: {answer['target']} {'removed' if answer['removed'] else 'was not there'}")
+
+
+def routes(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """Show every route, its upstreams and what is set on it."""
+    answer = ApiClient(url, token).call("GET", "/routes")
+    if as_json:
+        typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+    elif answer["routes"]:
+        Console().print(_table(answer["routes"]))
+    else:
+        typer.echo("There are no routes yet: slb register PATH TARGET makes one.")
+
+
+def set_settings(
+    path: PathArgument,
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Such as policy=p2c retries=2.")],
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Set some of a route's settings."""
+    changes = dict(_setting(each) for each in settings)
+    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), changes))
+
+
+def unset_settings(
+    path: PathArgument,
+    names: Annotated[list[str], typer.Argument(metavar="KEY...", help="Settings to take back to their default.")],
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Take some of a route's settings back to their default."""
+    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), dict.fromkeys(names)))
+
+
+def delete(path: PathArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """Remove a route: its upstreams and its settings."""
+    answer = ApiClient(url, token).call("DELETE", _api_path(path))
+    typer.echo(f"{answer['path']}: removed")
+
+
+def _api_path(path: str) -> str:
+    return "/routes" + normal_path(path)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ConfigError(f"{text!r} is not KEY=VALUE")
+    return name, value
+
+
+def _show_settings(route: dict[str, Any]) -> None:
+    for name, value in route["settings"].items():
+        typer.echo(f"{name} = {value}    ({route['sources'].get(name, '').replace('_', ' ')})")
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    table = Table("route", "upstream", "weight", "slots", "zone", "in flight", "set on the route")
+    for column in (2, 3, 5):
+        table.columns[column].justify = "right"
+    for route in found:
+        own = ", ".join(f"{name}={route['settings'][name]}" for name in _set_on(route))
+        for line, member in enumerate(route["members"] or [None]):
+            head, tail = (route["path"], own) if line == 0 else ("", "")
+            table.add_row(head, *_cells(member), tail, end_section=line == max(0, len(route["members"]) - 1))
+    return table
+
+
+def _set_on(route: dict[str, Any]) -> list[str]:
+    return [name for name, source in route["sources"].items() if source == "hash"]
+
+
+def _cells(member: dict[str, Any] | None) -> list[str]:
+    if member is None:
+        return ["(none)", "", "", "", ""]
+    drain = " (leaving)" if member["drain"] else ""
+    shown = [member[name] for name in ("weight", "slots", "zone", "inflight")]
+    return [member["member"] + drain, *map(str, shown)]

@@ -1,0 +1,131 @@
+"""What the demo runs: a private Valkey, two instances, and upstreams that come and go."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from slb.control.embedded import EmbeddedServer
+from slb.demo.places import Address, free_address, two_places
+from slb.demo.processes import DemoFailed, Process, Processes
+
+PATH = "/demo"
+_SEEN_WITHIN = 15.0
+_POLL = 0.02
+_TIMEOUT = ClientTimeout(total=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One `slb serve`: where its traffic and its API are."""
+
+    name: str
+    address: Address
+    api: str
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.address)
+
+
+class Fleet:
+    """Started and changed step by step by the story. `directory` is private and short-lived."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._redis = EmbeddedServer(directory, revive=False)
+        self._processes = Processes(directory)
+        self._upstreams: dict[str, Process] = {}
+        self._session = ClientSession(timeout=_TIMEOUT)
+        self.instances = [_instance(name, place) for name, place in zip("12", two_places(), strict=True)]
+
+    async def start(self) -> None:
+        """Redis and both instances; they serve on return. Raises SlbError."""
+        url = await self._redis.acquire()
+        started = [await self._serve(instance, url) for instance in self.instances]
+        for process in started:
+            await process.first_line()
+        await self.until("loads its routes", lambda status: status["mirror"]["ready"], "/status")
+
+    async def close(self) -> None:
+        """End everything that was started."""
+        await self._processes.stop_all()
+        await self._session.close()
+        await self._redis.release()
+
+    async def join(self, *names: str) -> None:
+        """Upstreams start, register themselves through the first instance, and are seen by both."""
+        started = {name: await self._upstream(name) for name in names}
+        self._upstreams.update(started)
+        for process in started.values():
+            await process.first_line()
+        await self._until_members(len(self._upstreams))
+
+    async def leave(self, name: str) -> int:
+        """An upstream is told to stop; its exit code."""
+        code = await self._upstreams.pop(name).stop()
+        await self._until_members(len(self._upstreams))
+        return code
+
+    async def kill_redis(self) -> None:
+        """kill -9, and both instances have noticed."""
+        await asyncio.to_thread(self._redis.process.kill)
+        await self.until("notices that Redis is gone", lambda status: not status["redis"]["up"], "/status")
+
+    async def revive_redis(self) -> None:
+        """Start it again on the data it has, and both instances have found it."""
+        await asyncio.to_thread(self._redis.process.start)
+        await self.until("finds Redis again", lambda status: status["redis"]["up"], "/status")
+
+    async def requests_of(self, instance: Instance) -> int:
+        """How many requests of the route the instance has answered, by its own count."""
+        status = await self._ask(instance, "/status")
+        return int(status["traffic"]["requests"])
+
+    async def until(self, what: str, holds: Callable[[Any], bool], path: str) -> None:
+        """Wait until both instances' answers to `path` are so. Raises DemoFailed."""
+        for instance in self.instances:
+            try:
+                async with asyncio.timeout(_SEEN_WITHIN):
+                    while not await self._holds(instance, holds, path):
+                        await asyncio.sleep(_POLL)
+            except TimeoutError:
+                raise DemoFailed(f"after {_SEEN_WITHIN:g} s instance {instance.name} never {what}") from None
+
+    async def _until_members(self, count: int) -> None:
+        await self.until(f"shows {count} upstreams", lambda route: len(route["members"]) == count, f"/routes{PATH}")
+
+    async def _holds(self, instance: Instance, holds: Callable[[Any], bool], path: str) -> bool:
+        try:
+            return holds(await self._ask(instance, path))
+        except (ClientError, OSError, TimeoutError):
+            return False
+
+    async def _ask(self, instance: Instance, path: str) -> Any:
+        async with self._session.get(f"{instance.api}{path}", raise_for_status=True) as reply:
+            return orjson.loads(await reply.read())
+
+    async def _serve(self, instance: Instance, redis: str) -> Process:
+        data = self._directory / f"instance-{instance.name}"
+        flags = {
+            "--listen": "{}:{}".format(*instance.address),
+            "--api": instance.api.removeprefix("http://"),
+            "--redis": redis,
+            "--data-dir": str(data),
+            "--name": f"demo-{instance.name}",
+            "--access-log": "errors",
+        }
+        words = [word for flag in flags.items() for word in flag]
+        return await self._processes.slb(f"instance-{instance.name}", "serve", *words)
+
+    async def _upstream(self, name: str) -> Process:
+        flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)
+        return await self._processes.slb(f"upstream-{name}", "upstream", *flags)
+
+
+def _instance(name: str, address: Address) -> Instance:
+    return Instance(name, address, "http://{}:{}".format(*free_address(address[0])))

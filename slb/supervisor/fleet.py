@@ -1,0 +1,88 @@
+"""The workers as one instance: their metrics added up, their traffic, whether any of them is ready."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+
+from slb.supervisor.sums import Sums
+from slb.supervisor.workers import Worker
+
+_TIMEOUT = ClientTimeout(total=2)
+_INTERVAL = 1.0
+"""Seconds between two looks at the workers' /status."""
+
+_log = logging.getLogger("slb.supervisor")
+
+
+class Fleet:
+    """Reads the workers' own APIs over their unix sockets."""
+
+    def __init__(self, workers: Sequence[Worker], token: str | None, sums: Sums) -> None:
+        self._workers = workers
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._sums = sums
+        self._traffic: dict[int, dict[str, Any]] = {}
+
+    def ready(self) -> bool:
+        """Whether any worker serves."""
+        return any(worker.ready for worker in self._workers)
+
+    def worker_ended(self, worker: Worker) -> None:
+        """What a dead worker counted stays in the sums."""
+        self._sums.ended((worker.index, worker.life))
+        self._traffic.pop(worker.index, None)
+
+    async def metrics_text(self) -> bytes:
+        """All workers' metrics, added up."""
+        texts = await asyncio.gather(*(self._read(worker, "/metrics") for worker in self._ready_workers()))
+        for worker, life, text in texts:
+            if text is not None and worker.life == life and worker.pid is not None:
+                self._sums.read((worker.index, life), text.decode())
+        return self._sums.text()
+
+    def status_extra(self) -> dict[str, Any]:
+        """For /status: the workers, and the traffic of all of them as of a second ago."""
+        return {"workers": [worker.shown() for worker in self._workers], "traffic": _added(self._traffic.values())}
+
+    async def watch(self) -> None:
+        """Look at the workers' traffic, until cancelled."""
+        while True:
+            for worker, _, text in await asyncio.gather(
+                *(self._read(worker, "/status") for worker in self._ready_workers())
+            ):
+                if text is not None:
+                    self._traffic[worker.index] = orjson.loads(text)["traffic"]
+            await asyncio.sleep(_INTERVAL)
+
+    def _ready_workers(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.ready]
+
+    async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
+        """The worker, which of its lives was asked, and its answer; None where it gave none."""
+        life = worker.life
+        try:
+            async with (
+                ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
+                session.get(f"http://localhost{path}", headers=self._headers, raise_for_status=True) as reply,
+            ):
+                return worker, life, await reply.read()
+        except (ClientError, OSError, TimeoutError) as error:
+            _log.warning("worker %d did not answer %s: %s", worker.index, path, error or type(error).__name__)
+            return worker, life, None
+
+
+def _added(shown: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Figures by name, and figures by name by name, added."""
+    total: dict[str, Any] = {}
+    for each in shown:
+        for name, value in each.items():
+            if isinstance(value, Mapping):
+                total[name] = Counter(total.get(name, {})) + Counter(value)
+            else:
+                total[name] = total.get(name, 0) + value
+    return total

@@ -1,0 +1,81 @@
+"""What a supervisor tells a worker: one line of JSON on the worker's stdin.
+
+Settings hold secrets, which would be seen in arguments or the environment. The pipe says one thing more: while
+it is open, the supervisor lives. It ends with the supervisor, however that ends, and the worker with it.
+"""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+from slb.config import Settings
+from slb.listening import Sockets, listening_unix_socket
+
+READY = b"ready\n"
+"""A worker's one line on stdout, once it has a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`data_fds` are inherited listening sockets; the worker answers its API on the unix socket `api_path`;
+    `api_addresses` are the supervisor's API, which is no upstream either."""
+
+    settings: Settings
+    data_fds: Sequence[int]
+    api_path: Path
+    api_addresses: Sequence[tuple[str, int]]
+
+    def to_line(self) -> bytes:
+        """With the secrets in it: for the pipe only."""
+        body = {
+            "settings": _revealed(self.settings),
+            "data_fds": list(self.data_fds),
+            "api_path": str(self.api_path),
+            "api_addresses": [list(each) for each in self.api_addresses],
+        }
+        return orjson.dumps(body) + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "Job":
+        told = _Told.model_validate_json(line)
+        return cls(told.settings, told.data_fds, told.api_path, told.api_addresses)
+
+    def sockets(self) -> Sockets:
+        """The worker's listeners, of which traffic's are shared with all other workers."""
+        data = [socket.socket(fileno=fd) for fd in self.data_fds]
+        for each in data:
+            each.setblocking(False)
+        return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses)
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: Settings
+    data_fds: list[int]
+    api_path: Path
+    api_addresses: list[tuple[str, int]]
+
+
+def _revealed(settings: Settings) -> dict[str, object]:
+    values = settings.model_dump(mode="json", exclude_none=True)
+    for name in values:
+        secret = getattr(settings, name)
+        if isinstance(secret, SecretStr):
+            values[name] = secret.get_secret_value()
+    return values
+
+
+async def supervisor_gone() -> None:
+    """Wait until stdin ends."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1024):
+        pass

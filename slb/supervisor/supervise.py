@@ -1,0 +1,105 @@
+"""The supervisor: sockets, workers, the API; no traffic."""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from slb.app import Core, announce, connected_core, run_loop
+from slb.config import Settings
+from slb.lifecycle import Stopping, first_of
+from slb.listening import Sockets
+from slb.observe.log import configure_logging
+from slb.supervisor.fleet import Fleet
+from slb.supervisor.job import Job
+from slb.supervisor.sums import Sums
+from slb.supervisor.workers import Worker
+
+_KILL_AFTER = 5.0
+"""Seconds a worker may take to end beyond its drain timeout."""
+
+_log = logging.getLogger("slb.supervisor")
+
+
+def supervise(settings: Settings) -> int:
+    """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start."""
+    configure_logging(settings.log_level, settings.log_format)
+    sockets = Sockets.bind(settings)
+    with tempfile.TemporaryDirectory(prefix="slb-") as directory:  # made for this user only (0700)
+        return run_loop(lambda stopping: _supervise(settings, sockets, Path(directory), stopping))
+
+
+async def _supervise(settings: Settings, sockets: Sockets, directory: Path, stopping: Stopping) -> int:
+    async with connected_core(settings, sockets) as core:
+        return await Supervisor(core, directory).run(stopping)
+
+
+class Supervisor:
+    """Runs the workers of one `slb serve`. `directory` holds their unix sockets."""
+
+    def __init__(self, core: Core, directory: Path) -> None:
+        self._core = core
+        self._workers = [
+            Worker(index, self._job(index, directory), self._worker_ended) for index in range(core.settings.workers)
+        ]
+        token = core.settings.api_token
+        self._fleet = Fleet(self._workers, token.get_secret_value() if token else None, Sums())
+
+    async def run(self, stopping: Stopping) -> int:
+        """Until told to stop, or until a part of the supervisor ends; the exit code."""
+        core = self._core
+        running = [asyncio.create_task(worker.run()) for worker in self._workers]
+        core.start_watching()
+        core.tasks.start("fleet", self._fleet.watch())
+        await core.serve_api(
+            core.api_parts(self._fleet.metrics_text, self._fleet.status_extra, lambda: not self._taking_traffic())
+        )
+        announce(core, f" with {len(self._workers)} workers")
+        await first_of(stopping.requested, core.tasks.failed)
+        await self._stop(running, stopping.hurried)
+        return int(core.tasks.failed.is_set() or stopping.hurried.is_set())
+
+    async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
+        self._core.stopping = True
+        self._stop_workers()
+        for listener in self._core.sockets.data:
+            listener.close()
+        await self._ended(running, hurried)
+        await self._core.stop()
+
+    async def _ended(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
+        """Wait for the workers; in a hurry they are told again, and in the end they are killed."""
+        hurry = asyncio.create_task(hurried.wait())
+        all_ended = asyncio.gather(*running)
+        patience = self._core.settings.drain_timeout + _KILL_AFTER
+        await asyncio.wait((all_ended, hurry), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if hurried.is_set():
+            self._stop_workers()
+            await asyncio.wait((all_ended,), timeout=_KILL_AFTER)
+        hurry.cancel()
+        if not all_ended.done():
+            _log.warning("workers that did not end are killed")
+            for worker in self._workers:
+                worker.kill()
+        await all_ended
+
+    def _stop_workers(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+
+    def _taking_traffic(self) -> bool:
+        return not self._core.stopping and self._fleet.ready()
+
+    def _worker_ended(self, worker: Worker) -> None:
+        self._fleet.worker_ended(worker)
+
+    def _job(self, index: int, directory: Path) -> Job:
+        settings = self._core.settings
+        name = f"{self._core.instances.info.name}/{index}"
+        return Job(
+            settings.model_copy(update={"workers": 1, "name": name}),
+            [each.fileno() for each in self._core.sockets.data],
+            directory / f"{index}.sock",
+            self._core.sockets.api_addresses(),
+        )

@@ -1,0 +1,95 @@
+"""Worker processes: started, started again when they die, stopped together."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from slb.supervisor.job import READY, Job
+
+_FIRST_PAUSE = 0.1
+_LAST_PAUSE = 5.0
+_STEADY = 10.0
+"""Seconds a worker has to live for its next death to count as the first."""
+
+_log = logging.getLogger("slb.supervisor")
+
+
+class Worker:
+    """One place of the pool: at most one process at a time, `life` counts them."""
+
+    def __init__(self, index: int, job: Job, on_end: Callable[["Worker"], None]) -> None:
+        self.index = index
+        self.job = job
+        self.life = 0
+        self.ready = False
+        self.pid: int | None = None
+        self._on_end = on_end
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep a process alive until `stop`."""
+        pause = _FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            started = loop.time()
+            code = await self._live()
+            if self._stopping.is_set():
+                return
+            pause = _FIRST_PAUSE if loop.time() - started > _STEADY else pause
+            _log.error("worker %d ended with %d, the next one starts in %g s", self.index, code, pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            pause = min(2 * pause, _LAST_PAUSE)
+
+    def stop(self) -> None:
+        """Ask the process to finish its requests and end; asked again, to end at once."""
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process as it is."""
+        self._signal(signal.SIGKILL)
+
+    def shown(self) -> dict[str, Any]:
+        """For /status."""
+        return {"index": self.index, "pid": self.pid, "ready": self.ready, "restarts": max(0, self.life - 1)}
+
+    async def _live(self) -> int:
+        """One process from start to end; its exit code."""
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "slb",
+            "worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=tuple(self.job.data_fds),
+            # Ctrl-C reaches every process of the terminal; the supervisor passes it on once.
+            start_new_session=True,
+        )
+        self.life += 1
+        self.pid = process.pid
+        try:
+            await self._tell(process)
+            return await process.wait()
+        finally:
+            self.ready = False
+            self.pid = None
+            self._on_end(self)
+
+    async def _tell(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if self._stopping.is_set():  # told to stop between two lives
+            self._signal(signal.SIGTERM)
+        process.stdin.write(self.job.to_line())
+        self.ready = await process.stdout.readline() == READY
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
