@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -111,7 +111,8 @@ class Connection:
             await self.embedded.release()
 
     def _pool(self) -> ConnectionPool:
-        pool = ConnectionPool(max_connections=_POOL, **self._options)
+        # A burst of registrations waits for a connection: the plain pool would fail it as if Redis were away.
+        pool = BlockingConnectionPool(max_connections=_POOL, timeout=self.command_deadline, **self._options)
         try:
             pool.make_connection()  # type: ignore[no-untyped-call]
         except (TypeError, ValueError, RedisError) as error:
