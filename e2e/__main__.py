@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(requests: int, console: Console) -> Counts:
-    console.print("starting Redis, two instances and two upstreams that register through the first instance")
+    console.print("starting Redis, two instances, and two upstreams that register through the first")
     with Topology() as topology, NameServer(NAME, ADDRESSES) as names:
         console.print(f"{NAME} is {' and '.join(ADDRESSES)}, port {topology.port}; sending {requests} requests")
         return measure(NAME, names.address, topology.port, PATH, requests, _WAIT)

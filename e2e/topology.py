@@ -118,6 +118,12 @@ def free_ports(count: int) -> list[int]:
         return [_hold(held) for _ in range(count)]
 
 
+def free_port(address: str) -> int:
+    """A port that nobody has on `address`."""
+    with ExitStack() as held:
+        return _bind(held, address, 0)
+
+
 def _hold(held: ExitStack) -> int:
     """One port, bound on all of ADDRESSES until `held` is closed."""
     while True:

@@ -1,0 +1,152 @@
+"""The documents say what the code does: their samples are parsed and run, their tables compared."""
+
+import ast
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from slb import errors
+from slb.cli.entry import app
+from slb.config import Settings, load_settings
+from slb.control import keys
+from slb.model import RouteSettings
+from slb.observe.metrics import Metrics, MetricsCollector
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get")
+"""Commands that are not ours to check."""
+
+
+def _samples(language: str) -> list[Any]:
+    return [
+        pytest.param(match[2], id=f"{file.name}:{file.read_text()[: match.start()].count(chr(10)) + 1}")
+        for file in DOCUMENTS
+        for match in _FENCE.finditer(file.read_text())
+        if match[1] == language
+    ]
+
+
+def _commands() -> list[Any]:
+    found: list[Any] = []
+    for sample in _samples("sh"):
+        for line in str(sample.values[0]).splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                found.append(pytest.param(words, id=f"{sample.id} {line}"))
+    return found
+
+
+def _rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table whose first column is called `heading`."""
+    table = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert table is not None, heading
+    return [[cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in table[1].splitlines()]
+
+
+@pytest.mark.parametrize("words", _commands())
+def test_every_command_in_the_documents_exists_and_takes_its_words(words: list[str]) -> None:
+    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        assert words[0].split("=")[0].removeprefix("SLB_").removesuffix("_FILE").lower() in Settings.model_fields
+        words = words[1:]
+    program, *arguments = words[: words.index("&&")] if "&&" in words else words
+    if program == "slb":
+        _parse(typer.main.get_command(app), arguments)
+    elif program == "make":
+        targets = re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert [word for word in arguments if "=" not in word and word not in targets] == []
+    else:
+        assert program in _EVERYWHERE
+
+
+def _parse(command: Any, arguments: list[str]) -> None:
+    """As far as the words go: unknown commands, flags, missing or excess arguments raise."""
+    with command.make_context("slb", list(arguments)) as context:
+        rest = [*context._protected_args, *context.args] if hasattr(context, "_protected_args") else context.args
+        if hasattr(command, "commands") and rest:
+            assert rest[0] in command.commands, rest
+            _parse(command.commands[rest[0]], rest[1:])
+
+
+@pytest.mark.parametrize("sample", _samples("toml"))
+def test_every_toml_sample_is_one_slb_accepts(sample: str, tmp_path: Path) -> None:
+    file = tmp_path / "slb.toml"
+    file.write_text(sample)
+    load_settings({}, {}, file)
+    assert tomllib.loads(sample)
+
+
+@pytest.mark.parametrize("sample", _samples("python") or [pytest.param("", id="none")])
+def test_every_python_sample_is_python(sample: str) -> None:
+    ast.parse(sample)
+
+
+@pytest.mark.parametrize("sample", _samples("json") or [pytest.param("{}", id="none")])
+def test_every_json_sample_is_json(sample: str) -> None:
+    json.loads(sample)
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)
+def test_every_link_inside_the_project_leads_somewhere(file: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):
+        there = file.parent / target if target else file
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert anchor[1:] in {re.sub(r"[^a-z0-9 -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def _shown(value: Any) -> str:
+    """A default as the tables have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(value) or "none"
+    return "none" if value in (None, "", {}) else str(value)
+
+
+def _check_defaults(table: str, model: Mapping[str, Any]) -> None:
+    rows = [(row[0], row[1]) for row in _rows(README, table)]
+    assert rows == [(name, _shown(value)) for name, value in model.items()]
+
+
+def test_the_readme_has_every_setting_with_its_default() -> None:
+    settings = Settings()
+    model = settings.model_dump(mode="json")
+    model["redis_url"] = settings.redis_url.get_secret_value()
+    model["data_dir"] = "~/.local/share/slb"
+    _check_defaults("setting", model)
+
+
+def test_the_readme_has_every_route_setting_with_its_default() -> None:
+    _check_defaults("route setting", RouteSettings().model_dump(mode="json"))
+
+
+def test_the_readme_has_every_answer_slb_gives_itself() -> None:
+    reasons = {each for each in vars(errors).values() if isinstance(each, errors.Reason)} - {errors.CLIENT_GONE}
+    assert {(int(row[0]), row[1]) for row in _rows(README, "status")} == {
+        (each.status, each.name) for each in reasons
+    }
+
+
+def test_the_architecture_has_every_key_there_is() -> None:
+    listed = {row[0].partition("<")[0] for row in _rows(ARCHITECTURE, "key")}
+    names = ("MEMBERS", "SETTINGS", "UPSTREAM", "INSTANCE", "GENERATION", "RESTORING", "CANARY")
+    assert listed == {getattr(keys, name) for name in names}
+
+
+def test_every_metric_that_is_named_is_measured() -> None:
+    measured = {family.name for family in MetricsCollector(Metrics()).collect()}
+    named = set(re.findall(r"`(slb_[a-z_]+)`", README + OPERATIONS + ARCHITECTURE)) - {"slb_"}
+    assert {name.removesuffix("_total") for name in named} <= measured

