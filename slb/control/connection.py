@@ -170,8 +170,6 @@ def _ours(deadline: float) -> dict[str, Any]:
         "decode_responses": True,
         "encoding": "utf-8",
         "encoding_errors": "surrogateescape",
-        "lib_name": None,
-        "lib_version": None,
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0, supported_errors=()),
         "socket_connect_timeout": CONNECT_DEADLINE,

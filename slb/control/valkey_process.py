@@ -103,8 +103,6 @@ class ValkeyProcess:
             unix_socket_path=str(self.socket),
             socket_timeout=_PING_TIME,
             retry=Retry(NoBackoff(), 0),
-            lib_name=None,
-            lib_version=None,
             protocol=2,
         )
 
