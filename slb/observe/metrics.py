@@ -61,6 +61,15 @@ class Metrics:
         self.staleness: Callable[[], float] = lambda: 0.0
         self.inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
 
+    def request_ended(
+        self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float
+    ) -> None:
+        """Count a request; times are the clock's, `first_byte` 0 where none came."""
+        self.requests[route, upstream, status, reason] += 1
+        self.durations[route].observe(ended - started)
+        if first_byte:
+            self.first_bytes[route].observe(first_byte - started)
+
     def forget_upstreams(self, members: Iterable[str]) -> None:
         """An upstream's series end with it: its counts move to the upstream-less series of the same outcome, so
         that sums over a route never go down."""

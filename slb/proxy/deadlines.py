@@ -16,11 +16,12 @@ _SLOTS = 2048
 class Timed:
     """Something with one deadline at a time. `expired` is called once per arming, from the event loop."""
 
-    __slots__ = ("_slot", "due")
+    __slots__ = ("_looked_at", "_slot", "due")
 
     def __init__(self) -> None:
         self.due = math.inf
         self._slot = -1
+        self._looked_at = math.inf
 
     def expired(self) -> None:
         """The deadline passed."""
@@ -36,17 +37,18 @@ class Wheel:
         self._now = int(clock() / TICK)
         self._timer: asyncio.TimerHandle | None = None
 
-    def arm(self, item: Timed, seconds: float) -> None:
-        """`item.expired()` is called in `seconds`, unless it is armed anew or disarmed before."""
-        item.due = due = self._clock() + seconds
-        slot = int(due / TICK) + 1
-        if item._slot < 0:
-            item._slot = slot
-            self._slots[slot % _SLOTS].add(item)
-        elif slot < item._slot:
+    def arm(self, item: Timed, due: float) -> None:
+        """`item.expired()` is called at `due` (of the clock), unless it is armed anew or disarmed before."""
+        item.due = due
+        if due < item._looked_at:
+            self._move(item, int(due / TICK) + 1)
+
+    def _move(self, item: Timed, slot: int) -> None:
+        if item._slot >= 0:
             self._slots[item._slot % _SLOTS].discard(item)
-            item._slot = slot
-            self._slots[slot % _SLOTS].add(item)
+        item._slot = slot
+        item._looked_at = slot * TICK
+        self._slots[slot % _SLOTS].add(item)
 
     def disarm(self, item: Timed) -> None:
         """No deadline for now; the item is expected back."""
@@ -58,6 +60,7 @@ class Wheel:
         if item._slot >= 0:
             self._slots[item._slot % _SLOTS].discard(item)
             item._slot = -1
+            item._looked_at = math.inf
 
     def tick(self) -> None:
         """Expire everything that is due by now."""
@@ -76,10 +79,11 @@ class Wheel:
                 continue
             self._slots[slot % _SLOTS].discard(item)
             item._slot = -1
+            item._looked_at = math.inf
             if item.due <= now:
                 due.append(item)
             elif item.due < math.inf:
-                self.arm(item, item.due - now)
+                self.arm(item, item.due)
         for item in due:
             if item.due <= now:
                 item.due = math.inf

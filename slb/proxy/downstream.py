@@ -21,13 +21,13 @@ from slb.errors import (
     Reason,
     Refused,
 )
-from slb.proxy.body import Body, MalformedBody, body_of
+from slb.proxy.body import CHUNKED, Body, MalformedBody, body_of
 from slb.proxy.deadlines import Timed
-from slb.proxy.exchange import Exchange
+from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
 from slb.proxy.plane import Plane
 from slb.proxy.refusal import answer
-from slb.proxy.target import REQUEST_LINE, RequestLine, odd_request_line
+from slb.proxy.target import RequestLine, parse_line
 from slb.routing.table import Route
 
 _BUFFER = 64 * 1024
@@ -85,7 +85,9 @@ class Downstream(asyncio.Protocol, Timed):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's transports are none by inheritance
+        self.transport = transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's transports are none by inheritance
         transport.set_write_buffer_limits(high=_BUFFER)
         plane = self._plane
         self.peer, trusted = _peer(transport.get_extra_info("peername"), plane)
@@ -93,7 +95,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._peer_line = self.peer.encode()
         self._forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % self._peer_line
         plane.connections.add(self)
-        plane.wheel.arm(self, plane.settings.head_timeout)
+        plane.wheel.arm(self, plane.clock() + plane.settings.head_timeout)
 
     # -- bytes from the client
 
@@ -114,18 +116,15 @@ class Downstream(asyncio.Protocol, Timed):
     def _advance(self, data: bytes) -> None:
         """Serve what stands at the front of `data` until a request is under way or more must come."""
         self._advancing = True
-        while data and self.exchange is None and not self.lingering:
-            while data.startswith(b"\r\n"):
-                data = data[2:]
-            end = data.find(b"\r\n\r\n") + 4
-            try:
+        try:
+            while data and self.exchange is None and not self.lingering:
+                end = data.find(b"\r\n\r\n") + 4
                 if end < 4:
                     self._check_partial(data)
                     break
                 data = self._begin(data, end)
-            except Refused as refusal:
-                self._refuse_unread(refusal)
-                data = b""
+        except Refused as refusal:
+            self._refuse_unread(refusal)
         self._advancing = False
         self._buffer = b"" if self.lingering else data
         if data and self.exchange is not None and len(data) > _BUFFER:
@@ -134,24 +133,21 @@ class Downstream(asyncio.Protocol, Timed):
     def _begin(self, data: bytes, end: int) -> bytes:
         """Begin the request whose head ends at `end`; what stands behind the request. Raises Refused."""
         plane = self._plane
-        match = REQUEST_LINE.match(data)
-        if match is not None:
-            method, path, query, minor = match.groups()
-            line = RequestLine(method, path, query or b"", 1 if minor == b"1" else 0)
-            block = data[match.end() : end]
-        else:
-            line, behind = odd_request_line(data)
-            block = data[behind:end]
-        self._check_size(end, end - len(block))
+        line_end = data.find(b"\r\n") + 2
+        if line_end == 2:  # an empty line before a request is skipped (RFC 9112, 2.2)
+            return data[2:]
+        if end > plane.max_head or line_end > plane.max_line:
+            self._check_size(end, line_end)
+        line = plane.lines.get(data[:line_end])
+        block = data[line_end:end]
         head = self._heads.get(block)
         if line.minor == 0 or line.host is not None or head.host is None:
             head = self._checked(line, head, block)
-        normal, route = plane.finder.find(line.path)
-        methods = plane.reserved.get(normal)
+        methods = plane.reserved.get(line.normal)
         if methods is not None and line.method in methods:
             self._hand_over(data)
             return b""
-        return self._serve(line, head, route, data[end:])
+        return self._serve(line, head, data[end:])
 
     def _check_size(self, head_bytes: int, line_bytes: int) -> None:
         settings = self._plane.settings
@@ -164,7 +160,7 @@ class Downstream(asyncio.Protocol, Timed):
         """The rules that need request line and head together. Raises Refused."""
         if line.minor == 1 and head.host is None:
             raise Refused(BAD_REQUEST, "HTTP/1.1 without Host")
-        if line.minor == 0 and head.transfer_coded:
+        if line.minor == 0 and head.length == CHUNKED:
             raise Refused(BAD_REQUEST, "HTTP/1.0 knows no Transfer-Encoding")
         if line.host is not None:
             return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
@@ -172,42 +168,41 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _check_partial(self, data: bytes) -> None:
         """Refuse at once what no further bytes can make a request; else wait for the rest. Raises Refused."""
-        if not data:
-            return
         first_line_end = data.find(b"\n") + 1
         self._check_size(len(data), first_line_end or len(data))
-        if not _TOKEN_START.match(data) and data != b"\r":
+        if not _TOKEN_START.match(data) and data not in (b"\r", b"\r\n", b"\r\n\r"):
             raise Refused(BAD_REQUEST, "this is not HTTP")
-        if first_line_end and not REQUEST_LINE.match(data):
-            odd_request_line(data)
+        if first_line_end > 2:
+            parse_line(data[:first_line_end])
         if _BARE_LF.search(data):
             raise Refused(BAD_REQUEST, "a line ends without CR")
         if not self._head_begun:
             self._head_begun = True
-            self._plane.wheel.arm(self, self._plane.settings.head_timeout)
+            self._plane.wheel.arm(self, self._plane.clock() + self._plane.settings.head_timeout)
 
-    def _serve(self, line: RequestLine, head: RequestHead, route: Route | None, rest: bytes) -> bytes:
-        plane = self._plane
-        request_id = head.request_id.decode("latin-1") or plane.new_request_id()
-        body, payload, rest = self._first_of_body(head, rest)
-        refusal = self._no_way(head, route)
-        if refusal is not None or route is None:
-            reason, detail = refusal or (NO_ROUTE, "no route takes this path")
+    def _serve(self, line: RequestLine, head: RequestHead, rest: bytes) -> bytes:
+        plane, route = self._plane, line.route
+        body, payload = None, b""
+        if head.length:
+            body, payload, rest = self._first_of_body(head, rest)
+        if route is None or head.looped:
+            reason, detail = self._no_way(head)
             self._count(reason, route, line)
+            request_id = head.request_id or plane.new_request_id()
             self.refuse(reason, detail, request_id, line, head, body is None)
             return rest
-        self._plane.wheel.disarm(self)
-        exchange = self.exchange = Exchange(plane, self, line, head, request_id, route)
+        now = plane.clock()
+        exchange = self.exchange = Exchange(plane, self, line, route, head, now)
         self._body = body
-        if body is not None:
-            plane.wheel.arm(self, route.settings.idle_timeout)
+        if body is None:
+            self.due = NEVER
+        else:
+            plane.wheel.arm(self, now + route.settings.idle_timeout)
         exchange.begin(payload, body is None)
         return rest
 
     def _first_of_body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
         """The decoder for what is still to come (None: nothing), the payload already here, the bytes behind."""
-        if head.length == 0:
-            return None, b"", rest
         limit = self._plane.settings.max_body
         if limit and head.length > limit:
             raise Refused(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
@@ -219,14 +214,13 @@ class Downstream(asyncio.Protocol, Timed):
         self._body_bytes = len(payload)
         return (None, payload, body.rest) if body.done else (body, payload, b"")
 
-    def _no_way(self, head: RequestHead, route: Route | None) -> tuple[Reason, str] | None:
+    def _no_way(self, head: RequestHead) -> tuple[Reason, str]:
+        """Why this request goes nowhere."""
         if head.looped:
             return LOOP, "this request has passed here before"
         if not self._plane.mirror.ready:
             return NOT_READY, "the routes are not known yet"
-        if route is None:
-            return NO_ROUTE, "no route takes this path"
-        return None
+        return NO_ROUTE, "no route takes this path"
 
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
         try:
@@ -242,9 +236,9 @@ class Downstream(asyncio.Protocol, Timed):
         if body.done:
             self._body = None
             self._buffer = body.rest
-            self._plane.wheel.disarm(self)
+            self.due = NEVER
         else:
-            self._plane.wheel.arm(self, exchange.route.settings.idle_timeout)
+            self._arm(exchange.route.settings.idle_timeout)
         exchange.body_arrives(payload, body.done)
 
     def _hand_over(self, data: bytes) -> None:
@@ -267,15 +261,16 @@ class Downstream(asyncio.Protocol, Timed):
             return b"" if keep and not head.close else b"Connection: close\r\n"
         return b"Connection: keep-alive\r\n" if keep and head.keep_alive else b""
 
-    def exchange_ended(self, keep: bool, request_ended: bool) -> None:
+    def exchange_ended(self, exchange: Exchange, keep: bool, request_ended: bool, now: float) -> None:
         """The reply is written. Next request, or a close that lets the client read it."""
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
+        if self.exchange is not exchange:
             return
-        line, head = exchange.line, exchange.head
-        self._next_or_close(keep and (not head.close if line.minor == 1 else head.keep_alive), request_ended)
+        self.exchange = None
+        head = exchange.head
+        keep = keep and (not head.close if exchange.line.minor else head.keep_alive)
+        self._next_or_close(keep, request_ended, now)
 
-    def _next_or_close(self, keep: bool, request_ended: bool) -> None:
+    def _next_or_close(self, keep: bool, request_ended: bool, now: float) -> None:
         self._body = None
         if self.transport.is_closing():
             return
@@ -285,17 +280,22 @@ class Downstream(asyncio.Protocol, Timed):
             self._close()
         else:
             self._head_begun = False
-            self._plane.wheel.arm(self, self._plane.settings.keepalive_timeout)
-            self._resume(_UPLOAD | _PIPELINE)
+            plane = self._plane
+            plane.wheel.arm(self, now + plane.keepalive_timeout)
+            if self._paused:
+                self._resume(_UPLOAD | _PIPELINE)
             if self._buffer and not self._advancing:
                 data, self._buffer = self._buffer, b""
                 self._advance(data)
+
+    def _arm(self, seconds: float) -> None:
+        self._plane.wheel.arm(self, self._plane.clock() + seconds)
 
     def refuse(
         self,
         reason: Reason,
         detail: str,
-        request_id: str,
+        request_id: bytes,
         line: RequestLine,
         head: RequestHead,
         request_ended: bool,
@@ -305,7 +305,8 @@ class Downstream(asyncio.Protocol, Timed):
         keep = request_ended and not self._plane.draining
         connection = self.connection_line(line, head, keep)
         self.transport.write(answer(reason, detail, request_id, connection, line.method != b"HEAD"))
-        self._next_or_close(keep and (not head.close if line.minor == 1 else head.keep_alive), request_ended)
+        keep = keep and (not head.close if line.minor else head.keep_alive)
+        self._next_or_close(keep, request_ended, self._plane.clock())
 
     def reply_broken(self) -> None:
         """The reply cannot be ended: the client must see that, and a reset says it whatever the framing."""
@@ -344,7 +345,7 @@ class Downstream(asyncio.Protocol, Timed):
         self.is_stalled = True
         exchange = self.exchange
         if exchange is not None:
-            self._plane.wheel.arm(self, exchange.route.settings.idle_timeout)
+            self._arm(exchange.route.settings.idle_timeout)
             if exchange.connection is not None:
                 exchange.connection.pause_reading()
 
@@ -353,7 +354,7 @@ class Downstream(asyncio.Protocol, Timed):
         exchange = self.exchange
         if exchange is not None:
             if self._body is None:
-                self._plane.wheel.disarm(self)
+                self.due = NEVER
             if exchange.connection is not None:
                 exchange.connection.resume_reading()
 
@@ -369,7 +370,7 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _late(self, exchange: Exchange) -> None:
         if self.upload_is_held and not self.is_stalled:
-            self._plane.wheel.arm(self, exchange.route.settings.idle_timeout)
+            self._arm(exchange.route.settings.idle_timeout)
         else:
             exchange.client_late()
 
@@ -409,7 +410,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._resume(_UPLOAD | _PIPELINE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._plane.wheel.arm(self, _LINGER)
+        self._arm(_LINGER)
 
     def _discard(self, data: bytes) -> None:
         self._lingered += len(data)
@@ -418,7 +419,7 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _close(self) -> None:
         self.lingering = True
-        self._plane.wheel.arm(self, self._plane.settings.keepalive_timeout)
+        self._arm(self._plane.settings.keepalive_timeout)
         self.transport.close()
 
     def close_when_idle(self) -> None:

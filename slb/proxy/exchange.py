@@ -6,6 +6,7 @@ awaits.
 """
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from slb.balance.eligible import untried
@@ -20,7 +21,7 @@ from slb.errors import (
     UPSTREAM_TIMEOUT,
     Reason,
 )
-from slb.proxy.body import CHUNKED, LAST_CHUNK, UNTIL_CLOSE, chunk
+from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
 from slb.proxy.deadlines import Timed
 from slb.proxy.headers import ReplyHead, RequestHead
 from slb.proxy.plane import Plane
@@ -32,84 +33,55 @@ from slb.routing.table import Route
 if TYPE_CHECKING:
     from slb.proxy.downstream import Downstream
 
+NEVER = math.inf
 _HELD_BODY = 64 * 1024
 """Bytes of request body kept while a connection is made, or in case they must be sent again."""
 
 
 class Exchange(Timed):
-    """`client` is the connection the request came on; `route` has been found, nothing picked yet."""
+    """`client` is the connection the request came on; `line.route` has been found, nothing picked yet.
 
-    __slots__ = (
-        "_chunks_reply",
-        "_connecting",
-        "_first_byte_at",
-        "_handle",
-        "_head_sent",
-        "_held",
-        "_keep_client",
-        "_over",
-        "_plane",
-        "_reply_keep_alive",
-        "_request_ended",
-        "_tried",
-        "_wire",
-        "bytes_in",
-        "bytes_out",
-        "client",
-        "connection",
-        "head",
-        "line",
-        "method",
-        "request_id",
-        "route",
-        "started",
-        "status",
-    )
+    What is below `__init__` differs from its default in few exchanges, and most of them never set it.
+    """
+
+    connection: UpstreamConnection | None = None
+    status = 0
+    bytes_in = 0
+    bytes_out = 0
+    _handle: Handle | None = None
+    _tried: tuple[LiveUpstream, ...] = ()
+    _held: bytes | None = b""
+    _connecting: asyncio.Task[None] | None = None
+    _request_ended = False
+    _keep_client = True
+    _chunks_reply = False
+    _reply_keep_alive = False
+    _first_byte_at = 0.0
+    _over = False
+    _slot = -1
+    _looked_at = NEVER
 
     def __init__(
-        self,
-        plane: Plane,
-        client: "Downstream",
-        line: RequestLine,
-        head: RequestHead,
-        request_id: str,
-        route: Route,
+        self, plane: Plane, client: "Downstream", line: RequestLine, route: Route, head: RequestHead, started: float
     ) -> None:
-        self.due = _NEVER
-        self._slot = -1
         self._plane = plane
         self.client = client
         self.line = line
         self.method = line.method
-        self.head = head
-        self.request_id = request_id
         self.route = route
-        self.started = plane.clock()
-        self.connection: UpstreamConnection | None = None
-        self.status = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self._handle: Handle | None = None
-        self._tried: list[LiveUpstream] = []
-        self._wire = b""
-        self._held: bytes | None = b""
-        self._request_ended = False
-        self._head_sent = False
-        self._connecting: asyncio.Task[None] | None = None
-        self._keep_client = True
-        self._reply_keep_alive = False
-        self._chunks_reply = False
-        self._first_byte_at = 0.0
-        self._over = False
+        self.head = head
+        self.started = started
+        self.request_id = head.request_id or plane.new_request_id()
 
     # -- towards the upstream
 
     def begin(self, payload: bytes, ended: bool) -> None:
         """Send the request on its way. `payload` is what has come of its body, `ended` whether that is all."""
         if self.route.settings.request_timeout:
-            self._plane.wheel.arm(self, self.route.settings.request_timeout)
+            self._plane.wheel.arm(self, self.started + self.route.settings.request_timeout)
         self._request_ended = ended
-        self._held = self._framed(payload, ended)
+        if self.head.length:
+            self._held = self._framed(payload, ended)
         self._attempt()
 
     def _framed(self, payload: bytes, ended: bool) -> bytes:
@@ -143,14 +115,14 @@ class Exchange(Timed):
                 self._connect_failed(pool.upstream, str(error))
             return
         if self._over:
-            pool.put(connection)
+            pool.put(connection, self._plane.clock())
         else:
             self._connecting = None
             self._send(connection)
 
     def _connect_failed(self, upstream: LiveUpstream, why: str) -> None:
         """Nothing was sent, so any method may go to another upstream, as often as the route allows."""
-        self._tried.append(upstream)
+        self._tried = (*self._tried, upstream)
         others = untried(self.route.upstreams, self._tried)
         if others and len(self._tried) <= self.route.settings.retries:
             self._plane.metrics.retries[UPSTREAM_CONNECT.name] += 1
@@ -161,36 +133,30 @@ class Exchange(Timed):
 
     def _send(self, connection: UpstreamConnection) -> None:
         self.connection = connection
-        held = self._held or b""
-        if len(held) > _HELD_BODY or not self._request_ended:
-            self._held = None
-        self._head_sent = True
-        connection.carry(self, self._request_head() + held, self.route.settings.first_byte_timeout)
-        self.client.upload_may_go_on()
+        data = self._request_head()
+        if self.head.length:
+            data += self._held or b""
+            if not self._request_ended or len(data) > _HELD_BODY:
+                self._held = None
+            self.client.upload_may_go_on()
+        connection.carry(self, data, self._plane.clock() + self.route.settings.first_byte_timeout)
 
     def _request_head(self) -> bytes:
-        line, head, plane = self.line, self.head, self._plane
-        host = b""
-        if head.host is None:
-            assert self._handle is not None
-            host = b"Host: %b\r\n" % self._handle.upstream.spec.authority.encode()
-        request_id = b"" if head.request_id else b"X-Request-Id: %b\r\n" % self.request_id.encode()
-        target = self._target()
-        return b"%b %b%b HTTP/1.1\r\n%b%b%b%b%b\r\n" % (
+        line, head = self.line, self.head
+        return b"%b %b HTTP/1.1\r\n%b%b%b%b%b\r\n" % (
             line.method,
-            target,
-            line.query,
-            host,
+            line.forwarded_target,
+            b"" if head.host is not None else self._own_host(),
             head.fields,
             self.client.forwarded_by(head),
-            request_id,
-            plane.own_line[line.minor],
+            b"" if head.request_id else b"X-Request-Id: %b\r\n" % self.request_id,
+            self._plane.own_line[line.minor],
         )
 
-    def _target(self) -> bytes:
-        if not self.route.settings.strip_prefix or self.route.path == "/":
-            return self.line.path
-        return self.line.stripped(self.route.path)
+    def _own_host(self) -> bytes:
+        """HTTP/1.0 clients may leave it out, HTTP/1.1 upstreams may not be left without."""
+        assert self._handle is not None
+        return b"Host: %b\r\n" % self._handle.upstream.spec.authority.encode()
 
     def body_arrives(self, payload: bytes, ended: bool) -> None:
         """More of the request's body."""
@@ -199,7 +165,8 @@ class Exchange(Timed):
         if self.connection is not None:
             if framed:
                 self.connection.transport.write(framed)
-                self._plane.wheel.arm(self.connection, self.route.settings.first_byte_timeout)
+                due = self._plane.clock() + self.route.settings.first_byte_timeout
+                self._plane.wheel.arm(self.connection, due)
             return
         self._held = (self._held or b"") + framed
         if len(self._held) > _HELD_BODY:
@@ -221,44 +188,48 @@ class Exchange(Timed):
 
     def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
-        self._first_byte_at = self._plane.clock()
+        now = self._first_byte_at = self._plane.clock()
         self.status = head.status
         self._reply_keep_alive = head.keep_alive
-        lines = self._reply_lines(head, ended)
-        data = b"%bX-Request-Id: %b\r\n%b\r\n" % (head.start, self.request_id.encode("latin-1"), lines)
-        self._pass_on(connection, data, payload, ended)
+        if not ended or head.length < 0:
+            self._choose_framing(head)
+        if self._plane.draining or (head.status >= 400 and not self._request_ended):
+            self._keep_client = False
+        start = b"%bX-Request-Id: %b\r\n%b%b\r\n" % (
+            head.start,
+            self.request_id,
+            b"Transfer-Encoding: chunked\r\n" if self._chunks_reply else b"",
+            self.client.connection_line(self.line, self.head, self._keep_client),
+        )
+        self._pass_on(connection, start, payload, ended, now)
 
-    def _reply_lines(self, head: ReplyHead, ended: bool) -> bytes:
-        """The lines about framing and connection that are this hop's own."""
-        lines = b""
-        bodiless = self.method == b"HEAD" or head.status in (204, 304)
-        if not bodiless and head.length in (CHUNKED, UNTIL_CLOSE):
+    def _choose_framing(self, head: ReplyHead) -> None:
+        """How the client learns where a reply of unknown length ends."""
+        if head.length < 0 and self.method != b"HEAD":
             if self.line.minor == 1:
                 self._chunks_reply = True
-                lines = b"Transfer-Encoding: chunked\r\n"
             else:
                 self._keep_client = False
-        if self._plane.draining or (not self._request_ended and head.status >= 400):
-            self._keep_client = False
-        return lines + self.client.connection_line(self.line, self.head, self._keep_client)
 
     def reply_continues(self, connection: UpstreamConnection, payload: bytes, ended: bool) -> None:
         """More of the reply's body."""
-        self._pass_on(connection, b"", payload, ended)
+        self._pass_on(connection, b"", payload, ended, self._plane.clock())
 
-    def _pass_on(self, connection: UpstreamConnection, head: bytes, payload: bytes, ended: bool) -> None:
+    def _pass_on(
+        self, connection: UpstreamConnection, start: bytes, payload: bytes, ended: bool, now: float
+    ) -> None:
         self.bytes_out += len(payload)
         if self._chunks_reply:
             payload = (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
-        self.client.transport.write(head + payload if head else payload)
+        self.client.transport.write(start + payload if start else payload)
         if ended:
             self.connection = None
             request_ended = self._request_ended
-            connection.reply_ended(request_ended, self._reply_keep_alive)
-            self._end(self.status, None)
-            self.client.exchange_ended(self._keep_client and request_ended, request_ended)
+            connection.reply_ended(request_ended and self._reply_keep_alive, now)
+            self._end(self.status, None, "", now)
+            self.client.exchange_ended(self, self._keep_client and request_ended, request_ended, now)
         else:
-            self._plane.wheel.arm(connection, self.route.settings.idle_timeout)
+            self._plane.wheel.arm(connection, now + self.route.settings.idle_timeout)
             if self.client.is_stalled:
                 connection.pause_reading()
 
@@ -272,8 +243,9 @@ class Exchange(Timed):
         if self.status and clean and connection.ends_with_connection:
             if self._chunks_reply:
                 self.client.transport.write(LAST_CHUNK)
-            self._end(self.status, None)
-            self.client.exchange_ended(self._keep_client and self._request_ended, self._request_ended)
+            now, request_ended = self._plane.clock(), self._request_ended
+            self._end(self.status, None, "", now)
+            self.client.exchange_ended(self, self._keep_client and request_ended, request_ended, now)
         elif not self.status and not heard and connection.used and self._may_send_again():
             self._release()
             self._handle = Handle(connection.pool.upstream)
@@ -293,7 +265,7 @@ class Exchange(Timed):
         """Neither first byte nor further bytes in time, unless the client is the one who is slow."""
         waits_for_client = not self._request_ended and not self.client.upload_is_held
         if self.client.is_stalled or waits_for_client:
-            self._plane.wheel.arm(connection, self.route.settings.idle_timeout)
+            self._plane.wheel.arm(connection, self._plane.clock() + self.route.settings.idle_timeout)
         else:
             self._fail(UPSTREAM_TIMEOUT, f"{connection.pool.upstream.member} did not answer in time")
 
@@ -313,12 +285,12 @@ class Exchange(Timed):
         """The client left: its upstream stops working for it now."""
         self._plane.metrics.client_disconnects += 1
         self._drop_connection()
-        self._end(CLIENT_GONE.status, CLIENT_GONE)
+        self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._plane.clock())
 
     def _fail(self, reason: Reason, detail: str) -> None:
         self._drop_connection()
         if self.status:
-            self._end(self.status, reason, detail)
+            self._end(self.status, reason, detail, self._plane.clock())
             self.client.reply_broken()
         else:
             self._refuse(reason, detail)
@@ -326,7 +298,7 @@ class Exchange(Timed):
     def _refuse(self, reason: Reason, detail: str) -> None:
         self._drop_connection()
         request_ended = self._request_ended
-        self._end(reason.status, reason, detail)
+        self._end(reason.status, reason, detail, self._plane.clock())
         self.client.refuse(reason, detail, self.request_id, self.line, self.head, request_ended)
 
     def _drop_connection(self) -> None:
@@ -341,23 +313,20 @@ class Exchange(Timed):
             self._handle.release()
             self._handle = None
 
-    def _end(self, status: int, reason: Reason | None, detail: str = "") -> None:
+    def _end(self, status: int, reason: Reason | None, detail: str, now: float) -> None:
         """Give the slot back, count, log. The first call is the only one that does anything."""
         if self._over:
             return
         self._over = True
+        plane, handle = self._plane, self._handle
         if self._slot >= 0:
-            self._plane.wheel.forget(self)
-        member = self._handle.upstream.member if self._handle is not None else ""
-        self._release()
+            plane.wheel.forget(self)
+        member = ""
+        if handle is not None:
+            member = handle.upstream.member
+            handle.release()
         name = reason.name if reason is not None else ""
-        plane, path = self._plane, self.route.path
-        now = plane.clock()
-        metrics = plane.metrics
-        metrics.requests[path, member, status, name] += 1
-        metrics.durations[path].observe(now - self.started)
-        if self._first_byte_at:
-            metrics.first_bytes[path].observe(self._first_byte_at - self.started)
+        plane.metrics.request_ended(self.route.path, member, status, name, self.started, self._first_byte_at, now)
         if plane.access_log.wants(status, name):
             self._log(status, name, member, now, detail)
 
@@ -377,8 +346,5 @@ class Exchange(Timed):
             first_byte=first_byte,
             duration=now - self.started,
             client=self.client.peer,
-            request_id=self.request_id,
+            request_id=self.request_id.decode(),
         )
-
-
-_NEVER = float("inf")

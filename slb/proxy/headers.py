@@ -6,7 +6,8 @@ kept-alive connections heads repeat to the byte. Only what the strict parser acc
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 import httptools
@@ -14,57 +15,85 @@ import httptools
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
 from slb.proxy.body import CHUNKED, UNTIL_CLOSE
 
-VIA_NAME = b"slb"
-
-_HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-    }
-)
 _NEVER_STRIPPED = frozenset({b"host", b"content-length", b"content-type", b"authorization", b"cookie", b"date"})
 """A Connection token naming one of these would change what the message means; it is ignored (RFC 9110, 7.6.1)."""
-_FORWARDED = re.compile(rb"x-forwarded-.*|forwarded|x-real-ip")
-_SHADOWED = frozenset({b"content-length", b"transfer-encoding", b"host", b"connection", b"x-forwarded-for"})
-"""Names that many upstreams cannot tell from their spelling with underscores (CGI, WSGI)."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
-_REQUEST_LINE = b"POST / HTTP/1.1\r\n"
-"""Stands before every header block given to the parser: methods are not a parser's to know."""
+_ANY_REQUEST_LINE = b"POST / HTTP/1.1\r\n"
+"""Stands before every block given to the request parser: methods and targets are judged elsewhere."""
+_KEPT_CONNECTION = frozenset({b"", b"close", b"keep-alive"})
 
-Fields = list[tuple[bytes, bytes, bytes]]
+Fields = Sequence[tuple[bytes, bytes]]
+"""(name, value) of each field as written, in order; values may end in white space."""
 
 
 class MalformedReply(ValueError):
     """A reply head that is not HTTP/1.1."""
 
 
-class _Collector:
-    """Receives what httptools reads: (name in lower case, name, value)."""
+class _Kind(IntEnum):
+    """What a field is to a proxy. Most are PLAIN: passed on, not looked at."""
 
-    __slots__ = ("fields",)
+    PLAIN = 0
+    LENGTH = 1
+    CODING = 2
+    CONNECTION = 3
+    HOST = 4
+    EXPECT = 5
+    REQUEST_ID = 6
+    VIA = 7
+    FORWARDED = 8
+    HOP = 9
+    SHADOW = 10
 
-    def __init__(self) -> None:
-        self.fields: Fields = []
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name.lower(), name, value.strip(b" \t")))
+_KIND_OF = {
+    b"content-length": _Kind.LENGTH,
+    b"transfer-encoding": _Kind.CODING,
+    b"connection": _Kind.CONNECTION,
+    b"host": _Kind.HOST,
+    b"expect": _Kind.EXPECT,
+    b"x-request-id": _Kind.REQUEST_ID,
+    b"via": _Kind.VIA,
+    b"forwarded": _Kind.FORWARDED,
+    b"x-real-ip": _Kind.FORWARDED,
+    b"keep-alive": _Kind.HOP,
+    b"proxy-connection": _Kind.HOP,
+    b"te": _Kind.HOP,
+    b"trailer": _Kind.HOP,
+    b"upgrade": _Kind.HOP,
+    b"proxy-authenticate": _Kind.HOP,
+    b"proxy-authorization": _Kind.HOP,
+    # Many upstreams cannot tell these from the names with hyphens (CGI, WSGI).
+    b"content_length": _Kind.SHADOW,
+    b"transfer_encoding": _Kind.SHADOW,
+}
+
+
+class _Kinds(dict[bytes, _Kind]):
+    """Name in whatever case -> kind; remembers the spellings it has seen, up to a bound."""
+
+    def __missing__(self, name: bytes) -> _Kind:
+        lower = name.lower()
+        kind = _KIND_OF.get(lower, _Kind.PLAIN)
+        if lower.replace(b"_", b"-").startswith(b"x-forwarded-"):
+            kind = _Kind.FORWARDED if b"_" not in lower else _Kind.SHADOW
+        if len(self) < 1024:
+            self[name] = kind
+        return kind
+
+
+_KINDS = _Kinds()
 
 
 class RequestHead:
     """What a header block says, whatever the request line above it.
 
-    length: bytes of body, or CHUNKED. close, keep_alive: the Connection tokens. fields: the block to forward,
-    without hop-by-hop fields and without what slb sets itself. forwarded_for: what came of X-Forwarded-For from a
-    trusted peer. request_id: the client's, already in `fields`. looped: it has passed this instance before.
+    length: bytes of body, or CHUNKED; framed: whether the block says so. close, keep_alive: the Connection tokens.
+    fields: the block to forward, without hop-by-hop fields and without what slb sets itself. forwarded_for: what
+    came of X-Forwarded-For from a trusted peer. request_id: the client's, already in `fields`. looped: it has
+    passed this instance before.
     """
 
     __slots__ = (
@@ -72,13 +101,14 @@ class RequestHead:
         "expects",
         "fields",
         "forwarded_for",
+        "framed",
+        "has_host",
         "has_proto",
         "host",
         "keep_alive",
         "length",
         "looped",
         "request_id",
-        "transfer_coded",
     )
 
     def __init__(self) -> None:
@@ -86,10 +116,11 @@ class RequestHead:
         self.close = False
         self.keep_alive = False
         self.expects = False
-        self.transfer_coded = False
         self.host: bytes | None = None
         self.fields = b""
         self.forwarded_for = b""
+        self.framed = False
+        self.has_host = False
         self.has_proto = False
         self.request_id = b""
         self.looped = False
@@ -99,26 +130,31 @@ class ReplyHead:
     """What a reply's head says. start: status line and fields to pass on, without the empty line. length: bytes of
     body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies)."""
 
-    __slots__ = ("keep_alive", "length", "start", "status")
+    __slots__ = ("bodiless", "keep_alive", "length", "start", "status")
 
     def __init__(self, status: int, length: int, keep_alive: bool, start: bytes) -> None:
         self.status = status
-        self.length = length
-        self.keep_alive = keep_alive
+        self.bodiless = status in (204, 304)
+        self.length = 0 if self.bodiless else length
+        self.keep_alive = keep_alive and self.length != UNTIL_CLOSE
         self.start = start
 
 
 Parsed = TypeVar("Parsed")
 
 
-class HeadCache(Generic[Parsed]):
-    """bytes -> what `parse` made of them; at most about `limit` bytes of keys.
+_SEEN = 4096
 
-    Two generations: the young one is filled, becomes the old one, and what is asked for again is carried over.
-    That keeps what repeats at the cost of two dict lookups, without a list to reorder.
+
+class HeadCache(Generic[Parsed]):
+    """bytes -> what `parse` made of them; at most about `limit` bytes.
+
+    A head is kept from its second coming on: one that never comes again (a traceparent in each) then costs no
+    memory, and the memory it was parsed in stays warm. Two generations: the young one is filled, becomes the old
+    one, and what is asked for again is carried over. That keeps what repeats without a list to reorder.
     """
 
-    __slots__ = ("_half", "_old", "_parse", "_size", "_young")
+    __slots__ = ("_half", "_old", "_parse", "_seen", "_size", "_young")
 
     def __init__(self, parse: Callable[[bytes], Parsed], limit: int = 1 << 20) -> None:
         self._parse = parse
@@ -126,22 +162,64 @@ class HeadCache(Generic[Parsed]):
         self._young: dict[bytes, Parsed] = {}
         self._old: dict[bytes, Parsed] = {}
         self._size = 0
+        self._seen = [0] * _SEEN
 
     def get(self, block: bytes) -> Parsed:
         """The parsed head; whatever `parse` raises."""
         found = self._young.get(block)
-        if found is None:
-            found = self._old.get(block)
-            if found is None:
-                found = self._parse(block)
+        if found is not None:
+            return found
+        found = self._old.get(block)
+        if found is not None:
             self._keep(block, found)
+            return found
+        found = self._parse(block)
+        mark = hash(block)
+        if self._seen[mark % _SEEN] == mark:
+            self._keep(block, found)
+        else:
+            self._seen[mark % _SEEN] = mark
         return found
 
     def _keep(self, block: bytes, parsed: Parsed) -> None:
+        self._size += 2 * len(block) + 300
         if self._size > self._half:
             self._old, self._young, self._size = self._young, {}, 0
         self._young[block] = parsed
-        self._size += len(block) + 500
+
+
+class _Collector:
+    """What httptools calls back."""
+
+    __slots__ = ("on_header",)
+
+    def __init__(self, on_header: Callable[[bytes, bytes], object]) -> None:
+        self.on_header = on_header
+
+
+_Parser = type[httptools.HttpRequestParser] | type[httptools.HttpResponseParser]
+
+
+def _read_fields(parser: _Parser, head: bytes) -> Fields:
+    """The fields of a whole head. Raises HttpParserError.
+
+    First into a dict, whose `setdefault` is called without a line of Python in between; only a head in which one
+    name stands twice is read again into a list.
+    """
+    unique: dict[bytes, bytes] = {}
+    _feed(parser(_Collector(unique.setdefault)), head)
+    if len(unique) == head.count(b"\n") - 2:
+        return tuple(unique.items())
+    fields: list[tuple[bytes, bytes]] = []
+    _feed(parser(_Collector(lambda name, value: fields.append((name, value)))), head)
+    return fields
+
+
+def _feed(parser: httptools.HttpRequestParser | httptools.HttpResponseParser, head: bytes) -> None:
+    try:
+        parser.feed_data(head)
+    except httptools.HttpParserUpgrade:
+        return  # an Upgrade is read to its end like any other head
 
 
 class RequestHeads:
@@ -155,101 +233,108 @@ class RequestHeads:
 
     def parse(self, block: bytes) -> RequestHead:
         """`block` is everything behind the request line, the empty line included. Raises Refused."""
-        fields = self._fields(block)
-        head = RequestHead()
-        lengths: list[bytes] = []
-        codings: list[bytes] = []
-        tokens: set[bytes] = set()
-        for lower, name, value in fields:
-            if lower == b"content-length":
-                lengths.append(value)
-            elif lower == b"transfer-encoding":
-                codings.append(value)
-            elif lower == b"connection":
-                tokens.update(token.strip(b" \t").lower() for token in value.split(b","))
-            elif lower == b"host":
-                self._take_host(head, value)
-            elif lower == b"expect":
-                self._take_expect(head, value)
-            elif lower == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-                head.request_id = value
-            elif lower == b"via" and self._own_via in value:
-                head.looped = True
-            elif b"_" in lower and lower.replace(b"_", b"-") in _SHADOWED:
-                raise Refused(BAD_REQUEST, f"header {name.decode()} shadows one of HTTP's own")
-        head.length = _request_length(lengths, codings)
-        head.transfer_coded = bool(codings)
-        head.close = b"close" in tokens
-        head.keep_alive = b"keep-alive" in tokens
-        head.fields = self._forwarded_fields(head, fields, tokens)
-        return head
-
-    def _fields(self, block: bytes) -> Fields:
-        collector = _Collector()
         try:
-            httptools.HttpRequestParser(collector).feed_data(_REQUEST_LINE + block)
-        except httptools.HttpParserUpgrade:
-            pass  # an Upgrade is read to its end like any other head
+            fields = _read_fields(httptools.HttpRequestParser, _ANY_REQUEST_LINE + block)
         except httptools.HttpParserError as error:
             raise Refused(BAD_REQUEST, f"malformed head: {error}") from None
-        if len(collector.fields) > self._max_headers:
+        if len(fields) > self._max_headers:
             raise Refused(HEADERS_TOO_LARGE, f"more than {self._max_headers} headers")
-        return collector.fields
+        head = RequestHead()
+        plain = True
+        kinds = _KINDS
+        for name, value in fields:
+            kind = kinds[name]
+            if kind and not self._take(head, kind, value):
+                plain = False
+        head.fields = block[:-2] if plain else self._rebuilt(head, fields)
+        if head.host and not head.has_host:
+            head.fields += b"X-Forwarded-Host: %b\r\n" % head.host
+        return head
 
-    @staticmethod
-    def _take_host(head: RequestHead, value: bytes) -> None:
-        if head.host is not None:
-            raise Refused(BAD_REQUEST, "more than one Host")
-        if not _HOST.fullmatch(value):
-            raise Refused(BAD_REQUEST, "Host is not host[:port]")
-        head.host = value
+    def _take(self, head: RequestHead, kind: _Kind, value: bytes) -> bool:
+        """Note what the field says. True where it is passed on just as it stands."""
+        value = value.rstrip(b" \t")
+        if kind is _Kind.HOST:
+            if head.host is not None or not _HOST.fullmatch(value):
+                raise Refused(BAD_REQUEST, "Host is not one host[:port]")
+            head.host = value
+            return True
+        if kind is _Kind.LENGTH:
+            head.length = _request_length(head, value)
+            return True
+        if kind is _Kind.REQUEST_ID and not head.request_id and _REQUEST_ID.fullmatch(value):
+            head.request_id = value
+            return True
+        if kind is _Kind.EXPECT:
+            if value.lower() != b"100-continue":
+                raise Refused(BAD_REQUEST, "the only expectation is 100-continue")
+            head.expects = True
+            return True
+        if kind is _Kind.VIA:
+            head.looped = head.looped or self._own_via in value
+            return True
+        if kind is _Kind.CODING:
+            _take_coding(head, value)
+        elif kind is _Kind.SHADOW:
+            raise Refused(BAD_REQUEST, "a header with underscores shadows one of HTTP's own")
+        return False
 
-    @staticmethod
-    def _take_expect(head: RequestHead, value: bytes) -> None:
-        if value.lower() != b"100-continue":
-            raise Refused(BAD_REQUEST, "the only expectation is 100-continue")
-        head.expects = True
-
-    def _forwarded_fields(self, head: RequestHead, fields: Fields, tokens: set[bytes]) -> bytes:
-        dropped = _HOP_BY_HOP | (tokens - _NEVER_STRIPPED)
+    def _rebuilt(self, head: RequestHead, fields: Fields) -> bytes:
+        """The block without what belongs to this hop."""
+        tokens = _connection_tokens(fields)
+        head.close = b"close" in tokens
+        head.keep_alive = b"keep-alive" in tokens
+        named = tokens - _KEPT_CONNECTION - _NEVER_STRIPPED
         lines: list[bytes] = []
         forwarded_for: list[bytes] = []
-        has_host = False
-        for lower, name, value in fields:
-            if lower in dropped:
-                continue
-            if _FORWARDED.fullmatch(lower):
-                if not self._trusted:
-                    continue
+        for name, value in fields:
+            kind = _KINDS[name]
+            if kind is _Kind.FORWARDED and self._trusted:
+                lower = name.lower()
                 if lower == b"x-forwarded-for":
                     forwarded_for.append(value)
                     continue
-                has_host = has_host or lower == b"x-forwarded-host"
                 head.has_proto = head.has_proto or lower == b"x-forwarded-proto"
-            elif lower == b"x-request-id" and value != head.request_id:
+                head.has_host = head.has_host or lower == b"x-forwarded-host"
+            elif kind in _OWN or (kind is _Kind.REQUEST_ID and value.rstrip(b" \t") != head.request_id):
+                continue
+            if named and name.lower() in named:
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
-        if head.host and not has_host:
-            lines.append(b"X-Forwarded-Host: %b\r\n" % head.host)
         head.forwarded_for = b", ".join(forwarded_for)
         if head.length == CHUNKED:
             lines.append(b"Transfer-Encoding: chunked\r\n")
         return b"".join(lines)
 
 
-def _request_length(lengths: list[bytes], codings: list[bytes]) -> int:
-    """RFC 9112, 6.3: what is said twice, or in two ways, is refused; a request never ends with its connection."""
-    if codings:
-        if lengths:
-            raise Refused(BAD_REQUEST, "both Content-Length and Transfer-Encoding")
-        if len(codings) > 1 or codings[0].lower() != b"chunked":
-            raise Refused(BAD_REQUEST, "the only transfer coding is chunked")
-        return CHUNKED
-    if not lengths:
-        return 0
-    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
+_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.FORWARDED})
+"""Fields of this hop: dropped, and said anew where slb has something to say."""
+
+
+def _connection_tokens(fields: Fields) -> set[bytes]:
+    tokens: set[bytes] = set()
+    for name, value in fields:
+        if _KINDS[name] is _Kind.CONNECTION:
+            tokens.update(token.strip(b" \t").lower() for token in value.split(b","))
+    return tokens
+
+
+def _request_length(head: RequestHead, value: bytes) -> int:
+    """RFC 9112, 6.3: a length said twice, or beside a transfer coding, is refused."""
+    if head.framed or not value.isdigit() or len(value) > 18:
         raise Refused(BAD_REQUEST, "Content-Length is not one number")
-    return int(lengths[0])
+    head.framed = True
+    return int(value)
+
+
+def _take_coding(head: RequestHead, value: bytes) -> None:
+    """Only chunked, once and alone; llhttp has refused it beside Content-Length, and is not taken at its word."""
+    if head.framed:
+        raise Refused(BAD_REQUEST, "both Content-Length and Transfer-Encoding, or one of them twice")
+    if value.lower() != b"chunked":
+        raise Refused(BAD_REQUEST, "the only transfer coding is chunked")
+    head.framed = True
+    head.length = CHUNKED
 
 
 def parse_reply(head: bytes) -> ReplyHead:
@@ -257,57 +342,44 @@ def parse_reply(head: bytes) -> ReplyHead:
     line = _STATUS_LINE.match(head)
     if line is None:
         raise MalformedReply("the status line is malformed")
-    collector = _Collector()
     try:
-        httptools.HttpResponseParser(collector).feed_data(head)
-    except httptools.HttpParserUpgrade:
-        pass
+        fields = _read_fields(httptools.HttpResponseParser, head)
     except httptools.HttpParserError as error:
         raise MalformedReply(f"malformed head: {error}") from None
-    lengths: list[bytes] = []
-    codings: list[bytes] = []
-    tokens: set[bytes] = set()
-    for lower, _, value in collector.fields:
-        if lower == b"content-length":
-            lengths.append(value)
-        elif lower == b"transfer-encoding":
-            codings.append(value)
-        elif lower == b"connection":
-            tokens.update(token.strip(b" \t").lower() for token in value.split(b","))
-    length = _reply_length(lengths, codings)
-    status = int(line[2])
-    keep_alive = b"close" not in tokens and (line[1] == b"1" or b"keep-alive" in tokens)
-    start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b %b\r\n" % (
-        line[2],
-        line[3] or b"",
-        _passed_on(collector.fields, tokens),
-        line[1],
-        VIA_NAME,
-    )
-    return ReplyHead(status, length, keep_alive and length != UNTIL_CLOSE, start)
+    minor, status, reason = line.groups(b"")
+    tokens = _connection_tokens(fields)
+    keep_alive = b"close" not in tokens and (minor == b"1" or b"keep-alive" in tokens)
+    passed_on = _passed_on(fields, tokens - _KEPT_CONNECTION - _NEVER_STRIPPED)
+    start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b slb\r\n" % (status, reason, passed_on, minor)
+    return ReplyHead(int(status), _reply_length(fields), keep_alive, start)
 
 
-def _reply_length(lengths: list[bytes], codings: list[bytes]) -> int:
+def _reply_length(fields: Fields) -> int:
+    """RFC 9112, 6.3. A length repeated with one value is one length; anything else said twice is refused."""
+    lengths = {value.rstrip(b" \t") for name, value in fields if _KINDS[name] is _Kind.LENGTH}
+    codings = [value.rstrip(b" \t").lower() for name, value in fields if _KINDS[name] is _Kind.CODING]
     if codings:
-        if lengths:
-            raise MalformedReply("both Content-Length and Transfer-Encoding")
-        if len(codings) > 1 or codings[0].lower() != b"chunked":
-            raise MalformedReply("a transfer coding other than chunked")
+        if lengths or codings != [b"chunked"]:
+            raise MalformedReply("a transfer coding other than chunked, or beside a Content-Length")
         return CHUNKED
     if not lengths:
         return UNTIL_CLOSE
-    if len(set(lengths)) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
+    value = lengths.pop()
+    if lengths or not value.isdigit() or len(value) > 18:
         raise MalformedReply("Content-Length is not one number")
-    return int(lengths[0])
+    return int(value)
 
 
-def _passed_on(fields: Fields, tokens: set[bytes]) -> bytes:
-    dropped = _HOP_BY_HOP | (tokens - _NEVER_STRIPPED) | {b"x-request-id"}
+_REPLY_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.REQUEST_ID})
+
+
+def _passed_on(fields: Fields, named: set[bytes]) -> bytes:
     lines: list[bytes] = []
-    seen_length = False
-    for lower, name, value in fields:
-        if lower in dropped or (seen_length and lower == b"content-length"):
+    has_length = False
+    for name, value in fields:
+        kind = _KINDS[name]
+        if kind in _REPLY_OWN or (kind is _Kind.LENGTH and has_length) or (named and name.lower() in named):
             continue
-        seen_length = seen_length or lower == b"content-length"
+        has_length = has_length or kind is _Kind.LENGTH
         lines.append(b"%b: %b\r\n" % (name, value))
     return b"".join(lines)

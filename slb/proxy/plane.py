@@ -12,7 +12,7 @@ from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.deadlines import Wheel
 from slb.proxy.headers import HeadCache, RequestHeads, parse_reply
-from slb.proxy.target import Finder
+from slb.proxy.target import RequestLines
 from slb.routing.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ class Plane:
         self.rng = rng
         self.clock = clock
         self.wheel = Wheel(clock)
-        self.finder = Finder(mirror)
+        self.lines = RequestLines(mirror)
+        self.max_line = settings.max_request_line
+        self.max_head = settings.max_head
+        self.keepalive_timeout = settings.keepalive_timeout
+        self._request_prefix = b"%020x" % rng.getrandbits(80)
+        self._request_number = 0
         self.via = b"slb-%08x" % rng.getrandbits(32)
         self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
         self.heads = HeadCache(self._heads(trusted=False).parse)
@@ -67,9 +72,10 @@ class Plane:
         if self.draining and not self.connections:
             self.drained.set()
 
-    def new_request_id(self) -> str:
-        """32 hexadecimal digits."""
-        return f"{self.rng.getrandbits(128):032x}"
+    def new_request_id(self) -> bytes:
+        """32 hexadecimal digits, unlike those of any other process; within one they count up."""
+        self._request_number += 1
+        return b"%b%012x" % (self._request_prefix, self._request_number)
 
 
 def _reserved(register: bool) -> dict[str, frozenset[bytes]]:

@@ -22,15 +22,15 @@ _PHRASES = {
 }
 
 
-def answer(reason: Reason, detail: str, request_id: str, connection: bytes, with_body: bool) -> bytes:
+def answer(reason: Reason, detail: str, request_id: bytes, connection: bytes, with_body: bool) -> bytes:
     """A whole reply: `{"error", "detail", "request_id"}`. `connection` is a Connection line with its CRLF, or
     empty; a reply to HEAD says how long its body would have been and carries none."""
-    body = orjson.dumps({"error": reason.name, "detail": detail, "request_id": request_id}) + b"\n"
+    body = orjson.dumps({"error": reason.name, "detail": detail, "request_id": request_id.decode()}) + b"\n"
     head = b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n" % (
         reason.status,
         _PHRASES[reason.status],
         len(body),
-        request_id.encode("latin-1"),
+        request_id,
     )
     if reason.retry_after is not None:
         head += b"Retry-After: %d\r\n" % reason.retry_after

@@ -8,23 +8,27 @@ from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-REQUEST_LINE = re.compile(
+_ORIGIN_FORM = re.compile(
     rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x3e\x40-\x7e]*)(\?[\x21\x22\x24-\x7e]*)? HTTP/1\.([01])\r\n"
 )
-"""method, path, query with its `?` or None, minor version. Only origin-form: almost every request."""
-
 _OTHER_FORM = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
 _ABSOLUTE = re.compile(rb"https?://([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?", re.IGNORECASE)
 _OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/[0-9]+(?:\.[0-9]+)?\r\n")
 _NO_VERSION = re.compile(_TOKEN + rb" [\x21-\x7e]+\r?\n")
 
-_CACHED_PATHS = 4096
+_CACHED_LINES = 4096
+_CACHED_LENGTH = 512
+"""Longer lines are parsed each time: what is kept is bounded, and long targets rarely repeat."""
 
 
 class RequestLine:
-    """A request line taken apart. `host` is the authority of an absolute-form target (it replaces Host)."""
+    """A request line taken apart, and where it leads.
 
-    __slots__ = ("host", "method", "minor", "path", "query")
+    path: as written, without the query. query: with its `?`, or empty. host: the authority of an absolute-form
+    target, which replaces Host. normal: the path's normal form. route: None where none takes it.
+    """
+
+    __slots__ = ("forwarded_target", "host", "method", "minor", "normal", "path", "query", "route")
 
     def __init__(self, method: bytes, path: bytes, query: bytes, minor: int, host: bytes | None = None) -> None:
         self.method = method
@@ -32,64 +36,54 @@ class RequestLine:
         self.query = query
         self.minor = minor
         self.host = host
+        self.normal = _normal(path)
+        self.route: Route | None = None
+        self.forwarded_target = b""
 
-    def stripped(self, prefix: str) -> bytes:
-        """The path without the route's prefix. A path that is not written in its normal form is cut from its
-        normal form, since the written one need not start with the prefix."""
-        raw = prefix.encode()
-        if self.path.startswith(raw) and self.path[len(raw) : len(raw) + 1] in (b"/", b""):
-            return self.path[len(raw) :] or b"/"
-        return normal_path(self.path.decode("ascii")).removeprefix(prefix).encode() or b"/"
+    def leads_to(self, route: Route | None) -> "RequestLine":
+        """This line with its route found: `forwarded_target` is the target as the upstream gets it."""
+        self.route = route
+        self.forwarded_target = self.path + self.query
+        if route is not None and route.settings.strip_prefix and route.path != "/":
+            self.forwarded_target = self._without(route.path.encode()) + self.query
+        return self
+
+    def _without(self, prefix: bytes) -> bytes:
+        if self.path.startswith(prefix) and self.path[len(prefix) : len(prefix) + 1] in (b"/", b""):
+            return self.path[len(prefix) :] or b"/"
+        # Not written in its normal form, so the prefix is not there to cut.
+        return self.normal.encode()[len(prefix) :] or b"/"
 
 
-def odd_request_line(data: bytes) -> tuple[RequestLine, int]:
-    """A request line that REQUEST_LINE does not match, and where it ends. Raises Refused by its name."""
-    match = _OTHER_FORM.match(data)
+def parse_line(line: bytes) -> RequestLine:
+    """`line` with its CRLF, taken apart; no route yet. Raises Refused by the name of what is wrong with it."""
+    match = _ORIGIN_FORM.fullmatch(line)
     if match is None:
-        raise _unreadable(data)
+        return _parse_other(line)
+    method, path, query, minor = match.groups(b"")
+    return RequestLine(method, path, query, 1 if minor == b"1" else 0)
+
+
+def _parse_other(line: bytes) -> RequestLine:
+    match = _OTHER_FORM.fullmatch(line)
+    if match is None:
+        raise _unreadable(line)
     method, target, minor = match.groups()
     if method == b"CONNECT":
         raise Refused(METHOD_NOT_ALLOWED, "CONNECT is for forward proxies")
     if target == b"*" and method == b"OPTIONS":
-        return RequestLine(method, b"*", b"", int(minor)), match.end()
+        return RequestLine(method, b"*", b"", int(minor))
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         raise Refused(BAD_REQUEST, "the request target is malformed")
     host, path, query = absolute.groups()
-    return RequestLine(method, path or b"/", query or b"", int(minor), host), match.end()
+    return RequestLine(method, path or b"/", query or b"", int(minor), host)
 
 
-def _unreadable(data: bytes) -> Refused:
-    if _OTHER_VERSION.match(data) or _NO_VERSION.match(data):
+def _unreadable(line: bytes) -> Refused:
+    if _OTHER_VERSION.match(line) or _NO_VERSION.match(line):
         return Refused(HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
     return Refused(BAD_REQUEST, "the request line is malformed")
-
-
-class Finder:
-    """Request path -> normal path and route, by the mirror's current table. What it found is remembered until the
-    table is replaced: an API has few paths, and normalising one costs more than looking it up."""
-
-    __slots__ = ("_found", "_mirror", "_table")
-
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
-        self._table = mirror.table
-        self._found: dict[bytes, tuple[str, Route | None]] = {}
-
-    def find(self, path: bytes) -> tuple[str, Route | None]:
-        """`path` as it stands in the request, without its query. Raises Refused."""
-        table = self._mirror.table
-        if table is not self._table:
-            self._table = table
-            self._found = {}
-        found = self._found.get(path)
-        if found is None:
-            normal = _normal(path)
-            found = normal, table.match(normal)
-            if len(self._found) >= _CACHED_PATHS:
-                self._found = {}
-            self._found[path] = found
-        return found
 
 
 def _normal(path: bytes) -> str:
@@ -99,3 +93,30 @@ def _normal(path: bytes) -> str:
         return normal_path(path.decode("ascii"))
     except InvalidName as error:
         raise Refused(BAD_REQUEST, str(error)) from None
+
+
+class RequestLines:
+    """Request lines, parsed and routed by the mirror's current table. An API has few of them, and taking one apart
+    costs more than looking it up, so they are remembered until the table is replaced."""
+
+    __slots__ = ("_known", "_mirror", "_table")
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._table = mirror.table
+        self._known: dict[bytes, RequestLine] = {}
+
+    def get(self, line: bytes) -> RequestLine:
+        """`line` with its CRLF. Raises Refused."""
+        if self._mirror.table is not self._table:
+            self._table = self._mirror.table
+            self._known = {}
+        found = self._known.get(line)
+        if found is None:
+            found = parse_line(line)
+            found.leads_to(self._table.match(found.normal))
+            if len(line) <= _CACHED_LENGTH:
+                if len(self._known) >= _CACHED_LINES:
+                    self._known = {}
+                self._known[line] = found
+        return found

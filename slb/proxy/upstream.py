@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
 
 _BUFFER = 64 * 1024
-_NO_BODY = frozenset({204, 304})
 
 
 class ConnectFailed(Exception):
@@ -40,16 +39,18 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's transports are none by inheritance
+        self.transport = transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's transports are none by inheritance
         transport.set_write_buffer_limits(high=_BUFFER)
 
     # -- lent to an exchange
 
-    def carry(self, exchange: "Exchange", data: bytes, first_byte_timeout: float) -> None:
+    def carry(self, exchange: "Exchange", data: bytes, first_byte_due: float) -> None:
         """Send a request's head (and what there is of its body) and expect its reply."""
         self.exchange = exchange
         self.transport.write(data)
-        self.pool.wheel.arm(self, first_byte_timeout)
+        self.pool.wheel.arm(self, first_byte_due)
 
     def abandon(self) -> None:
         """The exchange has no more use for this connection, and it is in no state to serve another."""
@@ -93,14 +94,16 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         except MalformedReply as error:
             exchange.reply_malformed(self, str(error))
             return
-        rest = data[end:]
         if head.status < 200:
-            self._interim(exchange, head, rest)
+            self._interim(exchange, head, data[end:])
             return
-        empty = exchange.method == b"HEAD" or head.status in _NO_BODY
-        self._body = body_of(0 if empty else head.length)
+        length = 0 if exchange.method == b"HEAD" else head.length
+        if len(data) - end == length:  # all of it came at once, as small replies do
+            exchange.reply_begins(self, head, data[end:], True)
+            return
+        self._body = body_of(length)
         self._head = head
-        self._read_body(exchange, self._body, rest)
+        self._read_body(exchange, self._body, data[end:])
 
     def _interim(self, exchange: "Exchange", head: ReplyHead, rest: bytes) -> None:
         if head.status == 101:
@@ -124,15 +127,15 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         elif payload or body.done:
             exchange.reply_continues(self, payload, body.done)
 
-    def reply_ended(self, request_ended: bool, keep_alive: bool) -> None:
+    def reply_ended(self, reusable: bool, now: float) -> None:
         """The exchange is over. Back to the pool, unless something is left on the wire in either direction."""
         body, self._body = self._body, None
         self.exchange = None
         self.used = True
-        clean = body is not None and body.done and not body.rest
-        self.resume_reading()
-        if clean and request_ended and keep_alive and not self.transport.is_closing():
-            self.pool.put(self)
+        if self._paused:
+            self.resume_reading()
+        if reusable and (body is None or not body.rest):
+            self.pool.put(self, now)
         else:
             self.close()
 
@@ -196,13 +199,13 @@ class Pool:
                 return connection
         return None
 
-    def put(self, connection: UpstreamConnection) -> None:
+    def put(self, connection: UpstreamConnection, now: float) -> None:
         """Keep an idle connection, or close it where enough are kept."""
-        if self._closed or len(self._idle) >= self._keep:
+        if self._closed or len(self._idle) >= self._keep or connection.transport.is_closing():
             connection.close()
             return
         self._idle.append(connection)
-        self.wheel.arm(connection, self._keepalive_timeout)
+        self.wheel.arm(connection, now + self._keepalive_timeout)
 
     def discard(self, connection: UpstreamConnection) -> None:
         """The connection is ending; nothing of it is kept."""
