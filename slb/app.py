@@ -176,19 +176,19 @@ class App:
         handler.data_received(data)
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, end_with_stdin: bool = False) -> int:
     """`slb serve` with one process; the exit code. Raises SlbError where it cannot start."""
     configure_logging(settings.log_level, settings.log_format)
     sockets = Sockets.bind(settings)
-    return run_loop(lambda stopping: _serve(settings, sockets, stopping))
+    return run_loop(lambda stopping: _serve(settings, sockets, stopping), end_with_stdin)
 
 
-def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]]) -> int:
-    """Run `main` on uvloop, told by SIGTERM and SIGINT to stop."""
+def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
+    """Run `main` on uvloop, told by SIGTERM, SIGINT and maybe the end of stdin to stop."""
 
     async def stoppable() -> int:
         stopping = Stopping()
-        stopping.listen()
+        stopping.listen(end_with_stdin)
         return await main(stopping)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

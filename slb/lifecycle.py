@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -16,22 +17,28 @@ class Stopping:
     def __init__(self) -> None:
         self.requested = asyncio.Event()
         self.hurried = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
 
-    def listen(self) -> None:
-        """Take SIGTERM and SIGINT of the running loop's process."""
+    def listen(self, end_with_stdin: bool = False) -> None:
+        """Take SIGTERM and SIGINT of the running loop's process, and, if asked for, the end of its stdin: the
+        process that holds its other end may be killed, and then sends no signal."""
         loop = asyncio.get_running_loop()
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.request)
-
-    def ignore(self) -> None:
-        """From here on nothing more can be hurried."""
-        loop = asyncio.get_running_loop()
-        for number in _STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+        if end_with_stdin:
+            self._watch = asyncio.create_task(self._request_at_end_of_stdin())
 
     def request(self) -> None:
         """Ask to stop; asked again, ask to stop now."""
         (self.hurried if self.requested.is_set() else self.requested).set()
+
+    async def _request_at_end_of_stdin(self) -> None:
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while await reader.read(1024):
+            pass
+        _log.warning("whoever started this process is gone: it ends")
+        self.requested.set()
 
 
 class Tasks:

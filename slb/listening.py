@@ -24,13 +24,14 @@ def listening_socket(address: str, setting: str) -> socket.socket:
 
     Port 0 takes a free one. Raises CannotListen.
     """
-    host, port = host_port(address)
     try:
+        host, port = host_port(address)
         family, kind, protocol, _, where = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except socket.gaierror as error:
-        raise CannotListen(f"{address}: {error.strerror} (setting {setting})") from None
+    except (OSError, ValueError) as error:  # no address, or none that resolves
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CannotListen(f"{address}: {why} (setting {setting})") from None
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

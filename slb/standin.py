@@ -10,9 +10,9 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, web
 
 from slb.errors import InvalidName, SlbError
 from slb.lifecycle import Stopping
@@ -22,6 +22,8 @@ from slb.names import seconds
 _CALL_TIMEOUT = ClientTimeout(total=10)
 _FIRST_RETRY = 0.1
 _LAST_RETRY = 2.0
+_CUT_OFF_AFTER = 0.1
+"""Seconds: who is still here when it ends was told so twice."""
 _log = logging.getLogger("slb.upstream")
 
 
@@ -56,6 +58,16 @@ class Place:
         return Registration(self.url, self.path, self.advertise or address, self.token)
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How an upstream serves; durations are seconds. One that leaves stays until nobody has come for `grace`."""
+
+    name: str = ""
+    service_time: float = 0.0
+    slots: int = 1
+    grace: float = 0.5
+
+
 class Registrar:
     """Registers and deregisters; an slb that is not there yet, or has no Redis, is asked again."""
 
@@ -76,7 +88,10 @@ class Registrar:
 
     async def deregister(self) -> None:
         """Once: whoever leaves cannot wait for an slb that is not there."""
-        fault = await self._call("DELETE")
+        try:
+            fault = await self._call("DELETE")
+        except RegistrationRefused as refused:
+            fault = str(refused)
         if fault:
             _log.warning("not deregistered: %s", fault)
         else:
@@ -94,17 +109,18 @@ class Registrar:
                 if 400 <= reply.status < 500:
                     raise RegistrationRefused(f"{url} refused the registration: {reply.status} {text}")
                 return f"{url} answered {reply.status} {text}" if reply.status >= 500 else None
+        except InvalidURL:
+            raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
         except (ClientError, OSError, TimeoutError) as error:
             return f"{url}: {error or type(error).__name__}"
 
 
 class StandIn:
-    """The HTTP side: a line of requests in front of `slots` places. `service_time` is in seconds."""
+    """The HTTP side: a line of requests in front of a few slots."""
 
-    def __init__(self, name: str, service_time: float, slots: int, clock: Callable[[], float]) -> None:
-        self._name = name
-        self._service_time = service_time
-        self._slots = asyncio.Semaphore(slots)
+    def __init__(self, manner: Manner, clock: Callable[[], float]) -> None:
+        self._manner = manner
+        self._slots = asyncio.Semaphore(manner.slots)
         self._clock = clock
         self._present = 0
         self._last_seen = clock()
@@ -115,8 +131,9 @@ class StandIn:
         app.router.add_route("*", "/{path:.*}", self._serve)
         return app
 
-    async def idle(self, grace: float) -> None:
-        """Wait until nobody is here and nobody has come for `grace` seconds."""
+    async def idle(self, known: bool) -> None:
+        """Wait until nobody is here; where it is `known` to an slb, until nobody has come for the grace, too."""
+        grace = self._manner.grace if known else 0
         while (rest := self._last_seen + grace - self._clock()) > 0 or self._present:
             await asyncio.sleep(max(rest, 0.01))
 
@@ -131,7 +148,7 @@ class StandIn:
     async def _answer(self, request: web.Request) -> web.Response:
         written = request.headers.get("X-Service-Time")
         try:
-            service_time = self._service_time if written is None else seconds(written)
+            service_time = self._manner.service_time if written is None else seconds(written)
         except InvalidName as error:
             raise web.HTTPBadRequest(text=f"X-Service-Time: {error}") from None
         size = await _body_size(request)
@@ -140,13 +157,13 @@ class StandIn:
             waited = self._clock() - arrived
             await asyncio.sleep(service_time)
         answer = {
-            "upstream": self._name,
+            "upstream": self._manner.name,
             "method": request.method,
             "path": request.raw_path,
             "body_bytes": size,
             "waited_seconds": round(waited, 6),
         }
-        return web.json_response(answer, headers={"X-Upstream": self._name})
+        return web.json_response(answer, headers={"X-Upstream": self._manner.name})
 
 
 async def _body_size(request: web.Request) -> int:
@@ -157,19 +174,21 @@ async def _body_size(request: web.Request) -> int:
 
 
 async def serve_stand_in(
-    stand_in: StandIn, bound: socket.socket, registrar: Registrar | None, stopping: Stopping, grace: float
+    stand_in: StandIn, bound: socket.socket, registrar: Registrar | None, stopping: Stopping
 ) -> None:
     """Serve on `bound`, registered with `registrar`, until asked to stop; then leave without failing anybody.
 
     Raises RegistrationRefused.
     """
     # A client that gives up while it waits leaves the line, as it would leave a real queue.
-    runner = web.AppRunner(stand_in.make_app(), handler_cancellation=True, access_log=None)
+    runner = web.AppRunner(
+        stand_in.make_app(), handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, bound).start()
         await _stay(registrar, stopping)
-        await _leave(stand_in, stopping, grace if registrar else 0)
+        await _leave(stand_in, stopping, known=registrar is not None)
     finally:
         await runner.cleanup()
 
@@ -191,29 +210,28 @@ async def _stay(registrar: Registrar | None, stopping: Stopping) -> None:
     await registrar.deregister()
 
 
-async def _leave(stand_in: StandIn, stopping: Stopping, grace: float) -> None:
-    idle = asyncio.create_task(stand_in.idle(grace))
+async def _leave(stand_in: StandIn, stopping: Stopping, known: bool) -> None:
+    idle = asyncio.create_task(stand_in.idle(known))
     hurried = asyncio.create_task(stopping.hurried.wait())
     await asyncio.wait((idle, hurried), return_when=asyncio.FIRST_COMPLETED)
     idle.cancel()
     hurried.cancel()
 
 
-def run_stand_in(place: Place, name: str | None, service_time: float, slots: int, grace: float) -> int:
-    """`slb upstream`: serve until SIGTERM or SIGINT; the exit code. Raises CannotListen, RegistrationRefused."""
+def run_stand_in(place: Place, manner: Manner, end_with_stdin: bool = False) -> int:
+    """`slb upstream`: serve until told to stop; the exit code. Raises CannotListen, RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     bound = listening_socket(place.listen, "listen")
-    asyncio.run(_run(place, bound, name or shown_address(bound), service_time, slots, grace))
+    asyncio.run(_run(place, bound, manner, end_with_stdin))
     return 0
 
 
-async def _run(
-    place: Place, bound: socket.socket, name: str, service_time: float, slots: int, grace: float
-) -> None:
+async def _run(place: Place, bound: socket.socket, manner: Manner, end_with_stdin: bool) -> None:
     stopping = Stopping()
-    stopping.listen()
-    stand_in = StandIn(name, service_time, slots, asyncio.get_running_loop().time)
-    print(f"upstream {name} serves http://{shown_address(bound)}", flush=True)
-    registration = place.registration(shown_address(bound))
+    stopping.listen(end_with_stdin)
+    address = shown_address(bound)
+    named = replace(manner, name=manner.name or address)
+    print(f"upstream {named.name} serves http://{address}", flush=True)
+    registration = place.registration(address)
     registrar = Registrar(registration) if registration else None
-    await serve_stand_in(stand_in, bound, registrar, stopping, grace)
+    await serve_stand_in(StandIn(named, asyncio.get_running_loop().time), bound, registrar, stopping)

@@ -12,3 +12,6 @@ ConfigOption = Annotated[
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
 ]
+EndWithStdin = Annotated[
+    bool, typer.Option("--end-with-stdin", hidden=True, help="End, as by SIGTERM, when stdin does.")
+]

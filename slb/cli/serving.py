@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, RedisOption
+from slb.cli.options import ConfigOption, EndWithStdin, RedisOption
 from slb.config import load_settings
 from slb.errors import ConfigError
 from slb.names import seconds
@@ -33,6 +33,7 @@ def serve(
     drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
+    end_with_stdin: EndWithStdin = False,
 ) -> int:
     """Balance traffic. Every flag is also a SLB_... variable and a line in the TOML file; flags win."""
     flags = {
@@ -52,7 +53,7 @@ def serve(
     from slb.app import run
     from slb.supervisor import supervise
 
-    return run(settings) if settings.workers == 1 else supervise(settings)
+    return run(settings, end_with_stdin) if settings.workers == 1 else supervise(settings, end_with_stdin)
 
 
 def worker() -> int:
@@ -74,12 +75,13 @@ def upstream(
     token: Annotated[
         str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
     ] = None,
+    end_with_stdin: EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
-    from slb.standin import Place, run_stand_in
+    from slb.standin import Manner, Place, run_stand_in
 
-    place = Place(listen, register, path, advertise, token)
-    return run_stand_in(place, name, _duration("service-time", service_time), slots, _duration("grace", grace))
+    manner = Manner(name or "", _duration("service-time", service_time), slots, _duration("grace", grace))
+    return run_stand_in(Place(listen, register, path, advertise, token), manner, end_with_stdin)
 
 
 def demo(

@@ -120,11 +120,11 @@ class Fleet:
             "--access-log": "errors",
         }
         words = [word for flag in flags.items() for word in flag]
-        return await self._processes.slb(f"instance-{instance.name}", "serve", *words)
+        return await self._processes.slb(f"instance-{instance.name}", "serve", "--end-with-stdin", *words)
 
     async def _upstream(self, name: str) -> Process:
         flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)
-        return await self._processes.slb(f"upstream-{name}", "upstream", *flags)
+        return await self._processes.slb(f"upstream-{name}", "upstream", "--end-with-stdin", *flags)
 
 
 def _instance(name: str, address: Address) -> Instance:

@@ -1,17 +1,14 @@
 """The processes of the demo: started with their output in files, and gone when the demo is, whatever ends it."""
 
 import asyncio
-import ctypes
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from slb.errors import SlbError
 
 _START_TIMEOUT = 20.0
 _STOP_TIMEOUT = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 class DemoFailed(SlbError):
@@ -76,38 +73,24 @@ class Processes:
 
     async def slb(self, name: str, *arguments: str) -> Process:
         """`slb ARGUMENTS...`, by the interpreter that runs the demo."""
-        return await self.start(name, sys.executable, "-m", "slb", *arguments)
+        return await self._start(name, sys.executable, "-m", "slb", *arguments)
 
-    async def start(self, name: str, *command: str) -> Process:
-        """Any command."""
+    async def _start(self, name: str, *command: str) -> Process:
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                stdin=asyncio.subprocess.DEVNULL,
+                # Its end tells them that the demo is gone, were it killed.
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
                 # Ctrl-C on the terminal is for the demo, which then stops them in order.
                 start_new_session=True,
-                preexec_fn=_end_with_parent(),
             )
         self._started.append(Process(name, process, log))
         return self._started[-1]
 
     async def stop_all(self) -> None:
-        """The last started first: upstreams leave before instances, instances before Redis."""
-        for process in reversed(self._started):
-            await process.stop()
+        """All at once; returns when all have ended."""
+        await asyncio.gather(*(process.stop() for process in self._started))
         self._started.clear()
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """Where Linux offers it, even a demo that is killed leaves nothing behind."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return ask

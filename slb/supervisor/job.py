@@ -4,9 +4,7 @@ Settings hold secrets, which would be seen in arguments or the environment. The 
 it is open, the supervisor lives. It ends with the supervisor, however that ends, and the worker with it.
 """
 
-import asyncio
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,12 +68,3 @@ def _revealed(settings: Settings) -> dict[str, object]:
         if isinstance(secret, SecretStr):
             values[name] = secret.get_secret_value()
     return values
-
-
-async def supervisor_gone() -> None:
-    """Wait until stdin ends."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1024):
-        pass

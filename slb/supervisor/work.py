@@ -1,21 +1,18 @@
 """A worker: an instance that was told everything by its supervisor, and ends with it."""
 
-import logging
 import sys
 
 from slb.app import App, Core, connected_core, run_loop, serve_app
 from slb.lifecycle import Stopping
 from slb.observe.log import configure_logging
-from slb.supervisor.job import READY, Job, supervisor_gone
-
-_log = logging.getLogger("slb.worker")
+from slb.supervisor.job import READY, Job
 
 
 def run_worker() -> int:
     """The hidden command `slb worker`; the exit code."""
     job = Job.from_line(_first_line())
     configure_logging(job.settings.log_level, job.settings.log_format)
-    return run_loop(lambda stopping: _work(job, stopping))
+    return run_loop(lambda stopping: _work(job, stopping), end_with_stdin=True)
 
 
 def _first_line() -> bytes:
@@ -26,15 +23,7 @@ def _first_line() -> bytes:
 
 async def _work(job: Job, stopping: Stopping) -> int:
     async with connected_core(job.settings, job.sockets()) as core:
-        core.tasks.start("supervisor", _end_with_supervisor(stopping))
         return await serve_app(App(core), stopping, lambda: _say_ready(core))
-
-
-async def _end_with_supervisor(stopping: Stopping) -> None:
-    await supervisor_gone()
-    _log.warning("the supervisor is gone, this worker ends")
-    stopping.request()
-    await stopping.hurried.wait()
 
 
 def _say_ready(core: Core) -> None:
