@@ -41,6 +41,10 @@ class Stopping:
         self.requested.set()
 
 
+_CANCEL_AGAIN = 3.0
+"""Seconds a cancelled task may take to put its things in order."""
+
+
 class Tasks:
     """Background tasks that are to run until they are stopped. One that ends before is logged, and `failed` is set:
     a process without its watcher would go on with a table that is never true again."""
@@ -56,11 +60,13 @@ class Tasks:
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait for its end."""
-        tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel what runs, and wait for its end. Again and again where that is lost: in Python 3.11 `wait_for`,
+        which redis-py connects with, swallows a cancellation that comes together with its result."""
+        running, self._tasks = self._tasks, set()
+        while running:
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task not in self._tasks:
