@@ -15,6 +15,8 @@ _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
 _FORBIDDEN_ESCAPES = frozenset(b"/\\\x00")
 _DOTS_WITH_PARAMETERS = re.compile(r"\.{1,2}%3B")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_PLAIN_MEMBER = re.compile(rf"({_OCTET}(?:\.{_OCTET}){{3}}):([1-9][0-9]{{0,4}})")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SCHEME_PORTS = {"http": 80, "https": 443}
@@ -85,6 +87,9 @@ def split_member(text: str) -> tuple[str, str, int]:
 
     Raises InvalidName: a member is `host`, `host:port`, `[v6]:port`, or one of these behind http:// or https://.
     """
+    plain = _PLAIN_MEMBER.fullmatch(text)
+    if plain is not None and (port_number := int(plain[2])) < 65536:
+        return "http", plain[1], port_number
     scheme, _, rest = text.strip().lower().rpartition("://")
     if scheme not in ("", "http", "https"):
         raise InvalidName(f"target {text!r}: the scheme is http or https")
