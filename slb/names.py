@@ -12,6 +12,8 @@ from slb.errors import InvalidName
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _NORMAL_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~]+)+")
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ENCODED_CONTROL = re.compile(r"%[01][0-9A-F]|%7F")
 _FORBIDDEN_ESCAPES = frozenset(b"/\\\x00")
 _DOTS_WITH_PARAMETERS = re.compile(r"\.{1,2}%3B")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
@@ -22,19 +24,20 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
 
-def normal_path(text: str) -> str:
+def normal_path(text: str, encoded_controls: bool = False) -> str:
     """`/a//b/./c%7E/` -> `/a/b/c~`; `/` is the root. Raises InvalidName where servers could disagree.
 
     Unreserved characters are decoded and every other byte is upper-case %XX (RFC 3986, 6.2.2). Encoded
     slashes, backslashes and control characters are refused, and so are dot segments that climb above the
-    root or carry parameters (`/..;/`), since upstreams read these in different ways.
+    root or carry parameters (`/..;/`), since upstreams read these in different ways. `encoded_controls` lets
+    %01 to %1F stand, as they may in a request; no route is named with them.
     """
     if _NORMAL_PATH.fullmatch(text):
         return text
     if not text.startswith("/"):
         raise InvalidName(f"path {text!r} does not start with '/'")
     segments: list[str] = []
-    for segment in _recoded(text).split("/"):
+    for segment in _recoded(text, encoded_controls).split("/"):
         if segment == "..":
             if not segments:
                 raise InvalidName(f"path {text!r} climbs above the root")
@@ -54,10 +57,15 @@ def is_normal_path(text: str) -> bool:
         return False
 
 
-def _recoded(text: str) -> str:
+def _recoded(text: str, encoded_controls: bool) -> str:
     """Every byte of `text` in its one spelling; slashes stay as they are."""
+    if _CONTROL.search(text):
+        raise InvalidName(f"path {text!r} has a control character")
     pieces = text.encode("utf-8", "surrogateescape").split(b"/")
-    return "/".join("".join(map(_spelling, _decoded(piece))) for piece in pieces)
+    recoded = "/".join("".join(map(_spelling, _decoded(piece))) for piece in pieces)
+    if not encoded_controls and _ENCODED_CONTROL.search(recoded):
+        raise InvalidName(f"path {text!r} has an encoded control character")
+    return recoded
 
 
 def _decoded(piece: bytes) -> bytes:
@@ -77,8 +85,6 @@ def _decoded(piece: bytes) -> bytes:
 def _spelling(byte: int) -> str:
     if byte in _UNRESERVED:
         return chr(byte)
-    if byte < 0x20 or byte == 0x7F:
-        raise InvalidName(f"path has the control character {byte:#04x}")
     return f"%{byte:02X}"
 
 

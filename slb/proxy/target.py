@@ -9,10 +9,14 @@ from slb.routing.table import Route
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _ORIGIN_FORM = re.compile(
-    rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x3e\x40-\x7e]*)(\?[\x21\x22\x24-\x7e]*)? HTTP/1\.([01])\r\n"
+    rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x3e\x40-\x7e]*)(\?[\x21\x22\x24-\x7e]*)?(?:#[\x21-\x7e]*)?"
+    rb" HTTP/1\.([01])\r\n"
 )
+"""A fragment is no part of a target (RFC 9112, 3.2); clients that send one get what they meant, without it."""
 _OTHER_FORM = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
-_ABSOLUTE = re.compile(rb"https?://([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?", re.IGNORECASE)
+_ABSOLUTE = re.compile(
+    rb"https?://(?:[^/?#@]*@)?([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?(?:#.*)?", re.IGNORECASE
+)
 _OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/[0-9]+(?:\.[0-9]+)?\r\n")
 _NO_VERSION = re.compile(_TOKEN + rb" [\x21-\x7e]+\r?\n")
 
@@ -90,7 +94,7 @@ def _normal(path: bytes) -> str:
     if path == b"*":
         return "/"
     try:
-        return normal_path(path.decode("ascii"))
+        return normal_path(path.decode("ascii"), encoded_controls=True)
     except InvalidName as error:
         raise Refused(BAD_REQUEST, str(error)) from None
 
