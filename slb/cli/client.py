@@ -4,13 +4,16 @@ import http.client
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import orjson
 import typer
 
 from slb.errors import SlbError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
@@ -21,6 +24,13 @@ TokenOption = Annotated[
     str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
+
+
+def show(table: "Table") -> None:
+    """Print a table for a person."""
+    from rich.console import Console
+
+    Console().print(table)
 
 
 class ApiError(SlbError):

@@ -1,4 +1,7 @@
-"""The command `slb`: its subcommands, and the one line a failure is told in."""
+"""The command `slb`: its subcommands, and the one line a failure is told in.
+
+Commands import what they need when they run: a client command is not to wait for a server's libraries.
+"""
 
 import sys
 from typing import Annotated, NoReturn

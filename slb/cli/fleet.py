@@ -1,14 +1,15 @@
 """`slb status`, `slb instances`: how one instance is, and who else there is."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption
+from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _INSTANCE_COLUMNS = ("name", "address", "api", "version", "roles", "host", "pid")
 
@@ -25,7 +26,7 @@ def status(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: Tok
     if as_json:
         typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     else:
-        Console().print(_status_table(answer))
+        show(_status_table(answer))
 
 
 def instances(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
@@ -34,15 +35,19 @@ def instances(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: 
     if as_json:
         typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
         return
+    from rich.table import Table
+
     table = Table(*_INSTANCE_COLUMNS, "started")
     for each in answer["instances"]:
         table.add_row(*(str(each.get(name, "")) for name in _INSTANCE_COLUMNS), _moment(each.get("started")))
-    Console().print(table)
+    show(table)
     if answer["stale"]:
         typer.echo("Redis does not answer: this is the list last known.")
 
 
-def _status_table(answer: dict[str, Any]) -> Table:
+def _status_table(answer: dict[str, Any]) -> "Table":
+    from rich.table import Table
+
     table = Table.grid(padding=(0, 2))
     for name, value in answer.items():
         table.add_row(name, _line(value))

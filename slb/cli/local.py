@@ -3,12 +3,14 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slb.cli.options import ConfigOption, RedisOption
-from slb.config import Settings, load_settings
+
+if TYPE_CHECKING:
+    from slb.config import Settings
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,11 +25,11 @@ def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None
 
     settings = _settings(config, redis, None)
     url = _checked_url(settings)
-    for name in Settings.model_fields:
+    for name in type(settings).model_fields:
         typer.echo(f"{name} = {_shown(settings, name)}")
     typer.echo("")
     if scheme_of(settings.redis_url.get_secret_value()) == EMBEDDED:
-        typer.echo(f"Redis is embedded, for this machine only, in {settings.data_dir / 'valkey'}")
+        typer.echo(f"Redis is embedded, for this machine only, in {_embedded_directory(settings)}")
     else:
         typer.echo(f"Redis is at {url}")
 
@@ -47,11 +49,13 @@ def reset(
     typer.echo(f"{asyncio.run(reset_redis(settings))} routes removed")
 
 
-def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> Settings:
+def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> "Settings":
+    from slb.config import load_settings
+
     return load_settings({"redis_url": redis, "data_dir": data_dir}, os.environ, config)
 
 
-def _checked_url(settings: Settings) -> str:
+def _checked_url(settings: "Settings") -> str:
     """The URL of Redis without its secrets. Raises RedisRefused for one that can never work."""
     from slb.control.redis_url import EMBEDDED, options, scheme_of, shown
 
@@ -61,7 +65,14 @@ def _checked_url(settings: Settings) -> str:
     return shown(url)
 
 
-def _shown(settings: Settings, name: str) -> str:
+def _embedded_directory(settings: "Settings") -> Path:
+    from slb.control.embedded import EmbeddedServer
+
+    named = settings.redis_url.get_secret_value().removeprefix("embedded://")
+    return EmbeddedServer(Path(named) if named else settings.data_dir).directory
+
+
+def _shown(settings: "Settings", name: str) -> str:
     if name == "redis_url":
         return _checked_url(settings)
     value = settings.model_dump(mode="json")[name]

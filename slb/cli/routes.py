@@ -1,15 +1,16 @@
 """`slb register`, `deregister`, `routes`, `route set|unset|delete`: who serves what, through the API."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption
+from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption, show
 from slb.errors import ConfigError
 from slb.names import normal_path
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
@@ -62,7 +63,7 @@ def routes(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: Tok
     if as_json:
         typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     elif answer["routes"]:
-        Console().print(_table(answer["routes"]))
+        show(_table(answer["routes"]))
     else:
         typer.echo("There are no routes yet: slb register PATH TARGET makes one.")
 
@@ -110,7 +111,9 @@ def _show_settings(route: dict[str, Any]) -> None:
         typer.echo(f"{name} = {value}    ({route['sources'].get(name, '').replace('_', ' ')})")
 
 
-def _table(found: list[dict[str, Any]]) -> Table:
+def _table(found: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
     table = Table("route", "upstream", "weight", "slots", "zone", "in flight", "set on the route")
     for column in (2, 3, 5):
         table.columns[column].justify = "right"

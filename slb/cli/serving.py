@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from slb.cli.options import ConfigOption, EndWithStdin, RedisOption
-from slb.config import load_settings
 from slb.errors import ConfigError
 from slb.names import seconds
 
@@ -49,6 +48,8 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
+    from slb.config import load_settings
+
     settings = load_settings(flags, os.environ, config)
     from slb.app import run
     from slb.supervisor import supervise

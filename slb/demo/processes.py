@@ -23,6 +23,10 @@ class Process:
         self.log = log
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def first_line(self) -> str:
         """The first line on stdout, by which a command says that it serves. Raises DemoFailed."""
         assert self._process.stdout is not None
@@ -39,6 +43,11 @@ class Process:
     def running(self) -> bool:
         """Whether it has not ended yet."""
         return self._process.returncode is None
+
+    def close_stdin(self) -> None:
+        """What happens when whoever started it is gone."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def kill(self) -> None:
         """kill -9."""

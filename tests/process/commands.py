@@ -1,0 +1,119 @@
+"""`slb` as a user runs it, and what it answered."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from slb.demo.processes import Process, Processes
+
+_RUN_TIMEOUT = 30.0
+_URL = re.compile(r"http://([0-9.]+:[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A `slb serve` that serves: its two listeners, its one line, its process."""
+
+    url: str
+    api: str
+    line: str
+    process: Process
+
+
+class Commands:
+    """Starts commands with private directories; `session` is for asking what they serve."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.session = ClientSession(timeout=ClientTimeout(total=20))
+        self._processes = Processes(directory)
+        self._names = 0
+
+    async def close(self) -> None:
+        await self.session.close()
+        await self._processes.stop_all()
+
+    async def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
+        """Run a command to its end."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "slb",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), _RUN_TIMEOUT)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise
+        assert process.returncode is not None
+        return Result(process.returncode, out.decode(), err.decode())
+
+    async def serve(self, *arguments: str, redis: str | None = None) -> Serving:
+        """`slb serve` on free ports; it serves on return, but its table may not be there yet (see `until_ready`)."""
+        self._names += 1
+        flags = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--data-dir", str(self.directory / "data")]
+        flags += ["--redis", redis] if redis else []
+        process = await self._processes.slb(f"serve-{self._names}", "serve", *flags, *arguments)
+        line = await process.first_line()
+        url, api = _URL.findall(line)[:2]
+        return Serving(f"http://{url}", f"http://{api}", line, process)
+
+    async def upstream(self, name: str, *arguments: str) -> tuple[Process, str]:
+        """`slb upstream` on a free port; its process and HOST:PORT."""
+        process = await self._processes.slb(f"upstream-{name}", "upstream", "--name", name, *arguments)
+        found = _URL.search(await process.first_line())
+        assert found is not None
+        return process, found[1]
+
+    async def get(self, url: str, **headers: str) -> tuple[int, str]:
+        """Status and body; status 0 where the connection failed."""
+        try:
+            async with self.session.get(url, headers=headers) as reply:
+                return reply.status, await reply.text()
+        except (ClientError, OSError) as error:
+            return 0, str(error)
+
+    async def json(self, url: str) -> Any:
+        """The JSON at `url`, which has to be there."""
+        status, text = await self.get(url)
+        assert status == 200, f"{url}: {status} {text}"
+        return orjson.loads(text)
+
+    async def until_status(self, url: str, wanted: int, timeout: float = 20.0) -> None:
+        """Wait until `url` answers so."""
+        status, text = -1, ""
+        try:
+            async with asyncio.timeout(timeout):
+                while status != wanted:
+                    status, text = await self.get(url)
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{url} never answered {wanted}, but {status} {text}") from None
+
+    async def until_ready(self, serving: Serving) -> Serving:
+        """Wait until it has a table."""
+        await self.until_status(f"{serving.api}/readyz", 200)
+        return serving

@@ -1,0 +1,116 @@
+"""`slb serve` as a process: how it starts, answers and ends."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+
+
+async def with_upstream(slb: Commands, serving: Serving, *arguments: str) -> None:
+    """A registered upstream of the route /p."""
+    await slb.upstream("a", "--register", serving.api, "--path", "/p", *arguments)
+    await slb.until_status(f"{serving.url}/p", 200)
+
+
+async def test_it_serves_what_registers_itself(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    assert (await slb.get(f"{serving.url}/p"))[0] == 404
+    await with_upstream(slb, serving)
+    status, text = await slb.get(f"{serving.url}/p/x")
+    assert status == 200
+    assert '"upstream": "a"' in text
+    assert valkey.admin.scard("slb_p") == 1
+
+
+async def test_without_a_redis_url_it_says_that_its_redis_is_embedded(slb: Commands) -> None:
+    serving = await slb.until_ready(await slb.serve())
+    assert f"embedded, for this machine only, in {slb.directory}/data/valkey" in serving.line
+    assert await serving.process.stop() == 0
+
+
+async def test_told_to_stop_it_finishes_requests_in_flight_and_takes_no_new_ones(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    await with_upstream(slb, serving, "--slots", "2")
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
+    await in_flight(slb, serving, 1)
+    os.kill(serving.process.pid, signal.SIGTERM)
+    await slb.until_status(f"{serving.api}/readyz", 503)
+    await slb.until_status(f"{serving.url}/p", 0)
+    status, _ = await slow
+    assert status == 200
+    assert await serving.process.ended() == 0
+    assert not list(valkey.admin.scan_iter("slb:instance:*")), "its heartbeat is removed"
+
+
+async def test_told_twice_to_stop_it_ends_at_once(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    await with_upstream(slb, serving, "--slots", "2")
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "60s"}))
+    await in_flight(slb, serving, 1)
+    os.kill(serving.process.pid, signal.SIGINT)
+    await slb.until_status(f"{serving.api}/readyz", 503)
+    os.kill(serving.process.pid, signal.SIGINT)
+    assert await serving.process.ended() == 1
+    assert (await slow)[0] == 0
+
+
+async def test_the_drain_timeout_bounds_how_long_it_waits(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve("--drain-timeout", "200ms", redis=valkey.url))
+    await with_upstream(slb, serving, "--slots", "2")
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "60s"}))
+    await in_flight(slb, serving, 1)
+    assert await serving.process.stop() == 0
+    assert (await slow)[0] == 0
+    assert "1 requests in flight are cut off" in serving.process.log.read_text()
+
+
+async def in_flight(slb: Commands, serving: Serving, count: int) -> None:
+    async with asyncio.timeout(10):
+        while (await slb.json(f"{serving.api}/status"))["traffic"]["inflight"] != count:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_port_in_use_is_one_line(slb: Commands) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for flag in ("listen", "api"):
+            other = "api" if flag == "listen" else "listen"
+            result = await slb.run("serve", f"--{flag}", address, f"--{other}", "127.0.0.1:0")
+            assert result.code == 1
+            assert result.err == f"slb: {address} is in use (setting {flag})\n"
+
+
+async def test_a_refused_login_ends_the_start_with_one_line(slb: Commands, valkeys: Callable[..., Valkey]) -> None:
+    guarded = valkeys(requirepass="right")
+    url = guarded.url.replace("unix://", "unix://:wrong@")
+    result = await slb.run("serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--redis", url)
+    assert result.code == 1
+    assert result.err.startswith("slb: Redis at unix://")
+    assert len(result.err.splitlines()) == 1
+    assert "wrong@" not in result.err
+
+
+async def test_a_redis_that_is_merely_away_does_not_end_the_start(slb: Commands, valkey: Valkey) -> None:
+    first = await slb.until_ready(await slb.serve(redis=valkey.url))
+    await with_upstream(slb, first)
+    assert await first.process.stop() == 0
+    valkey.kill()
+    second = await slb.until_ready(await slb.serve(redis=valkey.url))
+    assert (await slb.get(f"{second.url}/p"))[0] == 200, "from the table on disk"
+    status = await slb.json(f"{second.api}/status")
+    assert status["redis"]["mode"] == "fail_open"
+    valkey.start()
+    await slb.upstream("b", "--register", second.api, "--path", "/q")
+    await slb.until_status(f"{second.url}/q", 200)
+
+
+async def test_it_ends_with_its_stdin_where_it_is_told_to(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve("--end-with-stdin", redis=valkey.url))
+    serving.process.close_stdin()
+    assert await serving.process.ended() == 0
