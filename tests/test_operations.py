@@ -35,7 +35,7 @@ class Instance:
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
         serve = ["serve", "--listen", "127.0.0.1:0", "--api", self.api.removeprefix("http://")]
         data = ["--redis", self.redis_url, "--data-dir", str(folder / "data")]
-        command = [sys.executable, "-m", "slb", *serve, *data]
+        command = [sys.executable, "-m", "slb", *serve, *data, "--end-with-stdin"]
         process = Process("slb", command, folder / "slb.log", self._environ)
         stack.callback(process.stop)
         process.wait_until(lambda: self.answers("/readyz"))
