@@ -149,6 +149,8 @@ async def connect(
 
 def refusal_in(error: BaseException) -> str | None:
     """What Redis refused for good, as one sentence; None where trying again may help."""
+    if isinstance(error.__cause__, RedisError):  # redis-py wraps what a new connection was told
+        return refusal_in(error.__cause__)
     if isinstance(error, AuthenticationError | AuthorizationError):
         return str(error)
     if isinstance(error, BusyLoadingError | MasterDownError):
