@@ -9,6 +9,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from slb.control import keys
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.errors import RedisUnavailable
 
@@ -72,6 +73,7 @@ class Instances:
                 await self.beat()
             except (RedisError, OSError, TimeoutError) as error:
                 _log.debug("heartbeat_failed", error=str(error))
+            raise_if_cancelled()
             await asyncio.sleep(max(0.0, self._beat - (self._clock() - started)))
 
     async def beat(self) -> None:

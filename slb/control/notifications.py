@@ -12,6 +12,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import ResponseError
 
 from slb.control import keys
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.slices import Slices
 
@@ -67,6 +68,7 @@ class Subscription:
         pong_due: float | None = None
         next_ping = self._clock() + self._ping_interval
         while True:
+            raise_if_cancelled()
             until = next_ping if pong_due is None else pong_due
             message = await self._pubsub.get_message(timeout=max(0.001, until - self._clock()))
             if message is None:

@@ -10,6 +10,7 @@ from random import Random
 import structlog
 from redis.exceptions import RedisError
 
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.notifications import Subscription, switch_on
@@ -98,6 +99,7 @@ class Watcher:
         try:
             while True:
                 error = await self._session_to_its_end()
+                raise_if_cancelled()
                 self._failed(error)
                 await self._serve_from_disk()
                 await asyncio.sleep(self._backoff())
@@ -121,6 +123,7 @@ class Watcher:
 
     async def _session(self) -> None:
         async with Subscription(self._connection, self._timing.ping, self._clock) as subscription:
+            raise_if_cancelled()
             self._metrics.redis_reconnects += self._sessions > 0
             self._sync.begin()
             async with asyncio.TaskGroup() as group:
@@ -137,6 +140,7 @@ class Watcher:
         self._show_polling(not notified and not await subscription.arrive(self._timing.canary))
         checked_at = self._clock()
         while True:
+            raise_if_cancelled()
             resync_at = checked_at + self._interval()
             await self._wait(min(resync_at, self._sync.due_at() or resync_at))
             now = self._clock()
