@@ -78,7 +78,8 @@ class Upstream:
     def of(cls, member: str, attributes: Mapping[str, str] | None = None) -> "Upstream":
         """The upstream a member names, with the attributes of its hash in Redis; bad ones keep their default."""
         scheme, host, port = split_member(member)
-        return cls(join_member(scheme, host, port), scheme, host, port, **_attributes(attributes or {}))
+        stored = _attributes(attributes) if attributes else {}
+        return cls(join_member(scheme, host, port), scheme, host, port, **stored)
 
 
 class UpstreamAttributes(BaseModel):

@@ -10,6 +10,7 @@ from slb.control.connection import Connection
 from slb.control.dirty import Dirty
 from slb.control.disk import DiskTable
 from slb.control.generation import RestoreTiming, joined, lost, union
+from slb.control.heap import Heap
 from slb.control.orphans import Orphans
 from slb.control.reader import GenerationChanged, Reader, Snapshot
 from slb.control.restore import Restorer
@@ -63,6 +64,7 @@ class Sync:
         self._clock = clock
         self._reader = Reader(connection, Skipped(metrics))
         self._restorer = Restorer(connection)
+        self._heap = Heap()
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._started = clock()
         self._synced = False
@@ -107,12 +109,12 @@ class Sync:
 
     async def full(self) -> None:
         """Read everything, and swap it in where it differs."""
-        snapshot = await self._read()
-        served = await self._judged(snapshot)
-        self._reconnected = False
-        if not self._mirror.ready or await self._differs(served):
-            await step_through(self._mirror.replace(served.records, served.attributes))
-            self._changed()
+        with self._heap.building():
+            served = await self._judged(await self._read())
+            self._reconnected = False
+            if not self._mirror.ready or await self._differs(served):
+                await step_through(self._mirror.replace(served.records, served.attributes))
+                self._changed(len(served.records))
         self._metrics.full_syncs += 1
         self._finish()
         if self._loss is None:
@@ -133,7 +135,7 @@ class Sync:
             changes, attributes = _with_good(self._loss, part)
         if changes or attributes:
             self._mirror.update(changes, attributes)
-            self._changed()
+            self._changed(len(changes))
         self._finish()
 
     async def _read(self) -> Snapshot:
@@ -199,7 +201,8 @@ class Sync:
         else:
             self._make_at = None
 
-    def _changed(self) -> None:
+    def _changed(self, routes: int) -> None:
+        self._heap.grown(routes)
         if self._disk is not None:
             self._disk.changed()
 

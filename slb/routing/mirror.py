@@ -55,7 +55,8 @@ class Mirror:
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
-        changed = self._changed_members(attributes)
+        changed: set[str] = set()
+        yield from self._find_changed(attributes, changed)
         fresh: dict[str, LiveUpstream] = {}
         for count, (path, record) in enumerate(records.items(), 1):
             routes[path] = self._route(path, record, attributes, changed, fresh)
@@ -67,7 +68,12 @@ class Mirror:
                 uses[member] = uses.get(member, 0) + 1
             if count % (10 * _SLICE) == 0:
                 yield
-        gone = [member for member in self._live if member not in uses]
+        gone: list[str] = []
+        for count, member in enumerate(self._live, 1):
+            if member not in uses:
+                gone.append(member)
+            if count % (100 * _SLICE) == 0:
+                yield
         yield
         self._adopt(fresh, changed, attributes)
         self.records, self.attributes, self._uses = dict(records), dict(attributes), uses
@@ -75,31 +81,47 @@ class Mirror:
 
     def update(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> None:
         """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap."""
-        merged = {**self.attributes, **attributes}
         changed = {member for member in attributes if self.attributes.get(member, {}) != attributes[member]}
+        self._store(changed, attributes)
         touched = dict(changes)
         for path, record in self.records.items() if changed else ():
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
-        routes = dict(self.table.routes)
+        routes: dict[str, Route | None] = {}
         fresh: dict[str, LiveUpstream] = {}
+        gone: list[str] = []
         for path, new in touched.items():
-            self._recount(self.records.get(path), new)
+            gone += self._recount(self.records.get(path), new)
             if new is None:
-                routes.pop(path, None)
+                routes[path] = None
                 self.records.pop(path, None)
                 self.faults.pop(path, None)
             else:
-                routes[path] = self._route(path, new, merged, changed, fresh)
+                routes[path] = self._route(path, new, self.attributes, changed, fresh)
                 self.records[path] = new
-        self._adopt(fresh, changed, merged)
-        self.attributes = {member: each for member, each in merged.items() if each}
-        gone = self._unused(changes)
-        self._swap(Table.of(routes), gone)
+        self._adopt(fresh, changed, self.attributes)
+        self._swap(self.table.changed(routes), self._unused(gone))
 
-    def _changed_members(self, attributes: Attributes) -> set[str]:
-        both = self.attributes.keys() | attributes.keys()
-        return {member for member in both if self.attributes.get(member, {}) != attributes.get(member, {})}
+    def _store(self, changed: set[str], attributes: Attributes) -> None:
+        for member in changed:
+            if attributes[member]:
+                self.attributes[member] = attributes[member]
+            else:
+                del self.attributes[member]
+
+    def _find_changed(self, attributes: Attributes, changed: set[str]) -> Iterator[None]:
+        """Add to `changed` the members whose attributes are not what they were."""
+        for count, (member, each) in enumerate(attributes.items(), 1):
+            before = self.attributes.get(member)
+            if before is not each and before != each:
+                changed.add(member)
+            if count % (40 * _SLICE) == 0:
+                yield
+        for count, member in enumerate(list(self.attributes), 1):
+            if member not in attributes:
+                changed.add(member)
+            if count % (40 * _SLICE) == 0:
+                yield
 
     def _route(
         self,
@@ -141,14 +163,17 @@ class Mirror:
         for member in changed & self._live.keys():
             self._live[member].spec = Upstream.of(member, attributes.get(member))
 
-    def _recount(self, old: RouteRecord | None, new: RouteRecord | None) -> None:
+    def _recount(self, old: RouteRecord | None, new: RouteRecord | None) -> list[str]:
+        """Count the uses of members anew; those that may have lost their last."""
         for member in new.members if new else ():
             self._uses[member] = self._uses.get(member, 0) + 1
-        for member in old.members if old else ():
+        dropped = list(old.members) if old else []
+        for member in dropped:
             self._uses[member] -= 1
+        return dropped
 
-    def _unused(self, changes: Mapping[str, RouteRecord | None]) -> list[str]:
-        gone = [member for member, uses in self._uses.items() if not uses] if changes else []
+    def _unused(self, dropped: Sequence[str]) -> list[str]:
+        gone = [member for member in dict.fromkeys(dropped) if not self._uses[member]]
         for member in gone:
             del self._uses[member]
         return gone

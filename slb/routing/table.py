@@ -44,6 +44,17 @@ class Table:
     def of(cls, routes: Mapping[str, Route]) -> "Table":
         return cls(routes, max((path.count("/") for path in routes), default=0))
 
+    def changed(self, changes: Mapping[str, Route | None]) -> "Table":
+        """This table with some routes put in or, where None, taken out."""
+        routes = dict(self._routes)
+        for path, route in changes.items():
+            if route is None:
+                routes.pop(path, None)
+            else:
+                routes[path] = route
+        # The depth may stay too large, never too small: it only spares `match` a walk up the end of a long path.
+        return Table(routes, max((self._depth, *(path.count("/") for path in changes))))
+
     @property
     def routes(self) -> Mapping[str, Route]:
         """path -> Route."""
