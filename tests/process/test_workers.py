@@ -1,0 +1,105 @@
+"""`slb serve --workers N`: a supervisor, its workers, and what outlives whom."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable
+
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+WORKERS = 2
+
+
+async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
+    """All workers ready, and a registered upstream at /p."""
+    serving = await slb.until_ready(await slb.serve("--workers", str(WORKERS), *arguments, redis=valkey.url))
+    await until_all_ready(slb, serving)
+    await slb.upstream("a", "--register", serving.api, "--path", "/p", "--slots", "4")
+    await slb.until_status(f"{serving.url}/p", 200)
+    return serving
+
+
+async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
+    """Their process ids."""
+    async with asyncio.timeout(30):
+        while True:
+            workers = (await slb.json(f"{serving.api}/status"))["workers"]
+            if all(worker["ready"] for worker in workers):
+                return [worker["pid"] for worker in workers]
+            await asyncio.sleep(0.05)
+
+
+def gone(pids: Iterable[int]) -> bool:
+    return not any(os.path.exists(f"/proc/{pid}") or alive(pid) for pid in pids)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey, "--name", "box")
+    instances = (await slb.json(f"{serving.api}/instances"))["instances"]
+    assert sorted(each["name"] for each in instances) == ["box/0", "box/1"]
+    assert f"with {WORKERS} workers" in serving.line
+
+
+async def test_the_workers_metrics_are_added_up(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    for _ in range(20):
+        assert (await slb.get(f"{serving.url}/p", Connection="close"))[0] == 200
+    _, text = await slb.get(f"{serving.api}/metrics")
+    counted = [line for line in text.splitlines() if line.startswith("slb_requests_total") and 'code="200"' in line]
+    assert sum(float(line.split()[-1]) for line in counted) >= 20
+    assert "slb_redis_up 1.0" in text.splitlines()
+
+
+async def test_a_killed_worker_is_started_again_and_traffic_goes_on(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    before = await until_all_ready(slb, serving)
+    os.kill(before[0], signal.SIGKILL)
+    for _ in range(20):
+        assert (await slb.get(f"{serving.url}/p", Connection="close"))[0] == 200
+    await eventually(lambda: not alive(before[0]))
+    after = await until_all_ready(slb, serving)
+    assert before[0] not in after
+    assert before[1] in after
+    assert "worker 0 ended with -9" in serving.process.log.read_text()
+
+
+async def test_told_to_stop_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    pids = await until_all_ready(slb, serving)
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
+    await asyncio.sleep(0.3)
+    os.kill(serving.process.pid, signal.SIGTERM)
+    await slb.until_status(f"{serving.url}/p", 0)
+    assert (await slow)[0] == 200
+    assert await serving.process.ended() == 0
+    assert gone(pids)
+
+
+async def test_workers_end_with_a_supervisor_that_is_killed(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    pids = await until_all_ready(slb, serving)
+    serving.process.kill()
+    await eventually(lambda: gone(pids), timeout=30.0)
+
+
+async def test_a_token_is_asked_for_and_not_seen_among_the_processes(slb: Commands, valkey: Valkey) -> None:
+    token = slb.directory / "token"
+    token.write_text("s3cret-token\n")
+    config = slb.directory / "slb.toml"
+    config.write_text('api_token = "s3cret-token"\n')
+    serving = await slb.serve("--workers", "1", "--config", str(config), redis=valkey.url)
+    await slb.until_ready(serving)
+    assert (await slb.get(f"{serving.api}/status"))[0] == 401
+    status, text = await slb.get(f"{serving.api}/metrics", Authorization="Bearer s3cret-token")
+    assert status == 200
+    assert "slb_redis_up" in text
