@@ -18,6 +18,8 @@ from pydantic import SecretStr
 from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
 
 _SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
+_FETCH_SITE = "Sec-Fetch-Site"
+"""Browsers say here whose page asks, for requests too that carry no Origin."""
 _FORWARDING = frozenset({"forwarded", "via", "x-real-ip"})
 
 
@@ -66,14 +68,16 @@ def _peer_fault(request: web.Request) -> str | None:
 
 
 def _header_fault(headers: CIMultiDictProxy[str]) -> str | None:
-    host = headers.get(hdrs.HOST, "")
-    if not is_literal_host(host):
-        return f"without a token the Host has to be localhost or an address, not {host!r}"
+    hosts = headers.getall(hdrs.HOST, [""])
+    host = hosts[0]
+    if len(hosts) > 1 or not is_literal_host(host):
+        return f"without a token the Host has to be localhost or an address, not {', '.join(hosts)!r}"
     for name in headers:
         if name.lower() in _FORWARDING or name.lower().startswith("x-forwarded-"):
             return f"without a token no request may come through a proxy (it has {name})"
     origin = headers.get(hdrs.ORIGIN)
-    if origin is not None and origin.partition("://")[2].lower() != host.lower():
+    foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
+    if foreign or headers.get(_FETCH_SITE, "none").lower() not in ("none", "same-origin"):
         return "without a token no other site's page may call the API"
     return None
 

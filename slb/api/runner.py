@@ -17,11 +17,18 @@ from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, INTERNAL
 _log = structlog.get_logger("slb.api")
 
 
-def make_runner(app: web.Application, settings: Settings) -> web.AppRunner:
-    """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's."""
+_LINGER = 1.0
+"""Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
+
+
+def make_runner(app: web.Application, settings: Settings, shutdown_timeout: float = 2.0) -> web.AppRunner:
+    """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
+    `shutdown_timeout` is how many seconds answers may take to finish at the end."""
     return _Runner(
         app,
         access_log=None,
+        lingering_time=_LINGER,
+        shutdown_timeout=shutdown_timeout,
         keepalive_timeout=settings.keepalive_timeout,
         max_line_size=settings.max_request_line,
         max_field_size=settings.max_head,

@@ -1,0 +1,121 @@
+"""Every answer is in one form: with the request's id, and every failure by its name."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from slb.api.application import make_data_api
+from tests.unit.api.conftest import Api, ApiMaker
+
+
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/routes", 200), ("/nowhere", 404)])
+async def test_the_requests_id_is_echoed_on_every_answer(api: Api, path: str, status: int) -> None:
+    answer = await api.call("GET", path, headers={"X-Request-Id": "abc-1"})
+    assert (answer.status, answer.headers["X-Request-Id"]) == (status, "abc-1")
+
+
+async def test_who_brings_no_usable_id_is_given_one(api: Api) -> None:
+    given = [
+        (await api.call("GET", "/healthz", headers=headers)).headers["X-Request-Id"]
+        for headers in ({}, {"X-Request-Id": ""}, {"X-Request-Id": "a b"}, {"X-Request-Id": "x" * 129})
+    ]
+    assert len(set(given)) == 4
+    assert all(len(each) == 32 for each in given)
+
+
+async def test_an_unknown_endpoint_and_an_unknown_method_are_named(api: Api) -> None:
+    unknown = await api.call("GET", "/nowhere", headers={"X-Request-Id": "abc-1"})
+    assert (unknown.status, unknown.json) == (
+        404,
+        {"error": "no_route", "detail": "there is no endpoint /nowhere", "request_id": "abc-1"},
+    )
+    wrong = await api.call("GET", "/register")
+    assert (wrong.status, wrong.json["error"]) == (405, "method_not_allowed")
+    assert wrong.headers["Allow"] == "DELETE,POST"
+    assert (await api.call("BREW", "/status")).status == 405
+
+
+async def test_an_unexpected_exception_is_logged_and_told_by_its_id_only(serve: ApiMaker) -> None:
+    async def broken() -> bytes:
+        raise ValueError("hush")
+
+    api = await serve(metrics_text=broken)
+    with capture_logs() as logs:
+        answer = await api.call("GET", "/metrics", headers={"X-Request-Id": "abc-1"})
+    assert (answer.status, answer.json["error"], answer.json["request_id"]) == (500, "internal", "abc-1")
+    assert b"hush" not in answer.body
+    (line,) = [each for each in logs if each["event"] == "unexpected_exception"]
+    assert (line["log_level"], line["request_id"], line["exc_info"]) == ("error", "abc-1", True)
+
+
+async def test_answers_to_handed_over_connections_close(data_api: Api) -> None:
+    asked: list[tuple[str, str, Any]] = [
+        ("GET", "/_slb/healthz", None),
+        ("POST", "/register", {"path": "/p1", "target": "10.0.0.1"}),
+        ("POST", "/register", {}),
+        ("GET", "/nowhere", None),
+    ]
+    for method, path, body in asked:
+        assert (await data_api.call(method, path, body)).headers["Connection"] == "close"
+
+
+async def test_the_data_listener_offers_nothing_else(data_api: Api) -> None:
+    for path in ("/status", "/routes", "/metrics", "/healthz"):
+        assert (await data_api.call("GET", path)).status == 404
+
+
+MALFORMED = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: x\r\n\r\n",
+    b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 200_000 + b"\r\n\r\n",
+    b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+    b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{}",
+]
+
+
+@pytest.mark.parametrize("make", [None, make_data_api])
+@pytest.mark.parametrize("data", MALFORMED, ids=range(len(MALFORMED)))
+async def test_what_is_not_http_gets_a_4xx_in_our_form_and_no_traceback(
+    serve: ApiMaker, make: Callable[..., Any] | None, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = await (serve(make) if make else serve())
+    with capture_logs() as logs, caplog.at_level(logging.DEBUG, "aiohttp"):
+        answer = await api.raw(data + b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    assert b'"error":' in body
+    assert b"X-Request-Id: " in head
+    assert not [each for each in logs if each.get("exc_info") or each["log_level"] == "error"]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("data", [b"GET /healthz\r\n\r\n", b"GET /healthz\n\n", b"GET /healthz HTTP/2.0\r\n\r\n"])
+async def test_other_versions_of_http_are_refused(api: Api, data: bytes) -> None:
+    answer = await api.raw(data)
+    assert b" 200 " not in answer
+    assert b'"error":' in answer
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_breaks_nothing(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    with capture_logs() as logs, caplog.at_level(logging.WARNING):
+        _, writer = await asyncio.open_connection(api.host, api.port)
+        writer.write(b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await api.call("GET", "/healthz")).status == 200
+    assert not [each for each in logs if each["log_level"] == "error"]
+    assert not caplog.records
+
+

@@ -1,0 +1,189 @@
+"""/routes and /routes/<path>: what is shown, and what a change of settings takes."""
+
+import pytest
+
+from slb.api.parts import ApiParts
+from slb.control import keys
+from slb.control.connection import Connection
+from slb.control.registry import Registry
+from slb.model import RouteSettings
+from slb.observe.metrics import Metrics
+from tests.unit.api.conftest import Api, ApiMaker
+
+
+async def registered(api: Api, path: str = "/p1", target: str = "10.0.0.1:80") -> None:
+    assert (await api.call("POST", "/register", {"path": path, "target": target, "weight": 3})).status == 200
+
+
+async def test_no_routes_are_an_empty_list(api: Api) -> None:
+    assert (await api.call("GET", "/routes")).json == {"routes": []}
+
+
+async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_come_from(serve: ApiMaker) -> None:
+    api = await serve(settings={"defaults": {"retries": 2}, "routes": {"/p1": {"first_byte_timeout": "90s"}}})
+    await registered(api)
+    await api.call("PATCH", "/routes/p1", {"policy": "p2c"})
+    route = (await api.call("GET", "/routes/p1")).json
+    assert route["path"] == "/p1"
+    (member,) = route["members"]
+    joined = member.pop("joined")
+    assert member == {
+        "member": "10.0.0.1:80",
+        "weight": 3,
+        "slots": 1,
+        "zone": "",
+        "node": "",
+        "drain": False,
+        "inflight": 0,
+    }
+    assert joined > 0
+    shown = {name: (route["settings"][name], route["sources"][name]) for name in route["settings"]}
+    assert shown["policy"] == ("p2c", "hash")
+    assert shown["first_byte_timeout"] == ("90s", "file")
+    assert shown["retries"] == (2, "defaults")
+    assert shown["connect_timeout"] == ("1s", "built_in")
+    assert shown.keys() == RouteSettings.model_fields.keys()
+    assert (await api.call("GET", "/routes")).json == {"routes": [{**route, "members": [{**member, "joined": joined}]}]}
+
+
+async def test_requests_in_flight_and_draining_are_shown(api: Api) -> None:
+    await registered(api)
+    live = api.parts.mirror.upstream("10.0.0.1:80")
+    assert live is not None
+    live.inflight += 2
+    await api.redis.hset(keys.upstream_key("10.0.0.1:80"), "drain", "1")
+    await api.parts.watcher.shown(lambda mirror: mirror.attributes["10.0.0.1:80"].get("drain") == "1", 10)
+    (member,) = (await api.call("GET", "/routes/p1")).json["members"]
+    assert (member["inflight"], member["drain"]) == (2, True)
+
+
+async def test_paths_are_those_of_the_key_form(api: Api) -> None:
+    for path in ("/", "/a/b", "/caf%C3%A9"):
+        await registered(api, path)
+    for asked, path in (("/", "/"), ("/a/b", "/a/b"), ("/a//b/", "/a/b"), ("/caf%c3%a9", "/caf%C3%A9")):
+        assert (await api.call("GET", "/routes" + asked)).json["path"] == path
+    assert len((await api.call("GET", "/routes")).json["routes"]) == 3
+
+
+@pytest.mark.parametrize("path", ["/a%2Fb", "/a%00", "/%zz", "/..", "/a/../../b"])
+async def test_a_path_servers_could_disagree_about_is_refused(api: Api, path: str) -> None:
+    answer = await api.call("GET", "/routes" + path)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_an_unknown_route_is_no_route(api: Api, method: str) -> None:
+    answer = await api.call(method, "/routes/nowhere")
+    assert (answer.status, answer.json["error"]) == (404, "no_route")
+    assert answer.json["detail"] == "there is no route /nowhere"
+
+
+async def test_put_replaces_the_settings_and_keeps_the_members(api: Api) -> None:
+    await registered(api)
+    await api.call("PUT", "/routes/p1", {"retries": 3, "policy": "random"})
+    route = (await api.call("PUT", "/routes/p1", {"request_timeout": "2m", "strip_prefix": True})).json
+    assert await api.redis.hgetall(keys.settings_key("/p1")) == {"request_timeout": "2m", "strip_prefix": "true"}
+    assert [member["member"] for member in route["members"]] == ["10.0.0.1:80"]
+    in_force = api.parts.mirror.table.routes["/p1"].settings
+    assert (in_force.request_timeout, in_force.strip_prefix, in_force.retries) == (120.0, True, 1)
+    assert (await api.call("GET", "/routes/p1")).json == route
+
+
+async def test_patch_merges_and_null_resets(api: Api) -> None:
+    await registered(api)
+    await api.call("PUT", "/routes/p1", {"retries": 3, "policy": "random"})
+    route = (await api.call("PATCH", "/routes/p1", {"retries": None, "connect_timeout": "250ms"})).json
+    assert await api.redis.hgetall(keys.settings_key("/p1")) == {"policy": "random", "connect_timeout": "250ms"}
+    assert (route["settings"]["retries"], route["sources"]["retries"]) == (1, "built_in")
+    assert api.parts.mirror.table.routes["/p1"].settings.connect_timeout == 0.25
+
+
+async def test_numbers_and_truth_may_be_written_as_text(api: Api) -> None:
+    route = (await api.call("PATCH", "/routes/p1", {"retries": "3", "strip_prefix": "true"})).json
+    assert (route["settings"]["retries"], route["settings"]["strip_prefix"]) == (3, True)
+
+
+async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) -> None:
+    assert (await api.call("PUT", "/routes/", {"retries": 0})).json["members"] == []
+    assert (await api.call("GET", "/routes/")).json["settings"]["retries"] == 0
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"colour": "red"}, "colour: there is no route setting of this name"),
+        ({"retries": 11}, "retries = 11: "),
+        ({"retries": "many"}, "retries = 'many': "),
+        ({"policy": "best"}, "policy = 'best': "),
+        ({"connect_timeout": "0"}, "connect_timeout = '0': "),
+        ({"connect_timeout": 5}, "connect_timeout = 5: "),
+        ({"connect_timeout": []}, "connect_timeout = []: "),
+        ({"retries": 2, "idle_timeout": "soon"}, "idle_timeout = 'soon': "),
+        ([], "body: has to be an object"),
+        (1, "body: has to be an object"),
+    ],
+)
+async def test_a_bad_change_names_setting_and_value_and_the_old_settings_stay(
+    api: Api, method: str, body: object, said: str
+) -> None:
+    await api.call("PUT", "/routes/p1", {"retries": 3})
+    answer = await api.call(method, "/routes/p1", body)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert answer.json["detail"].startswith(said)
+    assert await api.redis.hgetall(keys.settings_key("/p1")) == {"retries": "3"}
+
+
+async def test_null_is_only_for_patch_and_only_for_settings_there_are(api: Api) -> None:
+    assert (await api.call("PUT", "/routes/p1", {"retries": None})).status == 400
+    answer = await api.call("PATCH", "/routes/p1", {"colour": None, "retries": None})
+    assert (answer.status, answer.json["detail"]) == (400, "colour: there is no route setting of this name")
+
+
+async def test_every_fault_is_named(api: Api) -> None:
+    answer = await api.call("PATCH", "/routes/p1", {"retries": 99, "policy": "best"})
+    assert "retries = 99: " in answer.json["detail"]
+    assert "policy = 'best': " in answer.json["detail"]
+
+
+async def test_delete_removes_members_and_settings(api: Api) -> None:
+    await registered(api)
+    await api.call("PUT", "/routes/p1", {"retries": 3})
+    answer = await api.call("DELETE", "/routes/p1")
+    assert (answer.status, answer.json) == (200, {"path": "/p1", "removed": True})
+    assert not await api.redis.exists("slb_p1", keys.settings_key("/p1"))
+    assert "/p1" not in api.parts.mirror.records
+
+
+async def test_settings_somebody_broke_by_hand_are_shown_as_faults(api: Api) -> None:
+    await registered(api)
+    name, value = b"n\xff", b"\xfe"
+    await api.redis.hset(keys.settings_key("/p1"), mapping={"retries": "many", "policy": "p2c", name: value})
+    await api.parts.watcher.shown(lambda mirror: len(mirror.faults.get("/p1", ())) == 2, 10)
+    route = (await api.call("GET", "/routes/p1")).json
+    assert (route["settings"]["policy"], route["settings"]["retries"]) == ("p2c", 1)
+    assert len(route["faults"]) == 2
+    assert len((await api.call("GET", "/routes")).json["routes"]) == 1
+    # They do not stand in the way of a change.
+    assert (await api.call("PATCH", "/routes/p1", {"retries": 4})).json["settings"]["retries"] == 4
+
+
+async def test_without_redis_routes_are_shown_and_not_changed(serve: ApiMaker, parts: ApiParts) -> None:
+    nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
+    await registered(await serve())
+    api = await serve(registry=Registry(nowhere))
+    assert (await api.call("GET", "/routes/p1")).status == 200
+    for method, body in (("PUT", {}), ("PATCH", {"retries": 1}), ("DELETE", None)):
+        answer = await api.call(method, "/routes/p1", body)
+        assert (answer.status, answer.json["error"]) == (503, "redis_down")
+    await nowhere.aclose()
+
+
+async def test_many_routes_are_all_shown(api: Api) -> None:
+    async with api.redis.pipeline(transaction=False) as pipe:
+        for index in range(230):
+            pipe.sadd(f"slb_r{index:03}", f"10.1.0.{index}:80")
+        await pipe.execute()
+    await api.parts.watcher.shown(lambda mirror: len(mirror.records) == 230, 10)
+    routes = (await api.call("GET", "/routes")).json["routes"]
+    assert [route["path"] for route in routes] == [f"/r{index:03}" for index in range(230)]
