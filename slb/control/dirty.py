@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slb.control import keys
 
-BATCH = 50
+BATCH = 20
 """Paths, and members, read and swapped in at once."""
 
 

@@ -8,7 +8,7 @@ share it, and the last writer wins. Its modification time is when its contents w
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -77,38 +77,55 @@ class DiskTable:
             return
         self._changed.clear()
         try:
-            pieces = await self._pieces()
-            await asyncio.to_thread(self._write, pieces)
+            await asyncio.to_thread(self._write, await self._text())
         except OSError as error:
             _log.warning("disk_table_not_written", file=str(self._path), error=str(error))
 
-    async def _pieces(self) -> list[bytes]:
+    async def _text(self) -> bytearray:
+        """All lines, in one buffer: orjson's own would each take a page for a while."""
         slices = Slices()
         records = list(self._mirror.records.items())
         attributes = list(self._mirror.attributes.items())
-        pieces = [orjson.dumps({"version": _VERSION})]
+        text = bytearray(_line({"version": _VERSION}))
         for path, record in records:
             members = sorted(record.members)
-            pieces.append(orjson.dumps({"path": path, "members": members, "settings": record.settings}))
+            text += _line({"path": path, "members": members, "settings": _sound(record.settings)})
             await slices.rest()
         for member, each in attributes:
-            pieces.append(orjson.dumps({"member": member, "attributes": each}))
+            text += _line({"member": member, "attributes": _sound(each)})
             await slices.rest()
-        pieces.append(orjson.dumps({"routes": len(records), "upstreams": len(attributes)}))
-        return pieces
+        return text + _line({"routes": len(records), "upstreams": len(attributes)})
 
-    def _write(self, pieces: list[bytes]) -> None:
+    def _write(self, text: bytearray) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}.{id(self)}")
         try:
             with unfinished.open("wb") as file:
-                for piece in pieces:
-                    file.write(piece + b"\n")
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self._path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _line(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _sound(texts: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Without what is not UTF-8 in Redis: JSON has no place for it, and no setting has such a value."""
+    if texts is None or all(key.isascii() and value.isascii() for key, value in texts.items()):
+        return texts
+    return {key: value for key, value in texts.items() if _is_utf8(key + value)}
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _parsed(written: bytes) -> Snapshot:

@@ -69,11 +69,11 @@ class Reader:
         names = await self._scan(found, slices)
         snapshot = Snapshot(generation=generation, instances=len(names.instances))
         members = _Members()
-        settings = await self._hashes(sorted(names.settings), keys.settings_key, found, slices)
-        await self._sets(sorted(names.sets), known, settings, members, snapshot, found, slices)
+        settings = await self._hashes(list(names.settings), keys.settings_key, found, slices)
+        await self._sets(list(names.sets), known, settings, members, snapshot, found, slices)
         for path in settings.keys() - snapshot.records.keys():
             snapshot.records[path] = _kept(RouteRecord(settings=settings[path]), known.get(path))
-        attributes = await self._hashes(sorted(names.members), keys.upstream_key, found, slices)
+        attributes = await self._hashes(list(names.members), keys.upstream_key, found, slices)
         for member, each in attributes.items():
             before = known_attributes.get(member)
             snapshot.attributes[members.same(member)] = before if before == each else each

@@ -1,6 +1,6 @@
 """Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from random import Random
 
 from slb.balance.eligible import takes_requests
@@ -12,8 +12,11 @@ from slb.routing.table import Route, Table
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
 
-_SLICE = 50
-"""Routes made between two yields of `replace`: well under 5 ms of work."""
+_SLICE = 100
+"""Members made into upstreams between two yields of `replace`: well under 5 ms of work."""
+
+_CHEAP_SLICE = 2000
+"""Members only looked up between two yields."""
 
 
 class Mirror:
@@ -58,24 +61,34 @@ class Mirror:
         changed: set[str] = set()
         yield from self._find_changed(attributes, changed)
         fresh: dict[str, LiveUpstream] = {}
-        for count, (path, record) in enumerate(records.items(), 1):
+        done = 0
+        for path, record in records.items():
             routes[path] = self._route(path, record, attributes, changed, fresh)
-            if count % _SLICE == 0:
+            done += 1 + len(record.members)
+            if done >= _SLICE:
+                done = 0
                 yield
         uses: dict[str, int] = {}
-        for count, record in enumerate(records.values(), 1):
+        for record in records.values():
             for member in record.members:
                 uses[member] = uses.get(member, 0) + 1
-            if count % (10 * _SLICE) == 0:
+            done += 1 + len(record.members)
+            if done >= _CHEAP_SLICE:
+                done = 0
+                yield
+        specs: dict[str, Upstream] = {}
+        for count, member in enumerate(changed & self._live.keys(), 1):
+            specs[member] = Upstream.of(member, attributes.get(member))
+            if count % _SLICE == 0:
                 yield
         gone: list[str] = []
         for count, member in enumerate(self._live, 1):
             if member not in uses:
                 gone.append(member)
-            if count % (100 * _SLICE) == 0:
+            if count % _CHEAP_SLICE == 0:
                 yield
         yield
-        self._adopt(fresh, changed, attributes)
+        self._adopt(fresh, specs)
         self.records, self.attributes, self._uses = dict(records), dict(attributes), uses
         self._swap(Table.of(routes), gone)
 
@@ -99,7 +112,8 @@ class Mirror:
             else:
                 routes[path] = self._route(path, new, self.attributes, changed, fresh)
                 self.records[path] = new
-        self._adopt(fresh, changed, self.attributes)
+        specs = {each: Upstream.of(each, self.attributes.get(each)) for each in changed & self._live.keys()}
+        self._adopt(fresh, specs)
         self._swap(self.table.changed(routes), self._unused(gone))
 
     def _store(self, changed: set[str], attributes: Attributes) -> None:
@@ -115,12 +129,12 @@ class Mirror:
             before = self.attributes.get(member)
             if before is not each and before != each:
                 changed.add(member)
-            if count % (40 * _SLICE) == 0:
+            if count % _CHEAP_SLICE == 0:
                 yield
         for count, member in enumerate(list(self.attributes), 1):
             if member not in attributes:
                 changed.add(member)
-            if count % (40 * _SLICE) == 0:
+            if count % _CHEAP_SLICE == 0:
                 yield
 
     def _route(
@@ -135,9 +149,15 @@ class Mirror:
         if old is not None and self.records.get(path) == record and changed.isdisjoint(record.members):
             return old
         members = tuple(self._live_for(member, attributes, fresh) for member in sorted(record.members))
-        serving = tuple(live for live in members if takes_requests(live.member, attributes))
+        serving = tuple(live for live in members if self._serves(live, attributes, changed, fresh))
         settings = self._settings(path, record)
         return Route(path, settings, members, serving, self._policy(settings, old))
+
+    def _serves(self, live: LiveUpstream, attributes: Attributes, changed: set[str], fresh: Container[str]) -> bool:
+        """By what is to hold after the swap: until then `spec` is what it was, except of a fresh one."""
+        if live.member in changed and live.member not in fresh:
+            return takes_requests(live.member, attributes)
+        return not live.spec.drain
 
     def _settings(self, path: str, record: RouteRecord) -> RouteSettings:
         kept, faults = usable_settings(record.settings or {})
@@ -158,10 +178,10 @@ class Mirror:
             live = fresh[member] = LiveUpstream(Upstream.of(member, attributes.get(member)))
         return live
 
-    def _adopt(self, fresh: dict[str, LiveUpstream], changed: set[str], attributes: Attributes) -> None:
+    def _adopt(self, fresh: Mapping[str, LiveUpstream], specs: Mapping[str, Upstream]) -> None:
         self._live.update(fresh)
-        for member in changed & self._live.keys():
-            self._live[member].spec = Upstream.of(member, attributes.get(member))
+        for member, spec in specs.items():
+            self._live[member].spec = spec
 
     def _recount(self, old: RouteRecord | None, new: RouteRecord | None) -> list[str]:
         """Count the uses of members anew; those that may have lost their last."""
