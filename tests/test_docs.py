@@ -143,3 +143,13 @@ def test_every_metric_that_is_named_is_measured() -> None:
     measured = {family.name for family in MetricsCollector(Metrics()).collect()}
     named = set(re.findall(r"`(slb_[a-z_]+)`", README + OPERATIONS + ARCHITECTURE)) - {"slb_"}
     assert {name.removesuffix("_total") for name in named} <= measured
+
+
+def test_the_architecture_has_every_room_and_no_other() -> None:
+    block = re.search(r"## The rooms\n\n```\nslb/\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert block is not None
+    named = {
+        name for line in block[1].splitlines() for name in re.findall(r"[a-z]+(?:/|\.py)", line.split("   ")[0])
+    }
+    rooms = {f"{each.name}/" if each.is_dir() else each.name for each in (ROOT / "slb").iterdir()}
+    assert named == {room for room in rooms if not room.startswith("__") and room != "py.typed"}
