@@ -120,7 +120,7 @@ class Downstream(asyncio.Protocol, Timed):
             while data and self.exchange is None and not self.lingering:
                 end = data.find(b"\r\n\r\n") + 4
                 if end < 4:
-                    self._check_partial(data)
+                    data = self._partial(data)
                     break
                 data = self._begin(data, end)
         except Refused as refusal:
@@ -166,19 +166,26 @@ class Downstream(asyncio.Protocol, Timed):
             return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
         return head
 
-    def _check_partial(self, data: bytes) -> None:
-        """Refuse at once what no further bytes can make a request; else wait for the rest. Raises Refused."""
+    def _partial(self, data: bytes) -> bytes:
+        """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one."""
+        while data.startswith(b"\r\n"):
+            data = data[2:]
         first_line_end = data.find(b"\n") + 1
         self._check_size(len(data), first_line_end or len(data))
-        if not _TOKEN_START.match(data) and data not in (b"\r", b"\r\n", b"\r\n\r"):
-            raise Refused(BAD_REQUEST, "this is not HTTP")
-        if first_line_end > 2:
-            parse_line(data[:first_line_end])
-        if _BARE_LF.search(data):
-            raise Refused(BAD_REQUEST, "a line ends without CR")
+        if data and data != b"\r":
+            self._check_beginning(data, first_line_end)
         if not self._head_begun:
             self._head_begun = True
             self._plane.wheel.arm(self, self._plane.clock() + self._plane.settings.head_timeout)
+        return data
+
+    def _check_beginning(self, data: bytes, first_line_end: int) -> None:
+        if not _TOKEN_START.match(data):
+            raise Refused(BAD_REQUEST, "this is not HTTP")
+        if first_line_end:
+            parse_line(data[:first_line_end])
+        if _BARE_LF.search(data):
+            raise Refused(BAD_REQUEST, "a line ends without CR")
 
     def _serve(self, line: RequestLine, head: RequestHead, rest: bytes) -> bytes:
         plane, route = self._plane, line.route
@@ -203,16 +210,20 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _first_of_body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
         """The decoder for what is still to come (None: nothing), the payload already here, the bytes behind."""
-        limit = self._plane.settings.max_body
-        if limit and head.length > limit:
-            raise Refused(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
+        self._body_bytes = 0
         body = body_of(head.length)
+        self._check_body(head.length)
         try:
             payload = body.feed(rest)
         except MalformedBody as error:
             raise Refused(BAD_REQUEST, str(error)) from None
-        self._body_bytes = len(payload)
+        self._check_body(len(payload))
         return (None, payload, body.rest) if body.done else (body, payload, b"")
+
+    def _check_body(self, more: int) -> None:
+        limit = self._plane.settings.max_body
+        if limit and self._body_bytes + more > limit:
+            raise Refused(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
 
     def _no_way(self, head: RequestHead) -> tuple[Reason, str]:
         """Why this request goes nowhere."""
@@ -225,14 +236,14 @@ class Downstream(asyncio.Protocol, Timed):
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
         try:
             payload = body.feed(data)
+            self._check_body(len(payload))
         except MalformedBody as error:
             exchange.request_malformed(BAD_REQUEST, str(error))
             return
-        self._body_bytes += len(payload)
-        limit = self._plane.settings.max_body
-        if limit and self._body_bytes > limit:
-            exchange.request_malformed(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
+        except Refused as refusal:
+            exchange.request_malformed(refusal.reason, refusal.detail)
             return
+        self._body_bytes += len(payload)
         if body.done:
             self._body = None
             self._buffer = body.rest

@@ -17,7 +17,7 @@ _OTHER_FORM = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])\r\n
 _ABSOLUTE = re.compile(
     rb"https?://(?:[^/?#@]*@)?([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?(?:#.*)?", re.IGNORECASE
 )
-_OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/[0-9]+(?:\.[0-9]+)?\r\n")
+_OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/(?!1\.[01]\r)[0-9]+(?:\.[0-9]+)?\r\n")
 _NO_VERSION = re.compile(_TOKEN + rb" [\x21-\x7e]+\r?\n")
 
 _CACHED_LINES = 4096

@@ -1,0 +1,57 @@
+"""Proxies and origins for one test, on the event loop slb runs on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest_asyncio
+import uvloop
+
+from tests.proxy.harness import Handler, Origin, Proxy, answer_ok
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest_asyncio.fixture
+async def origins() -> AsyncIterator[Callable[..., Awaitable[Origin]]]:
+    """Makes origins: `await origins(handler)`."""
+    made: list[Origin] = []
+
+    async def make(handle: Handler = answer_ok) -> Origin:
+        made.append(await Origin(handle).start())
+        return made[-1]
+
+    yield make
+    for origin in made:
+        await origin.stop()
+
+
+@pytest_asyncio.fixture
+async def proxies() -> AsyncIterator[Callable[..., Awaitable[Proxy]]]:
+    """Makes proxies: `await proxies(max_body=10)`; each must be at rest in the end."""
+    made: list[Proxy] = []
+
+    async def make(**settings: Any) -> Proxy:
+        made.append(await Proxy(**settings).start())
+        return made[-1]
+
+    yield make
+    for proxy in made:
+        await proxy.stop()
+        await proxy.at_rest()
+
+
+@pytest_asyncio.fixture
+async def origin(origins: Callable[..., Awaitable[Origin]]) -> Origin:
+    """An origin that says ok."""
+    return await origins()
+
+
+@pytest_asyncio.fixture
+async def proxy(proxies: Callable[..., Awaitable[Proxy]], origin: Origin) -> Proxy:
+    """A proxy whose `/` leads to `origin`."""
+    made = await proxies()
+    made.route("/", origin)
+    return made

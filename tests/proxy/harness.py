@@ -1,0 +1,280 @@
+"""Both ends of the proxy on real sockets: a raw client, an origin that plays a script, and the proxy between."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import Any
+
+import orjson
+
+from slb.addresses import AddressRules
+from slb.config import load_settings
+from slb.model import RouteRecord
+from slb.observe.log import AccessLog
+from slb.observe.metrics import Metrics
+from slb.proxy.listener import ProxyServer
+from slb.routing.mirror import Mirror
+from tests.support.waiting import eventually
+
+PATIENCE = 10.0
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Reply:
+    """A reply as a client sees it, body decoded by its framing."""
+
+    def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a header."""
+        return [value for key, value in self.headers if key.lower() == name.lower()]
+
+    def one(self, name: str) -> str | None:
+        """The value of a header that stands at most once."""
+        found = self.all(name)
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    @property
+    def reason(self) -> str:
+        """slb's own reason code."""
+        return str(orjson.loads(self.body)["error"])
+
+
+class Wire:
+    """One end of a connection: sends bytes, reads messages."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def head(self) -> tuple[str, list[tuple[str, str]]]:
+        """First line and headers of the next message. Raises IncompleteReadError at the end of the connection."""
+        raw = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        first, *lines = raw[:-4].decode("latin-1").split("\r\n")
+        return first, [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+
+    async def reply(self, method: str = "GET") -> Reply:
+        """The next reply, 1xx included; the body ends as RFC 9112 says."""
+        first, headers = await self.head()
+        status = int(first.split(" ")[1])
+        reply = Reply(status, headers, b"")
+        if method != "HEAD" and status >= 200 and status not in (204, 304):
+            reply.body = await self.body(reply)
+        return reply
+
+    async def body(self, message: Reply) -> bytes:
+        """The body behind a head already read."""
+        if message.one("Transfer-Encoding") is not None:
+            return b"".join([piece async for piece in self.chunks()])
+        length = message.one("Content-Length")
+        if length is not None:
+            return await asyncio.wait_for(self.reader.readexactly(int(length)), PATIENCE)
+        return await asyncio.wait_for(self.reader.read(), PATIENCE)
+
+    async def chunks(self) -> Any:
+        """Each chunk as it comes."""
+        while True:
+            size = int(await asyncio.wait_for(self.reader.readuntil(b"\r\n"), PATIENCE), 16)
+            data = await asyncio.wait_for(self.reader.readexactly(size + 2), PATIENCE)
+            if not size:
+                return
+            yield data[:-2]
+
+    async def get(self, path: str = "/", **headers: str) -> Reply:
+        """A GET and its reply."""
+        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        await self.send(f"GET {path} HTTP/1.1\r\nHost: example.test\r\n{lines}\r\n".encode())
+        return await self.reply()
+
+    async def ended(self) -> bool:
+        """Whether the other side ends the connection, cleanly or not, with nothing more said."""
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.wait_for(self.reader.read(), PATIENCE) == b""
+        return True
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def reset(self) -> None:
+        """End the connection as a crash does."""
+        self.writer.transport.abort()
+
+
+class Request:
+    """A request as an origin sees it."""
+
+    def __init__(self, line: str, headers: list[tuple[str, str]], wire: Wire) -> None:
+        self.line = line
+        self.method, self.target, self.version = line.split(" ")
+        self.headers = headers
+        self.wire = wire
+        self.whole = b""
+
+    def all(self, name: str) -> list[str]:
+        return Reply(0, self.headers, b"").all(name)
+
+    def one(self, name: str) -> str | None:
+        return Reply(0, self.headers, b"").one(name)
+
+    async def body(self) -> bytes:
+        """All of the request's body."""
+        framed = self.one("Transfer-Encoding") is not None or self.one("Content-Length") is not None
+        return await self.wire.body(Reply(0, self.headers, b"")) if framed else b""
+
+
+Handler = Callable[[Request], Awaitable[None]]
+
+
+async def answer_ok(request: Request) -> None:
+    """Read the body, say ok."""
+    request.whole = await request.body()
+    await request.wire.send(OK)
+
+
+class Origin:
+    """An upstream. `handle` is called for each request head; what it raises because a peer left is expected."""
+
+    def __init__(self, handle: Handler = answer_ok) -> None:
+        self.handle = handle
+        self.requests: list[Request] = []
+        self.connections = 0
+        self.open = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> "Origin":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
+        self.member = "127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        self.open += 1
+        wire = Wire(reader, writer)
+        try:
+            while True:
+                first = await reader.readuntil(b"\r\n\r\n")
+                line, *lines = first[:-4].decode("latin-1").split("\r\n")
+                pairs = [(name, value.strip()) for name, _, value in (each.partition(":") for each in lines)]
+                request = Request(line, pairs, wire)
+                self.requests.append(request)
+                await self.handle(request)
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError, TimeoutError):
+            pass  # the other side left, or the test is over
+        finally:
+            self.open -= 1
+            writer.close()
+            self._tasks.discard(task)
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Proxy:
+    """A ProxyServer on a free port with a mirror the test fills by hand."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = load_settings({"access_log": "all", **settings}, {})
+        self.rng = Random(7)
+        self.mirror = Mirror(self.settings.route_settings, self.rng)
+        self.metrics = Metrics()
+        self.lines: list[dict[str, Any]] = []
+        self.handed_over: list[bytes] = []
+        self.own: list[tuple[str, int]] = []
+        self._wires: list[Wire] = []
+
+    async def start(self) -> "Proxy":
+        self.log = AccessLog(self.settings.access_log, self.rng, self._write)
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        self.address = bound.getsockname()
+        rules = AddressRules((), lambda: self.own)
+        self.server = ProxyServer(
+            self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.rng
+        )
+        await self.server.start([bound])
+        return self
+
+    def _write(self, data: bytes) -> None:
+        self.lines.extend(orjson.loads(line) for line in data.splitlines())
+
+    def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
+        self.handed_over.append(data)
+        transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine")
+        transport.close()
+
+    def route(self, path: str, *upstreams: "Origin | str", **settings: str) -> None:
+        """Make `path` lead to these and nobody else."""
+        members = frozenset(each if isinstance(each, str) else each.member for each in upstreams)
+        self.mirror.update({path: RouteRecord(members, settings)}, {})
+
+    async def connect(self) -> Wire:
+        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 20)
+        self._wires.append(Wire(reader, writer))
+        return self._wires[-1]
+
+    async def get(self, path: str = "/", **headers: str) -> Reply:
+        """A GET on a connection of its own."""
+        wire = await self.connect()
+        try:
+            return await wire.get(path, **headers)
+        finally:
+            wire.close()
+
+    def inflight(self) -> int:
+        return sum(count for _, count in self.metrics.inflight())
+
+    async def at_rest(self) -> None:
+        """Wait until nothing is in flight."""
+        await eventually(lambda: self.inflight() == 0, what="a slot was not given back")
+
+    def counted(self) -> Mapping[tuple[int, str], int]:
+        """(status, reason) -> requests."""
+        found: dict[tuple[int, str], int] = {}
+        for (_, _, status, reason), count in self.metrics.requests.items():
+            found[status, reason] = found.get((status, reason), 0) + count
+        return found
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The access log so far."""
+        self.log.flush()
+        return self.lines
+
+    async def stop(self) -> None:
+        for wire in self._wires:
+            wire.reset()
+        await self.server.drain(0.5)
+
+
+MakeOrigin = Callable[..., Awaitable[Origin]]
+MakeProxy = Callable[..., Awaitable[Proxy]]
+
+
+def port_that_never_accepts() -> tuple[socket.socket, list[socket.socket], str]:
+    """A listener whose backlog is full: connecting to it hangs, as to a host behind a silent firewall."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    fillers = []
+    for _ in range(4):
+        filler = socket.socket()
+        filler.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            filler.connect(listener.getsockname())
+        fillers.append(filler)
+    return listener, fillers, "127.0.0.1:%d" % listener.getsockname()[1]

@@ -1,0 +1,403 @@
+"""What happens when one side goes away, stalls, or says what it should not; and that every slot is given back."""
+
+import asyncio
+import contextlib
+
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, port_that_never_accepts
+from tests.support.waiting import eventually
+
+MEGABYTE = bytes(1 << 20)
+
+
+async def wait_for_end(request: Request) -> None:
+    """An upstream that never answers, until its request is taken back."""
+    await request.wire.ended()
+
+
+async def test_a_client_that_leaves_while_waiting_frees_its_upstream_at_once(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy = await proxies()
+    origin = await origins(wait_for_end)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: origin.open == 1 and proxy.inflight() == 1)
+    wire.close()
+    await eventually(lambda: origin.open == 0)
+    assert proxy.inflight() == 0
+    assert proxy.counted() == {(499, "client_gone"): 1}
+    assert proxy.metrics.client_disconnects == 1
+
+
+async def test_a_client_that_leaves_while_uploading_frees_its_upstream_at_once(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy = await proxies()
+    origin = await origins(wait_for_end)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nsome")
+    await eventually(lambda: origin.open == 1)
+    wire.reset()
+    await eventually(lambda: origin.open == 0)
+    await proxy.at_rest()
+
+
+async def test_a_client_that_leaves_while_streaming_frees_its_upstream_at_once(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def stream(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntoken\r\n")
+        await request.wire.ended()
+
+    proxy = await proxies()
+    origin = await origins(stream)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await wire.head()
+    wire.close()
+    await eventually(lambda: origin.open == 0)
+    await proxy.at_rest()
+    assert proxy.counted() == {(499, "client_gone"): 1}
+
+
+async def test_a_client_that_leaves_while_connecting_gives_its_slot_back(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    listener, fillers, member = port_that_never_accepts()
+    try:
+        proxy = await proxies()
+        proxy.route("/", member, connect_timeout="5s")
+        wire = await proxy.connect()
+        await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        await eventually(lambda: proxy.inflight() == 1)
+        wire.close()
+        await proxy.at_rest()
+    finally:
+        for each in (listener, *fillers):
+            each.close()
+
+
+async def test_a_slow_upstream_holds_the_client_back(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def never_read(request: Request) -> None:
+        await hold.wait()
+
+    hold = asyncio.Event()
+    proxy = await proxies()
+    origin = await origins(never_read)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            while True:
+                await wire.send(MEGABYTE)
+                sent += 1
+    assert sent < 50, "the proxy takes in what its upstream does not take off it"
+    hold.set()
+    wire.reset()
+
+
+async def test_a_slow_client_holds_the_upstream_back(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def flood(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
+        for _ in range(200):
+            await request.wire.send(MEGABYTE)
+            sent.append(1)
+
+    sent: list[int] = []
+    proxy = await proxies()
+    origin = await origins(flood)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: len(sent) > 2)
+    before = -1
+    while before != len(sent):
+        before = len(sent)
+        await asyncio.sleep(0.2)
+    assert len(sent) < 50, "the proxy takes in what its client does not take off it"
+    wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    assert len((await wire.reply()).body) == 200 << 20
+
+
+async def test_a_client_that_stops_reading_is_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def flood(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
+        for _ in range(200):
+            await request.wire.send(MEGABYTE)
+
+    proxy = await proxies()
+    origin = await origins(flood)
+    proxy.route("/", origin, idle_timeout="200ms")
+    wire = await proxy.connect()
+    wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: origin.open == 1)
+    await eventually(lambda: origin.open == 0)
+    await proxy.at_rest()
+
+
+async def test_an_upstream_that_stops_in_the_middle_cuts_the_client_off(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """Never a short body that looks whole."""
+
+    async def half(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        request.wire.reset()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(half))
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        got = await wire.reader.read()
+    assert not got.endswith(b"0\r\n\r\n")
+    assert proxy.counted() == {(200, "upstream_reset"): 1}
+
+
+async def test_a_reply_that_breaks_in_the_middle_cuts_the_client_off(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def broken(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await begun.wait()
+        await request.wire.send(b"nonsense\r\n")
+        await request.wire.ended()
+
+    begun = asyncio.Event()
+    proxy = await proxies()
+    proxy.route("/", await origins(broken))
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await wire.head()
+    begun.set()
+    with contextlib.suppress(ConnectionError):
+        assert not (await wire.reader.read()).endswith(b"0\r\n\r\n")
+    assert proxy.counted() == {(200, "upstream_protocol"): 1}
+
+
+async def test_an_upstream_that_stalls_in_the_middle_cuts_the_client_off(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def stall(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+        await request.wire.ended()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(stall), idle_timeout="100ms")
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await wire.head()
+    with contextlib.suppress(ConnectionError):
+        assert await wire.reader.read() == b"hello"
+    assert proxy.counted() == {(200, "upstream_timeout"): 1}
+
+
+async def test_a_body_that_breaks_after_its_head_is_400_and_leaves_no_upstream_connection(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def read(request: Request) -> None:
+        await request.body()
+
+    proxy = await proxies()
+    origin = await origins(read)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
+    await eventually(lambda: len(origin.requests) == 1)
+    await wire.send(b"nonsense\r\n")
+    reply = await wire.reply()
+    assert (reply.status, reply.reason) == (400, "bad_request")
+    assert await wire.ended()
+    await eventually(lambda: origin.open == 0)
+
+
+async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """The upstream closes just as the request arrives: whoever sent a GET never learns of it."""
+
+    async def once(request: Request) -> None:
+        if len(origin.requests) == 2:
+            request.wire.reset()
+            return
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    proxy = await proxies()
+    origin = await origins(once)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(2)] == [200, 200]
+    assert origin.connections == 2
+    assert sum(proxy.metrics.retries.values()) == 0
+
+
+async def test_a_post_is_not_sent_twice(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def once(request: Request) -> None:
+        await request.body()
+        if len(origin.requests) == 2:
+            request.wire.reset()
+            return
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    proxy = await proxies()
+    origin = await origins(once)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    replies = []
+    for _ in range(2):
+        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
+        replies.append(await wire.reply())
+    assert [reply.status for reply in replies] == [200, 502]
+    assert replies[1].reason == "upstream_reset"
+    assert len(origin.requests) == 2
+
+
+async def test_what_an_idle_upstream_says_unasked_ends_its_connection(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def chatter(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        if len(origin.requests) == 1:
+            await answered.wait()
+            await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+
+    answered = asyncio.Event()
+    proxy = await proxies()
+    origin = await origins(chatter)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert (await wire.get("/")).body == b"ok"
+    answered.set()
+    await eventually(lambda: origin.open == 0)
+    assert (await wire.get("/")).body == b"ok"
+
+
+async def test_what_stands_behind_a_reply_poisons_nothing(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def too_much(request: Request) -> None:
+        await request.wire.send(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+        )
+
+    proxy = await proxies()
+    origin = await origins(too_much)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).body for _ in range(3)] == [b"ok"] * 3
+    assert origin.connections == 3
+
+
+async def test_an_idle_upstream_connection_is_closed_in_time(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(upstream_keepalive_timeout="100ms")
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert (await wire.get("/")).status == 200
+    await eventually(lambda: origin.open == 0)
+
+
+async def test_no_more_idle_connections_are_kept_than_set(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def together(request: Request) -> None:
+        await all_there.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    all_there = asyncio.Event()
+    proxy = await proxies(upstream_keepalive=2)
+    origin = await origins(together)
+    proxy.route("/", origin)
+    wires = [await proxy.connect() for _ in range(5)]
+    gets = [asyncio.create_task(wire.get("/")) for wire in wires]
+    await eventually(lambda: len(origin.requests) == 5)
+    all_there.set()
+    assert [reply.status for reply in await asyncio.gather(*gets)] == [200] * 5
+    await eventually(lambda: origin.open == 2)
+
+
+async def test_an_upstream_that_is_taken_out_keeps_what_it_has_and_gets_nothing_new(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def slow(request: Request) -> None:
+        await go_on.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold")
+
+    go_on = asyncio.Event()
+    proxy = await proxies()
+    old, new = await origins(slow), await origins()
+    proxy.route("/", old)
+    wire = await proxy.connect()
+    running = asyncio.create_task(wire.get("/"))
+    await eventually(lambda: len(old.requests) == 1)
+    proxy.route("/", new)
+    assert [(await proxy.get("/")).body for _ in range(3)] == [b"ok"] * 3
+    go_on.set()
+    assert (await running).body == b"old"
+    await eventually(lambda: old.open == 0)
+
+
+async def test_an_upstream_that_leaves_and_returns_is_served_again(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies()
+    for _ in range(3):
+        proxy.route("/", origin)
+        assert (await proxy.get("/")).status == 200
+        proxy.route("/")
+        assert (await proxy.get("/")).reason == "no_upstream"
+    await eventually(lambda: origin.open == 0)
+
+
+async def test_a_draining_proxy_finishes_what_it_has_and_takes_nothing_new(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def slow(request: Request) -> None:
+        await go_on.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    go_on = asyncio.Event()
+    proxy = await proxies()
+    origin = await origins(slow)
+    proxy.route("/", origin)
+    busy, idle = await proxy.connect(), await proxy.connect()
+    running = asyncio.create_task(busy.get("/"))
+    await eventually(lambda: len(origin.requests) == 1)
+    drained = asyncio.create_task(proxy.server.drain(5))
+    assert await idle.ended()
+    go_on.set()
+    reply = await running
+    assert (reply.status, reply.one("Connection")) == (200, "close")
+    assert await drained == 0
+
+
+async def test_a_drain_ends_in_time_and_says_whom_it_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    origin = await origins(wait_for_end)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: len(origin.requests) == 1)
+    assert await proxy.server.drain(0.05) == 1
+    assert await wire.ended()
+    await eventually(lambda: origin.open == 0)
+
+
+async def test_a_request_is_logged_with_where_it_went(proxy: Proxy, origin: Origin) -> None:
+    wire = await proxy.connect()
+    await wire.send(b"POST /a?secret=1 HTTP/1.1\r\nHost: h\r\nX-Request-Id: r\r\nContent-Length: 2\r\n\r\nhi")
+    await wire.reply()
+    line = proxy.logged()[0]
+    assert (line["method"], line["path"], line["status"], line["reason"]) == ("POST", "/a", 200, "")
+    assert (line["route"], line["upstream"], line["request_id"]) == ("/", origin.member, "r")
+    assert (line["bytes_in"], line["bytes_out"], line["client"], line["attempts"]) == (2, 2, "127.0.0.1", 1)
+    assert 0 < line["first_byte"] <= line["duration"]
+
+
+async def test_with_errors_only_a_good_request_leaves_no_line(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(access_log="errors")
+    proxy.route("/api", origin)
+    await proxy.get("/api")
+    await proxy.get("/nowhere")
+    assert [line["reason"] for line in proxy.logged()] == ["no_route"]
