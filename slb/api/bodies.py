@@ -116,6 +116,8 @@ async def read_json(request: web.Request, timeout: float) -> Any:
             text = await request.read()
     except TimeoutError:
         raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
+    except web.RequestPayloadError as error:
+        raise Refused(BAD_REQUEST, f"the body is broken: {' '.join(str(error).split())}") from None
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from slb.api.replies import expectation
 from slb.errors import Reason
 
 
@@ -27,9 +28,8 @@ class Endpoint:
     def add_to(self, app: web.Application) -> None:
         """Route it; `{path}` takes slashes too, and HEAD goes where GET goes."""
         pattern = self.path.replace("{path}", "{path:.*}")
-        app.router.add_route(self.method, pattern, self.handler)
-        if self.method == "GET":
-            app.router.add_route("HEAD", pattern, self.handler)
+        for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
+            app.router.add_route(method, pattern, self.handler, expect_handler=expectation)
 
 
 def open_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:

@@ -83,6 +83,21 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     return reply
 
 
+async def expectation(request: web.Request) -> web.StreamResponse | None:
+    """Asks for the body of who waits for that, and refuses every other expectation: aiohttp's own handler refuses
+    it outside of all middlewares."""
+    if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
+        request_id = request_id_of(request.headers)
+        reply = refusal(BAD_REQUEST, "slb meets no expectation but 100-continue", request_id)
+        reply.headers[REQUEST_ID] = request_id
+        reply.force_close()
+        return reply
+    if request.version == (1, 1):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # aiohttp takes what was written for the beginning of the answer
+    return None
+
+
 @web.middleware
 async def closing(request: web.Request, handler: Handler) -> web.StreamResponse:
     """For connections the data plane handed over: what follows on them would never come back to it."""

@@ -4,6 +4,7 @@ aiohttp answers bytes it cannot parse before any application sees them: as plain
 log. Whoever scans a port would fill that log.
 """
 
+import sys
 from typing import Any
 
 import structlog
@@ -59,6 +60,13 @@ class _Server(web.Server):
 class _Protocol(web.RequestHandler):
     __slots__ = ()
 
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """A body that breaks off or cannot be read has been answered already, or nobody is left to be answered."""
+        if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
+            _log.debug("broken_body", detail=str(sys.exception()))
+        else:
+            super().log_exception(*args, **kw)
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -71,7 +79,9 @@ class _Protocol(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has already begun")
         reason = HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else BAD_REQUEST
-        if status >= 500:
+        if isinstance(exc, ConnectionError):
+            _log.debug("client_gone", **said)
+        elif status >= 500:
             reason = INTERNAL
             _log.error("unexpected_exception", **said, exc_info=exc)
         else:

@@ -10,6 +10,9 @@ from slb.config import Settings
 from slb.errors import BAD_REQUEST, Refused
 from slb.model import RouteSettings, setting_fault, usable_settings
 
+_NOT_SHOWN = frozenset({"default", "title", "ge", "gt", "le", "lt"})
+"""Defaults depend on the instance's config; the bounds are of numbers, where the schema is of their text."""
+
 
 def stored_settings(
     settings: Settings, path: str, written: Mapping[str, Any], kept: Mapping[str, str]
@@ -48,5 +51,5 @@ def changes_schema(nullable: bool) -> dict[str, Any]:
 
 
 def _property(schema: Mapping[str, Any], nullable: bool) -> dict[str, Any]:
-    plain = {key: value for key, value in schema.items() if key not in ("default", "title")}
+    plain = {key: value for key, value in schema.items() if key not in _NOT_SHOWN}
     return {"anyOf": [plain, {"type": "null"}]} if nullable else plain

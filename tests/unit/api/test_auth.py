@@ -95,7 +95,8 @@ async def test_other_machines_are_told_which_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    "authorization", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer \xff"]
+    "authorization",
+    [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer \xff"],
 )
 async def test_with_a_token_it_is_asked_for(serve: ApiMaker, authorization: str | None) -> None:
     api = await serve(settings={"api_token": SecretStr(TOKEN)})

@@ -142,6 +142,13 @@ async def test_a_body_over_the_limit_is_refused(api: Api) -> None:
     assert str(MAX_BODY) in answer.json["detail"]
 
 
+async def test_who_waits_to_be_asked_for_its_body_is_asked(api: Api) -> None:
+    body = b'{"path":"/p1","target":"10.0.0.1"}'
+    head = b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nConnection: close\r\n"
+    answer = await api.raw(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+
+
 async def test_a_body_that_does_not_come_is_given_up(serve: ApiMaker) -> None:
     api = await serve(settings={"head_timeout": "100ms"})
     answer = await api.raw(b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n{")

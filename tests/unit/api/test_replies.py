@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ async def test_an_unknown_endpoint_and_an_unknown_method_are_named(api: Api) -> 
     wrong = await api.call("GET", "/register")
     assert (wrong.status, wrong.json["error"]) == (405, "method_not_allowed")
     assert wrong.headers["Allow"] == "DELETE,POST"
-    assert (await api.call("BREW", "/status")).status == 405
+    assert (await api.call("PUT", "/status")).status == 405
 
 
 async def test_an_unexpected_exception_is_logged_and_told_by_its_id_only(serve: ApiMaker) -> None:
@@ -117,5 +117,3 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_breaks_nothing(
         assert (await api.call("GET", "/healthz")).status == 200
     assert not [each for each in logs if each["log_level"] == "error"]
     assert not caplog.records
-
-

@@ -43,7 +43,9 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
     assert shown["retries"] == (2, "defaults")
     assert shown["connect_timeout"] == ("1s", "built_in")
     assert shown.keys() == RouteSettings.model_fields.keys()
-    assert (await api.call("GET", "/routes")).json == {"routes": [{**route, "members": [{**member, "joined": joined}]}]}
+    assert (await api.call("GET", "/routes")).json == {
+        "routes": [{**route, "members": [{**member, "joined": joined}]}]
+    }
 
 
 async def test_requests_in_flight_and_draining_are_shown(api: Api) -> None:

@@ -1,6 +1,7 @@
 """Health, readiness, status, instances, metrics."""
 
 import os
+from collections.abc import Sequence
 
 import pytest
 from pydantic import TypeAdapter
@@ -124,7 +125,7 @@ async def test_without_redis_the_last_instances_known_are_shown_as_stale(serve: 
             self.gone = gone
             self.info, self.count = real.info, 1
 
-        async def list(self) -> list[InstanceInfo]:
+        async def list(self) -> Sequence[InstanceInfo]:
             return await self.now.list()
 
     nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
