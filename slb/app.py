@@ -24,6 +24,7 @@ from slb import __version__
 from slb.addresses import AddressRules
 from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
+from slb.api.runner import make_runner
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
@@ -100,7 +101,7 @@ class Core:
 
     async def run_application(self, application: web.Application) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_API_GRACE)
+        runner = make_runner(application, self.settings, _API_GRACE)
         await runner.setup()
         self._runners.append(runner)
         return runner
