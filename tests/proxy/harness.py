@@ -153,7 +153,7 @@ class Origin:
 
     async def start(self) -> "Origin":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
-        self.member = "127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+        self.member = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,4 +277,4 @@ def port_that_never_accepts() -> tuple[socket.socket, list[socket.socket], str]:
         with contextlib.suppress(BlockingIOError):
             filler.connect(listener.getsockname())
         fillers.append(filler)
-    return listener, fillers, "127.0.0.1:%d" % listener.getsockname()[1]
+    return listener, fillers, f"127.0.0.1:{listener.getsockname()[1]}"

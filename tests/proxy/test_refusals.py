@@ -246,8 +246,8 @@ async def test_a_reply_that_is_not_http_is_502(proxies: MakeProxy, origins: Make
 
 async def test_a_request_that_comes_back_is_508(proxies: MakeProxy) -> None:
     first, second = await proxies(), await proxies()
-    first.route("/", "127.0.0.1:%d" % second.address[1])
-    second.route("/", "127.0.0.1:%d" % first.address[1])
+    first.route("/", f"127.0.0.1:{second.address[1]}")
+    second.route("/", f"127.0.0.1:{first.address[1]}")
     reply = await first.get("/")
     assert (reply.status, reply.reason) == (508, "loop")
 
@@ -255,7 +255,7 @@ async def test_a_request_that_comes_back_is_508(proxies: MakeProxy) -> None:
 async def test_slb_does_not_connect_to_itself(proxies: MakeProxy) -> None:
     proxy = await proxies()
     proxy.own.append(proxy.address)
-    proxy.route("/", "127.0.0.1:%d" % proxy.address[1])
+    proxy.route("/", f"127.0.0.1:{proxy.address[1]}")
     reply = await proxy.get("/")
     assert (reply.status, reply.reason) == (502, "upstream_connect")
 
