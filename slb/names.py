@@ -19,7 +19,7 @@ _DOTS_WITH_PARAMETERS = re.compile(r"\.{1,2}%3B")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_MEMBER = re.compile(rf"({_OCTET}(?:\.{_OCTET}){{3}}):([1-9][0-9]{{0,4}})")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
@@ -61,7 +61,10 @@ def _recoded(text: str, encoded_controls: bool) -> str:
     """Every byte of `text` in its one spelling; slashes stay as they are."""
     if _CONTROL.search(text):
         raise InvalidName(f"path {text!r} has a control character")
-    pieces = text.encode("utf-8", "surrogateescape").split(b"/")
+    try:
+        pieces = text.encode("utf-8", "surrogateescape").split(b"/")
+    except UnicodeEncodeError:
+        raise InvalidName(f"path {text!r} has half of a surrogate pair") from None
     recoded = "/".join("".join(map(_spelling, _decoded(piece))) for piece in pieces)
     if not encoded_controls and _ENCODED_CONTROL.search(recoded):
         raise InvalidName(f"path {text!r} has an encoded control character")
@@ -96,8 +99,8 @@ def split_member(text: str) -> tuple[str, str, int]:
     plain = _PLAIN_MEMBER.fullmatch(text)
     if plain is not None and (port_number := int(plain[2])) < 65536:
         return "http", plain[1], port_number
-    scheme, _, rest = text.strip().lower().rpartition("://")
-    if scheme not in ("", "http", "https"):
+    scheme, separator, rest = text.strip().lower().rpartition("://")
+    if scheme not in ("http", "https") and (scheme or separator):
         raise InvalidName(f"target {text!r}: the scheme is http or https")
     host, port = _host_and_port(rest, text)
     number = _SCHEME_PORTS[scheme or "http"] if port is None else _port(port, text)
@@ -118,9 +121,10 @@ def normal_member(text: str) -> str:
 def _host_and_port(rest: str, text: str) -> tuple[str, str | None]:
     if rest.startswith("["):
         host, bracket, tail = rest[1:].partition("]")
-        if not bracket or (tail and not tail.startswith(":")):
+        # A zone (`fe80::1%eth0`) means something on one machine only, and Python takes any text for one.
+        if not bracket or ":" not in host or "%" in host or (tail and not tail.startswith(":")):
             raise InvalidName(f"target {text!r}: an IPv6 address is written [address]:port")
-        return host + "%" * (":" not in host), tail[1:] if tail else None
+        return host, tail[1:] if tail else None
     host, colon, port = rest.partition(":")
     return host, port if colon else None
 
@@ -156,9 +160,14 @@ def seconds(text: str | float) -> float:
 
 
 def duration(value: float) -> str:
-    """Seconds as a person writes them: 0.25 -> `250ms`, 90 -> `90s`, 120 -> `2m`."""
+    """Seconds as a person writes them: 0.25 -> `250ms`, 90 -> `90s`, 120 -> `2m`. `seconds` reads it back."""
     if value == 0:
         return "0"
     if value < 1:
-        return f"{value * 1000:g}ms"
-    return f"{value / 60:g}m" if value % 60 == 0 else f"{value:g}s"
+        return f"{_decimal(value * 1000)}ms"
+    return f"{_decimal(value / 60)}m" if value % 60 == 0 else f"{_decimal(value)}s"
+
+
+def _decimal(value: float) -> str:
+    """Without an exponent, to the nanosecond."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")
