@@ -20,7 +20,7 @@ _DELETE_AT_ONCE = 200
 
 
 class Registry:
-    """Every method is one atomic step in Redis, or raises: RedisUnavailable where Redis does not take it within
+    """Every method but `reset` is one atomic step in Redis, or raises: RedisUnavailable where Redis does not take it within
     the deadline, Refused where a key holds something that is not a route. Names must be in normal form.
 
     `uses(member)` is how many routes are known to name a member: its hash goes with the last of them. Without
@@ -174,6 +174,6 @@ def _add_all(pipe: Any, items: Sequence[Registration], joined: str) -> None:
     for _, member, attributes in items:
         if attributes:
             pipe.hset(keys.upstream_key(member), mapping=dict(attributes))
-        pipe.hsetnx(keys.upstream_key(member), "joined", joined)
+            pipe.hsetnx(keys.upstream_key(member), "joined", joined)
     for path, member, _ in items:
         pipe.sadd(keys.route_key(path), member)

@@ -1,0 +1,21 @@
+"""What slb may do in a Redis that asks."""
+
+from slb.control import keys
+
+_COMMANDS = (
+    *("ping", "client|setname", "client|setinfo", "select", "psubscribe", "time"),
+    *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
+    *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
+)
+
+CONFIG = ("config|get", "config|set")
+"""Wanted to switch keyspace notifications on. Without them do it on the Redis side (`notify-keyspace-events
+Kgshx`); where nobody does, slb polls."""
+
+
+def acl_rules(db: int = 0, config: bool = True) -> list[str]:
+    """The rules that follow `ACL SETUSER name on >password`: keys, channels, commands."""
+    key_patterns = [f"~{keys.MEMBERS}*", "~slb:*"]
+    channels = [f"&{pattern}" for pattern in keys.channel_patterns(db)]
+    commands = [f"+{command}" for command in (*_COMMANDS, *(CONFIG if config else ()))]
+    return [*key_patterns, *channels, "-@all", *commands]
