@@ -1,5 +1,6 @@
 """What `make` does on a machine that has Python, make and git, tried on a small project of the same form."""
 
+import importlib
 import os
 import re
 import shutil
@@ -78,30 +79,58 @@ def test_the_first_run_installs_and_says_so_and_the_second_does_nothing(project:
     assert "slb:" not in second.stdout
 
 
-@pytest.mark.parametrize(("mark", "content"), [("unfinished", ""), ("checkout", "/another/folder\n")])
-def test_an_environment_left_unfinished_or_from_another_folder_is_made_anew(
-    project: Path, mark: str, content: str
-) -> None:
+def _pretend_venv(project: Path, **files: str) -> Path:
+    """What looks like an environment an earlier run made, with `files` in it; its Python has pip."""
     venv = project / ".venv"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
+    for name, content in files.items():
+        (venv / name).write_text(content)
+    return venv
+
+
+def test_an_environment_left_unfinished_is_made_anew(project: Path) -> None:
+    venv = _pretend_venv(project, unfinished="", left_over="")
     (venv / "installed-run").touch()
-    (venv / mark).write_text(content)
-    (venv / "left-over").touch()
     run = _install(project)
     assert run.returncode == 0, run.stderr
     assert "making it anew" in run.stdout
     assert (venv / "checkout").read_text() == f"{project}\n"
-    assert not (venv / "left-over").exists()
+    assert not (venv / "left_over").exists()
     assert not (venv / "unfinished").exists()
+
+
+def test_an_environment_is_used_again_only_where_it_was_made_and_finished(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(str(project / "tools"))
+    usable = importlib.import_module("install").is_usable
+    venv = _pretend_venv(project, checkout=f"{project}\n")
+    assert usable(venv)
+    (venv / "checkout").write_text("/another/folder\n")
+    assert not usable(venv)
+    (venv / "checkout").unlink()
+    (venv / "unfinished").touch()
+    assert not usable(venv)
+    assert not usable(project / "nothing-here")
+
+
+def test_stamps_of_another_folder_are_not_believed(project: Path) -> None:
+    venv = _pretend_venv(project, checkout="/another/folder\n")
+    (venv / "installed-run").touch()
+    _make(project, "help")
+    assert not (venv / "installed-run").exists()
 
 
 def test_an_install_that_fails_leaves_no_stamp_and_says_why(project: Path) -> None:
     (project / "requirements.txt").write_text("tiny==1\n")
+    _pretend_venv(project)
     run = _install(project)
     assert run.returncode != 0
     assert "slb: pip failed" in run.stderr
     assert not (project / STAMP).exists()
+    assert (project / ".venv" / "unfinished").exists()
 
 
 def test_a_python_without_venv_is_answered_with_the_name_of_the_debian_package(project: Path) -> None:

@@ -44,9 +44,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def install(venv: Path, requirements: Sequence[str]) -> None:
     """Leave `venv` with everything `requirements` pin and with this checkout as the package slb."""
-    python = venv / "bin" / "python"
-    if not _usable(venv, python):
+    if not is_usable(venv):
         _make(venv)
+    python = _python(venv)
     marker = venv / _UNFINISHED
     marker.touch()
     for file in requirements:
@@ -59,13 +59,17 @@ def install(venv: Path, requirements: Sequence[str]) -> None:
     _say(f"done: {venv}/bin/slb")
 
 
-def _usable(venv: Path, python: Path) -> bool:
+def is_usable(venv: Path) -> bool:
     """Whether an earlier run ended well, in this folder, and its Python still starts."""
-    home = venv / _HOME
+    home, python = venv / _HOME, _python(venv)
     moved = home.exists() and home.read_text().strip() != os.getcwd()
     if moved or not python.exists() or (venv / _UNFINISHED).exists():
         return False
     return subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
+
+
+def _python(venv: Path) -> Path:
+    return venv / "bin" / "python"
 
 
 def _make(venv: Path) -> None:
