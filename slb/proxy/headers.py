@@ -8,6 +8,7 @@ kept-alive connections heads repeat to the byte. Only what the strict parser acc
 import re
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import httptools
@@ -96,34 +97,18 @@ class RequestHead:
     passed this instance before.
     """
 
-    __slots__ = (
-        "close",
-        "expects",
-        "fields",
-        "forwarded_for",
-        "framed",
-        "has_host",
-        "has_proto",
-        "host",
-        "keep_alive",
-        "length",
-        "looped",
-        "request_id",
-    )
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.close = False
-        self.keep_alive = False
-        self.expects = False
-        self.host: bytes | None = None
-        self.fields = b""
-        self.forwarded_for = b""
-        self.framed = False
-        self.has_host = False
-        self.has_proto = False
-        self.request_id = b""
-        self.looped = False
+    length = 0
+    framed = False
+    close = False
+    keep_alive = False
+    expects = False
+    host: bytes | None = None
+    fields = b""
+    forwarded_for = b""
+    has_host = False
+    has_proto = False
+    request_id = b""
+    looped = False
 
 
 class ReplyHead:
@@ -255,7 +240,7 @@ class RequestHeads:
         """Note what the field says. True where it is passed on just as it stands."""
         value = value.rstrip(b" \t")
         if kind is _Kind.HOST:
-            if head.host is not None or not _HOST.fullmatch(value):
+            if head.host is not None or not _is_host(value):
                 raise Refused(BAD_REQUEST, "Host is not one host[:port]")
             head.host = value
             return True
@@ -305,6 +290,12 @@ class RequestHeads:
         if head.length == CHUNKED:
             lines.append(b"Transfer-Encoding: chunked\r\n")
         return b"".join(lines)
+
+
+@lru_cache(256)
+def _is_host(value: bytes) -> bool:
+    """RFC 9110, 7.2. The few names a fleet goes by are looked up, not matched again."""
+    return _HOST.fullmatch(value) is not None
 
 
 _OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.FORWARDED})
