@@ -20,8 +20,8 @@ _DELETE_AT_ONCE = 200
 
 
 class Registry:
-    """Every method but `reset` is one atomic step in Redis, or raises: RedisUnavailable where Redis does not take it within
-    the deadline, Refused where a key holds something that is not a route. Names must be in normal form.
+    """Every method but `reset` is one atomic step in Redis, or raises: RedisUnavailable where Redis does not take
+    it within the deadline, Refused where a key holds something that is not a route. Names are in normal form.
 
     `uses(member)` is how many routes are known to name a member: its hash goes with the last of them. Without
     it hashes stay until the watcher finds them orphaned.

@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import structlog
 from redis.exceptions import RedisError
@@ -113,12 +114,8 @@ class Watcher:
         """One connection's life; what ended it."""
         try:
             await self._session()
-        except (RedisError, OSError, TimeoutError, ExceptionGroup) as failed:
-            error = _first(failed)
-            if not isinstance(error, RedisError | OSError | TimeoutError):
-                # Not Redis but us: traffic goes on all the same, and so does the next try.
-                _log.exception("watcher_failed")
-            return error
+        except (RedisError, OSError, TimeoutError, _Fault) as failed:
+            return failed
         return ConnectionError("the session ended")
 
     async def _session(self) -> None:
@@ -126,9 +123,9 @@ class Watcher:
             raise_if_cancelled()
             self._metrics.redis_reconnects += self._sessions > 0
             self._sync.begin()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(subscription.listen(self._sync.dirty.mark, self._sync.known_true))
-                group.create_task(self._follow(subscription))
+            await _until_one_ends(
+                subscription.listen(self._sync.dirty.mark, self._sync.known_true), self._follow(subscription)
+            )
 
     async def _follow(self, subscription: Subscription) -> None:
         """The sequential loop: one step after another, whatever is due first."""
@@ -218,8 +215,24 @@ class Watcher:
         await step_through(self._mirror.replace(kept.records, kept.attributes))
 
 
-def _first(error: Exception) -> Exception:
-    """The first of the errors that ended a session's tasks."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+class _Fault(Exception):
+    """A fault of ours, not of Redis: traffic goes on all the same, and so does the next try."""
+
+
+async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run all, until one ends or fails; raise what it failed with. Not a TaskGroup: in Python 3.11 that leaves
+    its own cancellation counted, and `raise_if_cancelled` could not tell it from somebody else's."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RedisError | OSError | TimeoutError):
+            raise error
+        if error is not None:
+            _log.error("watcher_failed", exc_info=error)
+            raise _Fault(repr(error)) from error
