@@ -79,7 +79,13 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
         _log.exception("unexpected_exception", method=request.method, path=request.path, request_id=request_id)
         reply = refusal(INTERNAL, "slb failed; its log tells more under this request id", request_id)
+    return signed(reply, request_id)
+
+
+def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
+    """`reply` with what stands on every answer: the request's id, and our name instead of the library's version."""
     reply.headers[REQUEST_ID] = request_id
+    reply.headers[hdrs.SERVER] = "slb"
     return reply
 
 
@@ -89,9 +95,8 @@ async def expectation(request: web.Request) -> web.StreamResponse | None:
     if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
         request_id = request_id_of(request.headers)
         reply = refusal(BAD_REQUEST, "slb meets no expectation but 100-continue", request_id)
-        reply.headers[REQUEST_ID] = request_id
         reply.force_close()
-        return reply
+        return signed(reply, request_id)
     if request.version == (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # aiohttp takes what was written for the beginning of the answer

@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from slb.api.replies import REQUEST_ID, refusal, request_id_of
+from slb.api.replies import refusal, request_id_of, signed
 from slb.config import Settings
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, INTERNAL
 
@@ -88,6 +88,5 @@ class _Protocol(web.RequestHandler):
             _log.info("malformed_request", **said)
         request_id = request_id_of(request.headers)
         reply = refusal(reason, said["detail"] or "the request is malformed", request_id)
-        reply.headers[REQUEST_ID] = request_id
         reply.force_close()
-        return reply
+        return signed(reply, request_id)

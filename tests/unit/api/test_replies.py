@@ -16,6 +16,7 @@ from tests.unit.api.conftest import Api, ApiMaker
 async def test_the_requests_id_is_echoed_on_every_answer(api: Api, path: str, status: int) -> None:
     answer = await api.call("GET", path, headers={"X-Request-Id": "abc-1"})
     assert (answer.status, answer.headers["X-Request-Id"]) == (status, "abc-1")
+    assert answer.headers["Server"] == "slb"
 
 
 async def test_who_brings_no_usable_id_is_given_one(api: Api) -> None:
