@@ -1,8 +1,10 @@
 """The processes of the demo: started with their output in files, and gone when the demo is, whatever ends it."""
 
 import asyncio
+import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from slb.errors import SlbError
@@ -80,15 +82,16 @@ class Processes:
         self._directory = directory
         self._started: list[Process] = []
 
-    async def slb(self, name: str, *arguments: str) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs the demo."""
-        return await self._start(name, sys.executable, "-m", "slb", *arguments)
-
-    async def _start(self, name: str, *command: str) -> Process:
+    async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
+        """`slb ARGUMENTS...`, by the interpreter that runs this; `env` is added to its environment."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *command,
+                sys.executable,
+                "-m",
+                "slb",
+                *arguments,
+                env={**os.environ, **(env or {})},
                 # Its end tells them that the demo is gone, were it killed.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -13,6 +13,7 @@ from slb.demo.screen import LiveScreen, PlainScreen, Screen, summary
 from slb.demo.story import NAMES, Story
 from slb.demo.traffic import Traffic
 from slb.lifecycle import Stopping
+from slb.observe.log import configure_logging
 
 RATE = 200.0
 """Requests a second."""
@@ -23,6 +24,7 @@ _INTERRUPTED = 130
 def run_demo(keep: bool) -> int:
     """The exit code: 0 only where every claim was true. Raises SlbError where the demo cannot be given."""
     console = Console(highlight=False)
+    configure_logging("error")
     with tempfile.TemporaryDirectory(prefix="slb-demo-") as directory:
         return asyncio.run(_demo(Path(directory), console, keep))
 

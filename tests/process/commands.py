@@ -50,7 +50,9 @@ class Commands:
         await self.session.close()
         await self._processes.stop_all()
 
-    async def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
+    async def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = _RUN_TIMEOUT
+    ) -> Result:
         """Run a command to its end."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -63,7 +65,7 @@ class Commands:
             env={**os.environ, **(env or {})},
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), _RUN_TIMEOUT)
+            out, err = await asyncio.wait_for(process.communicate(), timeout)
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -71,12 +73,14 @@ class Commands:
         assert process.returncode is not None
         return Result(process.returncode, out.decode(), err.decode())
 
-    async def serve(self, *arguments: str, redis: str | None = None) -> Serving:
-        """`slb serve` on free ports; it serves on return, but its table may not be there yet (see `until_ready`)."""
+    async def serve(
+        self, *arguments: str, redis: str | None = None, env: Mapping[str, str] | None = None
+    ) -> Serving:
+        """`slb serve` on free ports; it serves on return, but may have no table yet (see `until_ready`)."""
         self._names += 1
         flags = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--data-dir", str(self.directory / "data")]
         flags += ["--redis", redis] if redis else []
-        process = await self._processes.slb(f"serve-{self._names}", "serve", *flags, *arguments)
+        process = await self._processes.slb(f"serve-{self._names}", "serve", *flags, *arguments, env=env)
         line = await process.first_line()
         url, api = _URL.findall(line)[:2]
         return Serving(f"http://{url}", f"http://{api}", line, process)

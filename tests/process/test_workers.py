@@ -4,6 +4,9 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
@@ -32,7 +35,13 @@ async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
 
 
 def gone(pids: Iterable[int]) -> bool:
-    return not any(os.path.exists(f"/proc/{pid}") or alive(pid) for pid in pids)
+    return not any(alive(pid) for pid in pids)
+
+
+def shown_of(pid: int) -> bytes:
+    """What anybody may see of a process, where the system has it."""
+    arguments = Path(f"/proc/{pid}/cmdline")
+    return arguments.read_bytes() if arguments.exists() else b""
 
 
 def alive(pid: int) -> bool:
@@ -92,14 +101,19 @@ async def test_workers_end_with_a_supervisor_that_is_killed(slb: Commands, valke
     await eventually(lambda: gone(pids), timeout=30.0)
 
 
-async def test_a_token_is_asked_for_and_not_seen_among_the_processes(slb: Commands, valkey: Valkey) -> None:
+async def test_a_token_reaches_the_workers_and_is_not_seen_among_the_processes(
+    slb: Commands, valkey: Valkey
+) -> None:
     token = slb.directory / "token"
     token.write_text("s3cret-token\n")
-    config = slb.directory / "slb.toml"
-    config.write_text('api_token = "s3cret-token"\n')
-    serving = await slb.serve("--workers", "1", "--config", str(config), redis=valkey.url)
+    serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url, env={"SLB_API_TOKEN_FILE": str(token)})
     await slb.until_ready(serving)
     assert (await slb.get(f"{serving.api}/status"))[0] == 401
-    status, text = await slb.get(f"{serving.api}/metrics", Authorization="Bearer s3cret-token")
+    with_token = {"Authorization": "Bearer s3cret-token"}
+    status, text = await slb.get(f"{serving.api}/metrics", **with_token)
     assert status == 200
-    assert "slb_redis_up" in text
+    assert "slb_redis_up 1.0" in text.splitlines()
+    _, text = await slb.get(f"{serving.api}/status", **with_token)
+    shown = [shown_of(worker["pid"]) for worker in orjson.loads(text)["workers"]]
+    assert len(shown) == WORKERS
+    assert not any(b"s3cret" in each for each in shown)

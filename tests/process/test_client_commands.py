@@ -1,0 +1,85 @@
+"""The commands that speak to an slb's API."""
+
+import orjson
+import pytest
+
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+
+
+@pytest.fixture
+async def serving(slb: Commands, valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """An slb that the commands find by SLB_URL."""
+    found = await slb.until_ready(await slb.serve(redis=valkey.url))
+    monkeypatch.setenv("SLB_URL", found.api)
+    monkeypatch.setenv("COLUMNS", "160")
+    return found
+
+
+async def said(slb: Commands, *arguments: str) -> str:
+    result = await slb.run(*arguments)
+    assert (result.code, result.err) == (0, "")
+    return result.out
+
+
+async def test_targets_are_registered_shown_and_deregistered(slb: Commands, serving: Serving) -> None:
+    out = await said(slb, "register", "/p1", "10.0.0.1", "https://gpu.test", "--weight", "3", "--zone", "z1")
+    assert out == "/p1: 10.0.0.1:80 added\n/p1: https://gpu.test:443 added\n"
+    assert await said(slb, "register", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was there already\n"
+    table = await said(slb, "routes")
+    assert "/p1" in table
+    assert "https://gpu.test:443" in table
+    assert "z1" in table
+    shown = orjson.loads(await said(slb, "routes", "--json"))
+    assert [member["weight"] for member in shown["routes"][0]["members"]] == [3, 3]
+    assert await said(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 removed\n"
+    assert await said(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was not there\n"
+
+
+async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serving: Serving) -> None:
+    out = await said(slb, "route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms")
+    assert "policy = p2c    (hash)" in out
+    assert "retries = 2    (hash)" in out
+    assert "connect_timeout = 250ms    (hash)" in out
+    out = await said(slb, "route", "unset", "/p1", "policy")
+    assert "policy = round_robin    (built in)" in out
+    assert await said(slb, "route", "delete", "/p1") == "/p1: removed\n"
+    assert "no routes yet" in await said(slb, "routes")
+
+
+async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
+    out = await said(slb, "status")
+    assert "up=True" in out
+    assert orjson.loads(await said(slb, "status", "--json"))["redis"]["mode"] == "sync"
+    assert serving.url.removeprefix("http://") in await said(slb, "instances")
+
+
+async def test_reset_empties_redis_and_every_instance_follows(
+    slb: Commands, serving: Serving, valkey: Valkey
+) -> None:
+    await said(slb, "register", "/p1", "10.0.0.1")
+    assert await said(slb, "reset", "--yes", "--redis", valkey.url) == "1 routes removed\n"
+    await slb.until_status(f"{serving.url}/p1", 404)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("register", "p1", "10.0.0.1"), "bad_request"),
+        (("register", "/p1", "0.0.0.0"), "unspecified"),
+        (("route", "set", "/p1", "policy=best"), "policy"),
+        (("route", "set", "/p1", "colour=red"), "colour"),
+        (("route", "set", "/p1", "red"), "'red' is not KEY=VALUE"),
+        (("route", "delete", "/none"), "no_route"),
+        (("status", "--url", "http://127.0.0.1:1"), "is slb serving there"),
+        (("status", "--url", "nowhere"), "'nowhere' is not a URL"),
+    ],
+)
+async def test_what_is_refused_is_told_in_one_line(
+    slb: Commands, serving: Serving, arguments: tuple[str, ...], told: str
+) -> None:
+    result = await slb.run(*arguments)
+    assert result.code == 1
+    assert result.err.startswith("slb: ")
+    assert told in result.err
+    assert len(result.err.splitlines()) == 1

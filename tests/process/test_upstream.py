@@ -1,0 +1,45 @@
+"""`slb upstream` as a process: it joins and leaves without a failed request."""
+
+import asyncio
+
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+
+
+async def members(slb: Commands, serving: Serving) -> list[str]:
+    route = await slb.json(f"{serving.api}/routes/p")
+    return [member["member"] for member in route["members"]]
+
+
+async def test_it_registers_itself_and_deregisters_when_told_to_stop(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    leaving, first = await slb.upstream("a", "--register", serving.url, "--path", "/p")
+    _, second = await slb.upstream("b", "--register", serving.api, "--path", "/p")
+    async with asyncio.timeout(10):
+        while sorted(await members(slb, serving)) != sorted([first, second]):
+            await asyncio.sleep(0.02)
+    leave = asyncio.create_task(leaving.stop())
+    while not leave.done():
+        status, text = await slb.get(f"{serving.url}/p")
+        assert status == 200, text
+    assert await leave == 0
+    assert await members(slb, serving) == [second]
+
+
+async def test_started_before_slb_it_waits_for_it(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    valkey.kill()
+    await slb.until_status(f"{serving.api}/healthz", 200)
+    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    valkey.start()
+    await slb.until_status(f"{serving.url}/p", 200)
+
+
+async def test_a_registration_that_is_refused_is_one_line(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    result = await slb.run(
+        "upstream", "--register", serving.api, "--path", "/p", "--advertise", serving.url.removeprefix("http://")
+    )
+    assert result.code == 1
+    assert "own listener" in result.err
+    assert len(result.err.splitlines()) == 1
