@@ -66,12 +66,13 @@ class ChunkedBody:
     """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped,
     as 7.1.1 asks of whoever does not know them; trailers are kept raw in `trailers`."""
 
-    __slots__ = ("_held", "_left", "_state", "done", "rest", "trailers")
+    __slots__ = ("_held", "_left", "_state", "_trailer_budget", "done", "rest", "trailers")
 
     def __init__(self) -> None:
         self._held = b""
         self._left = 0
         self._state = self._size_line
+        self._trailer_budget = _MAX_TRAILERS
         self.done = False
         self.rest = b""
         self.trailers: list[bytes] = []
@@ -135,14 +136,14 @@ class ChunkedBody:
         return start + 2
 
     def _trailer_line(self, data: bytes, start: int, pieces: list[bytes]) -> int:
-        budget = _MAX_TRAILERS - sum(map(len, self.trailers))
-        end = self._line_end(data, start, budget)
+        end = self._line_end(data, start, self._trailer_budget)
         if end < 0:
             return -1
         if end == start:
             self.done = True
         elif _FIELD_LINE.fullmatch(data, start, end):
             self.trailers.append(data[start:end])
+            self._trailer_budget -= end - start
         else:
             raise MalformedBody("a trailer is not a header field")
         return end + 2
