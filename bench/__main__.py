@@ -1,120 +1,60 @@
-"""`python -m bench`: measure slb and its peers in turn, and print a table for each case."""
+"""`python -m bench`: slb beside its peers; `python -m bench COMMAND`: a figure of slb alone."""
 
-import os
-import signal
-import sys
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bench.cases import CASES, DEFAULT_CASES
-from bench.errors import BenchError
-from bench.peers import PEERS, find_program
-from bench.processes import ENDING
-from bench.run import Choice, Run
-from bench.table import case_table, disturbance, goal_lines, notes
+from bench.comparison import compare
+from bench.figures import outage as outages
+from bench.figures import register as registrations
+from bench.figures.command import run
 
-USAGE_ERROR = 2
-INTERRUPTED = 130
-PLAIN_WIDTH = 110  # of a table that goes to a file or a pipe
-Named = TypeVar("Named")
+app = typer.Typer(add_completion=False)
+app.callback(invoke_without_command=True)(compare)
+
+Json = Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")]
+Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]
 
 
-def main(
-    json: Annotated[Path | None, typer.Option(help="Keep every round's raw figures in this file.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each proxy has its turn.")] = 3,
-    seconds: Annotated[int, typer.Option(min=1, help="Length of one counted run.")] = 5,
-    warmup: Annotated[int, typer.Option(min=1, help="Seconds of load before it, not counted.")] = 1,
-    connections: Annotated[int, typer.Option(min=1, help="Connections wrk keeps alive.")] = 64,
-    only: Annotated[str, typer.Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = "all",
-    cases: Annotated[str, typer.Option(help=f"Of {','.join(case.name for case in CASES)}; or all.")] = ",".join(
-        DEFAULT_CASES
-    ),
-    proxy_core: Annotated[int | None, typer.Option(help="Core of the proxy; default the last one.")] = None,
-    load_core: Annotated[int | None, typer.Option(help="Core of wrk and upstreams; default the first.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal for slb is missed.")] = False,
+@app.command()
+def register(
+    tries: Annotated[int, typer.Option(min=1, help="How many routes are registered.")] = 200,
+    json: Json = None,
+    check: Check = False,
 ) -> None:
-    """Measure slb and its peers in turn under the same load. docs/benchmarks.md explains the columns."""
-    cores = _cores(proxy_core, load_core)
-    choice = Choice(
-        peers=_chosen("proxy", only, {peer.name: peer for peer in PEERS}),
-        cases=_chosen("case", cases, {case.name: case for case in CASES}),
-        rounds=rounds,
-        seconds=seconds,
-        warmup_seconds=warmup,
-        connections=connections,
-        proxy_core=cores[0],
-        load_core=cores[1],
+    """How long after a registration through one instance the other serves it."""
+    code = run(
+        "register",
+        lambda fleet, steps: registrations.measure(fleet, steps, tries),
+        tries,
+        {"tries": tries},
+        json,
+        check,
     )
-    if json is not None and not json.parent.is_dir():
-        _refuse(f"--json: there is no folder {json.parent}")
-    wrk = find_program("wrk")
-    if wrk is None:
-        _refuse("wrk is not installed, and all the load comes from it: apt-get install wrk")
-    raise typer.Exit(_report(Run(choice, wrk), json, check))
+    raise typer.Exit(code)
 
 
-def _report(run: Run, json: Path | None, check: bool) -> int:
-    """Run it all; show and keep what was measured, also when it was cut short. Returns the exit code."""
-    for number in ENDING:
-        signal.signal(number, _end)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
-    code = 0
-    try:
-        run.execute(Console(stderr=True))
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except BenchError as error:
-        _refuse(str(error))
-    names = [peer.name for peer in run.choice.peers]
-    for case in run.choice.cases:
-        console.print(case_table(case, run.samples, names))
-        for note in notes(case, run.samples, run.missing, names):
-            console.print(note, style="red", markup=False, highlight=False)
-    if warning := disturbance(run.samples):
-        console.print(warning, style="yellow")
-    for line, met in goal_lines(run.samples):
-        console.print(line, style="green" if met else "red")
-        code = code or int(check and not met)
-    if json is not None:
-        json.write_bytes(run.as_json())
-    if code == INTERRUPTED:
-        print("interrupted: the figures are of the rounds until then", file=sys.stderr)
-    return code or int(any(sample.failure for sample in run.samples))
-
-
-def _chosen(kind: str, wanted: str, known: dict[str, Named]) -> tuple[Named, ...]:
-    names = list(known) if wanted == "all" else [name.strip() for name in wanted.split(",")]
-    for name in names:
-        if name not in known:
-            _refuse(f"no {kind} is called {name!r}; there are {', '.join(known)}")
-    return tuple(known[name] for name in names)
-
-
-def _cores(proxy: int | None, load: int | None) -> tuple[int, int]:
-    if not hasattr(os, "sched_getaffinity"):
-        _refuse("the bench needs Linux: it pins processes to cores and reads their CPU time from /proc")
-    allowed = sorted(os.sched_getaffinity(0))
-    proxy = allowed[-1] if proxy is None else proxy
-    load = allowed[0] if load is None else load
-    if proxy == load or not {proxy, load} <= set(allowed):
-        _refuse(f"the proxy and the load need a core each, out of {allowed}; got {proxy} and {load}")
-    return proxy, load
-
-
-def _refuse(why: str) -> NoReturn:
-    print(f"bench: {why}", file=sys.stderr)
-    raise typer.Exit(USAGE_ERROR)
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt  # all three clean up in the same way
+@app.command()
+def outage(
+    rate: Annotated[int, typer.Option(min=1, help="Requests per second, whatever the replies.")] = 500,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Without Redis, each time.")] = 10.0,
+    routes: Annotated[int, typer.Option(min=0, help="Routes of 10 upstreams besides the one asked.")] = 100,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """Redis killed under traffic and brought back: with its data, empty, with older data; and `slb reset`."""
+    plan = outages.Plan(rate, seconds, routes)
+    code = run(
+        "outage",
+        lambda fleet, steps: outages.measure(fleet, steps, plan),
+        outages.STEPS,
+        {"rate": rate, "outage_seconds": seconds, "routes": routes},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app(prog_name="python -m bench")

@@ -3,6 +3,7 @@
 import json
 import socket
 from http.client import HTTPConnection, HTTPException
+from typing import Any
 
 ASK_SECONDS = 2.0
 
@@ -17,6 +18,16 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return reply.status, reply.headers.get("X-Upstream", "")
     except (OSError, HTTPException):
         return 0, ""
+    finally:
+        connection.close()
+
+
+def get_json(port: int, path: str) -> Any:
+    """GET on the loopback: what the reply says. Raises OSError or HTTPException where there is none."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
+    try:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())
     finally:
         connection.close()
 

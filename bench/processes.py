@@ -61,11 +61,12 @@ class Processes:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def start(self, argv: Sequence[str], core: int, home: Path, environment: Mapping[str, str]) -> Running:
-        """Run `argv` pinned to `core` in `home`; its output goes to a file there."""
+    def start(self, argv: Sequence[str], core: int | None, home: Path, environment: Mapping[str, str]) -> Running:
+        """Run `argv` in `home`, pinned to `core` unless that is None; its output goes to a file there."""
+        pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
         with (home / LOG).open("wb") as output:
             process = subprocess.Popen(
-                ["taskset", "--cpu-list", str(core), *argv],  # taskset execs: the pid stays the program's
+                [*pinned, *argv],  # taskset execs: the pid stays the program's
                 cwd=home,
                 env={**os.environ, **environment, MARK: str(home)},
                 stdin=subprocess.DEVNULL,
@@ -76,6 +77,11 @@ class Processes:
         running = Running(process, home)
         self._running.append(running)
         return running
+
+    def kill(self, running: Running) -> None:
+        """SIGKILL at once, as a crash would end it."""
+        running.process.kill()
+        self.stop(running)
 
     def stop(self, running: Running) -> None:
         """SIGTERM, then SIGKILL to what is left of its group and to the daemons it left behind."""
@@ -120,11 +126,13 @@ def _signal(send: Callable[[int, int], None], target: int, number: signal.Signal
         return  # nobody is left, which is what was wanted
 
 
-def wait_until(ready: Callable[[], bool], running: Running, seconds: float, what: str) -> None:
+def wait_until(
+    ready: Callable[[], bool], running: Running, seconds: float, what: str, every: float = POLL_SECONDS
+) -> None:
     """Poll `ready` until it says yes. Raises `BenchError` when `running` ends first or time runs out."""
     deadline = time.monotonic() + seconds
     while not ready():
         running.check_alive()
         if time.monotonic() > deadline:
             raise BenchError(f"{what} took more than {seconds:.0f} s: {running.tail()}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)

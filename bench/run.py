@@ -1,7 +1,6 @@
 """All measurements of one call, in turn: every round gives each proxy one turn in each case."""
 
 import os
-import platform
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,18 +8,17 @@ from tempfile import TemporaryDirectory
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.cases import Case
 from bench.http import free_ports
 from bench.load import Wrk
+from bench.machine import described
 from bench.measure import Measurement, Plan
 from bench.peers import Peer
 from bench.processes import Processes
+from bench.progress import Steps, progress_bar
 from bench.results import Sample, as_json
 from bench.upstream import Upstreams
-
-REFRESH_PER_SECOND = 2  # the bar is drawn on the load's core
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class Run:
             upstreams = Upstreams(processes, Path(home) / "site", self.choice.load_core, (first, second))
             upstreams.start()
             plan = Plan((first, second), self.choice.proxy_core, self.choice.seconds, self.choice.warmup_seconds)
-            with self._progress(console) as progress:
-                self._turns(Measurement(processes, self._wrk, plan), progress)
+            with progress_bar(console) as progress:
+                self._turns(Measurement(processes, self._wrk, plan), Steps(progress, self._total()))
 
     def as_json(self) -> bytes:
         """Machine, settings, versions and every sample."""
@@ -68,7 +66,7 @@ class Run:
         }
         whole = {
             "started": self._started.isoformat(timespec="seconds"),
-            "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release()},
+            "machine": described(),
             "settings": settings,
             "versions": self.versions,
             "not_installed": self.missing,
@@ -76,31 +74,16 @@ class Run:
         }
         return orjson.dumps(whole, option=orjson.OPT_INDENT_2)
 
-    def _turns(self, measurement: Measurement, progress: Progress) -> None:
-        total = self.choice.rounds * len(self._installed()) * len(self.choice.cases)
-        task = progress.add_task("", total=total)
+    def _turns(self, measurement: Measurement, steps: Steps) -> None:
         for number in range(1, self.choice.rounds + 1):
             for peer in self._installed():
                 for case in self.choice.cases:
-                    progress.update(task, description=f"round {number}: {peer.name}, {case.name}")
+                    steps.to(f"round {number}: {peer.name}, {case.name}")
                     self.samples.append(measurement.take(peer, case, number))
-                    progress.advance(task)
+                    steps.done()
+
+    def _total(self) -> int:
+        return self.choice.rounds * len(self._installed()) * len(self.choice.cases)
 
     def _installed(self) -> list[Peer]:
         return [peer for peer in self.choice.peers if peer.name not in self.missing]
-
-    def _progress(self, console: Console) -> Progress:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        return Progress(
-            *columns,
-            console=console,
-            refresh_per_second=REFRESH_PER_SECOND,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-
-
-def cpu_model() -> str:
-    """The processor's name as Linux gives it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

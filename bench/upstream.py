@@ -15,7 +15,7 @@ READY_SECONDS = 15.0
 class Upstreams:
     """Starts both upstreams in one process on the load's core, so that they never take from a proxy's."""
 
-    def __init__(self, processes: Processes, home: Path, core: int, ports: tuple[int, int]) -> None:
+    def __init__(self, processes: Processes, home: Path, core: int | None, ports: tuple[int, int]) -> None:
         self._processes = processes
         self._site = Site(home, 0, 0, ports, getpass.getuser())
         self._core = core

@@ -1,0 +1,80 @@
+"""What the commands of all figures share: a folder, a bar, the tables, the file, the exit code."""
+
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+from rich.console import Console
+
+from bench.errors import BenchError
+from bench.figures.figure import Outcome
+from bench.figures.fleet import Fleet
+from bench.machine import Shares, Surroundings, described
+from bench.outcome import INTERRUPTED, end, plain_console, refuse
+from bench.processes import ENDING, Processes
+from bench.progress import Steps, progress_bar
+
+Measure = Callable[[Fleet, Steps], Outcome]
+
+
+def run(
+    name: str, measure: Measure, total: int, settings: dict[str, object], json: Path | None, check: bool
+) -> int:
+    """Measure, show, keep. Returns the exit code: 1 where a goal is missed and `check` is set."""
+    if json is not None and not json.parent.is_dir():
+        refuse(f"--json: there is no folder {json.parent}")
+    for number in ENDING:
+        signal.signal(number, end)
+    started = datetime.now(UTC)
+    try:
+        outcome, shares = _measured(measure, total)
+    except KeyboardInterrupt:
+        print("interrupted: nothing was measured to its end", file=sys.stderr)
+        return INTERRUPTED
+    except BenchError as error:
+        print(f"bench {name}: {error}", file=sys.stderr)
+        return 1
+    _show(outcome, shares, plain_console())
+    if json is not None:
+        json.write_bytes(_as_json(name, started, settings, outcome, shares))
+    return int(check and not outcome.met)
+
+
+def _measured(measure: Measure, total: int) -> tuple[Outcome, Shares]:
+    surroundings = Surroundings()
+    with (
+        TemporaryDirectory(prefix="slb-bench-") as home,
+        progress_bar(Console(stderr=True)) as progress,
+        Processes() as processes,
+    ):
+        steps = Steps(progress, total)
+        steps.to("starting Redis")
+        outcome = measure(Fleet(processes, Path(home)), steps)
+    return outcome, surroundings.shares()
+
+
+def _show(outcome: Outcome, shares: Shares, console: Console) -> None:
+    for section in outcome.sections:
+        console.print(section.title, style="bold", markup=False, highlight=False)
+        console.print(section.table())
+        for note in section.notes:
+            console.print(note, markup=False, highlight=False)
+        console.print()
+    console.print(shares.words(), markup=False, highlight=False)
+
+
+def _as_json(name: str, started: datetime, settings: dict[str, object], outcome: Outcome, shares: Shares) -> bytes:
+    whole = {
+        "figure": name,
+        "started": started.isoformat(timespec="seconds"),
+        "machine": described(),
+        "shares": shares.as_json(),
+        "settings": settings,
+        "sections": [section.as_json() for section in outcome.sections],
+        "raw": outcome.raw,
+    }
+    return orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)

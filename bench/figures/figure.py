@@ -1,0 +1,104 @@
+"""A figure, its goal, and how both are shown and kept."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+NO_GOAL = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One thing that was measured. `at_most` and `below` are goals; without either it is only told."""
+
+    what: str
+    value: float
+    unit: str = ""
+    at_most: float | None = None
+    below: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """None where there is no goal. A figure that could not be had is NaN, and misses."""
+        if self.at_most is not None:
+            return self.value <= self.at_most
+        return None if self.below is None else self.value < self.below
+
+    def shown(self) -> str:
+        return f"{short(self.value)} {self.unit}".rstrip()
+
+    def goal(self) -> str:
+        if self.at_most is not None:
+            return f"at most {short(self.at_most)} {self.unit}".rstrip()
+        return NO_GOAL if self.below is None else f"below {short(self.below)} {self.unit}".rstrip()
+
+    def verdict(self) -> str:
+        return {None: "", True: "met", False: "MISSED"}[self.met]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "what": self.what,
+            "value": self.value if math.isfinite(self.value) else None,
+            "unit": self.unit,
+            "goal": self.goal(),
+            "met": self.met,
+        }
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures that belong together. `notes` are sentences for the reader."""
+
+    title: str
+    figures: Sequence[Figure]
+    notes: Sequence[str] = ()
+
+    def table(self) -> Table:
+        table = Table(box=SIMPLE_HEAD)
+        table.pad_edge, table.show_edge = False, False
+        table.add_column("figure")
+        table.add_column("measured", justify="right", no_wrap=True)
+        table.add_column("goal", justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for figure in self.figures:
+            style = None if figure.met is None else "green" if figure.met else "red"
+            table.add_row(figure.what, figure.shown(), figure.goal(), figure.verdict(), style=style)
+        return table
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "title": self.title,
+            "figures": [figure.as_json() for figure in self.figures],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that one command measured; `raw` is for those who want to look closer."""
+
+    sections: Sequence[Section]
+    raw: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        return all(figure.met is not False for section in self.sections for figure in section.figures)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The least value that at least `share` of all are not above (nearest rank); NaN of nothing."""
+    if not values:
+        return math.nan
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def short(value: float) -> str:
+    """Three digits that matter; whole numbers as they are."""
+    if not math.isfinite(value):
+        return "-"
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

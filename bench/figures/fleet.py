@@ -1,0 +1,107 @@
+"""What every figure needs: a private Redis, two upstreams, and slb instances on them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.figures.redis import PrivateRedis
+from bench.http import ask, free_ports, get_json, post_json
+from bench.peers import SLB
+from bench.processes import Processes, Running, wait_until
+from bench.upstream import Upstreams
+
+READY_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One `slb serve`: its process, its data port and its API port."""
+
+    running: Running
+    port: int
+    api_port: int
+
+    def wait_until_ready(self) -> None:
+        wait_until(
+            lambda: ask(self.api_port, "/readyz")[0] == 200,
+            self.running,
+            READY_SECONDS,
+            "becoming ready",
+            LOOK_EVERY_SECONDS,
+        )
+
+    def register(self, path: str, target: str) -> None:
+        """Over its API. Raises BenchError where it says no."""
+        status, text = post_json(self.api_port, "/register", {"path": path, "target": target})
+        if status != 200:
+            raise BenchError(f"/register answered {status}: {text}")
+
+    def status(self) -> Any:
+        """What /status says."""
+        return get_json(self.api_port, "/status")
+
+
+class Fleet:
+    """Everything lives in `home`, and ends with `processes`."""
+
+    def __init__(self, processes: Processes, home: Path) -> None:
+        self._processes = processes
+        self._home = home
+        self.redis = PrivateRedis(processes, home / "redis")
+        self.redis.start()
+        self.instances: list[Instance] = []
+
+    def start_upstreams(self) -> list[str]:
+        """Two, as members."""
+        first, second = free_ports(2)
+        Upstreams(self._processes, self._home / "upstreams", None, (first, second)).start()
+        return [f"127.0.0.1:{first}", f"127.0.0.1:{second}"]
+
+    def start_instance(self) -> Instance:
+        """Start one more; it may not be ready yet."""
+        home = self._home / f"slb-{len(self.instances)}"
+        home.mkdir()
+        port, api_port = free_ports(2)
+        running = self._slb(home, "serve", *self._serve_flags(home, port, api_port))
+        self.instances.append(Instance(running, port, api_port))
+        return self.instances[-1]
+
+    def start_pair(self) -> tuple[Instance, Instance]:
+        """Two instances, both ready."""
+        pair = self.start_instance(), self.start_instance()
+        for instance in pair:
+            instance.wait_until_ready()
+        return pair
+
+    @contextmanager
+    def resetting(self) -> Iterator[None]:
+        """`slb reset`, as its users call it, runs beside the block. Raises BenchError where it fails."""
+        home = self._home / "reset"
+        home.mkdir()
+        running = self._slb(home, "reset", "--yes", "--redis", self.redis.url)
+        yield
+        if running.process.wait(READY_SECONDS):
+            raise BenchError(f"slb reset ended with {running.process.returncode}: {running.tail()}")
+
+    def _slb(self, home: Path, *arguments: str) -> Running:
+        program = SLB.program()
+        if program is None:
+            raise BenchError("slb is not installed")
+        return self._processes.start([program, *arguments], None, home, self._environment(home))
+
+    def _environment(self, home: Path) -> Mapping[str, str]:
+        return {"SLB_DATA_DIR": str(home / "data")}
+
+    def _serve_flags(self, home: Path, port: int, api_port: int) -> list[str]:
+        flags = {
+            "--listen": f"127.0.0.1:{port}",
+            "--api": f"127.0.0.1:{api_port}",
+            "--redis": self.redis.url,
+            "--access-log": "errors",
+            "--name": home.name,
+        }
+        return [word for flag in flags.items() for word in flag]

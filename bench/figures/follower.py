@@ -1,0 +1,160 @@
+"""One process with slb's watcher and mirror, in which holding the event loop and lookups are measured.
+
+`python -m bench.figures.follower REDIS_URL FOLDER ROUTES UPSTREAMS_EACH RESYNCS` prints JSON.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import orjson
+import uvloop
+
+from bench.figures.heartbeat import Heartbeat, Held
+from bench.figures.large_table import LargeTable
+from slb.control.connection import Connection
+from slb.control.watcher import Watcher, WatchTiming
+from slb.memory import Freezer
+from slb.model import RouteSettings
+from slb.names import normal_path
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+
+RESYNC_SECONDS = 0.5
+"""Between two full syncs, so that several fit in a run."""
+
+LOOK_EVERY_SECONDS = 0.02
+SETTLE_SECONDS = 3.0
+"""After the first sync: the table is written to disk, and garbage of the start is collected."""
+
+LOOKUP_ROUNDS = 7
+CHANGED_SHARE = 100
+"""One route in so many is changed for the resyncs that have something to do."""
+
+DEFAULTS = RouteSettings()
+
+
+def settings_for(path: str, stored: Mapping[str, Any]) -> RouteSettings:
+    """As slb.config has it for routes without settings of their own."""
+    return DEFAULTS
+
+
+class Follower:
+    """What an instance has of its control plane, wired as slb/app.py does it, resyncing more often."""
+
+    def __init__(self, url: str, folder: Path, table: LargeTable) -> None:
+        self._table = table
+        self._metrics = Metrics()
+        self._connection = Connection(url, self._metrics)
+        self._mirror = Mirror(settings_for, Random())
+        self._watcher = Watcher(
+            self._connection, self._mirror, self._metrics, folder / "table.json", WatchTiming(RESYNC_SECONDS)
+        )
+        freezer = Freezer()
+        self._mirror.on_swap(lambda _: freezer.table_grew(len(self._mirror.upstreams)))
+        self._heartbeat = Heartbeat()
+
+    async def measure(self, resyncs: int) -> dict[str, Any]:
+        """First sync, idle loop, resyncs without and with changes, one registration, lookups."""
+        started = time.perf_counter()
+        watching = asyncio.create_task(self._watcher.run())
+        await self._until(lambda: self._mirror.ready)
+        first_sync = time.perf_counter() - started
+        first_held = self._heartbeat.take()
+        await asyncio.sleep(SETTLE_SECONDS)
+        unchanged, seconds = await self._resyncs(resyncs, self._nothing)
+        changed, _ = await self._resyncs(resyncs, self._change_unseen)
+        single, _ = await self._windows(resyncs, self._register_one)
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        idle, _ = await self._windows(resyncs, lambda _: asyncio.sleep(seconds / resyncs))
+        self._heartbeat.stop()
+        await self._connection.aclose()
+        return {
+            "first_sync_seconds": first_sync,
+            "first_held": asdict(first_held),
+            "resync_seconds": seconds / resyncs,
+            "unchanged": unchanged,
+            "changed": changed,
+            "one_registration": single,
+            "idle": idle,
+            "lookup_ns": self._lookups(),
+        }
+
+    async def _resyncs(
+        self, count: int, before: Callable[[int], Awaitable[None]]
+    ) -> tuple[list[dict[str, float]], float]:
+        async def one(number: int) -> None:
+            await before(number)
+            done = self._metrics.full_syncs
+            await self._until(lambda: self._metrics.full_syncs > done)
+
+        return await self._windows(count, one)
+
+    async def _windows(
+        self, count: int, one: Callable[[int], Awaitable[None]]
+    ) -> tuple[list[dict[str, float]], float]:
+        """The longest that the loop was held in each of `count` stretches, and how long all took."""
+        started = time.perf_counter()
+        held: list[Held] = []
+        self._heartbeat.take()
+        for number in range(count):
+            await one(number)
+            held.append(self._heartbeat.take())
+        return [asdict(each) for each in held], time.perf_counter() - started
+
+    async def _nothing(self, number: int) -> None:
+        """Redis is as it was."""
+
+    async def _change_unseen(self, number: int) -> None:
+        """Change one route in a hundred while no notification is sent, so that the next resync finds it."""
+        client = self._connection.client
+        await client.config_set("notify-keyspace-events", "")
+        async with client.pipeline(transaction=False) as pipe:
+            for route in range(0, self._table.routes, CHANGED_SHARE):
+                pipe.sadd(f"slb_{self._table.path(route)[1:]}", f"10.255.{number}.{route // CHANGED_SHARE}:80")
+            await pipe.execute()
+
+    async def _register_one(self, number: int) -> None:
+        """One route more, seen by its notification."""
+        path = f"/new-{number}"
+        await self._connection.client.sadd(f"slb_{path[1:]}", f"10.254.0.{number}:80")
+        await self._until(lambda: path in self._mirror.records)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    def _lookups(self) -> float:
+        """Nanoseconds of one lookup: a request's path into its normal form, and the route it takes. Each path is
+        below a route's, as those of requests are."""
+        paths = [f"{self._table.path(number)}/v1/chat/completions" for number in range(self._table.routes)]
+        Random(0).shuffle(paths)
+        match = self._mirror.table.match
+        rounds = []
+        gc.collect()
+        for _ in range(LOOKUP_ROUNDS):
+            started = time.perf_counter_ns()
+            for path in paths:
+                match(normal_path(path, encoded_controls=True))
+            rounds.append((time.perf_counter_ns() - started) / len(paths))
+        return median(rounds)
+
+
+async def main(url: str, folder: str, routes: str, each: str, resyncs: str) -> dict[str, Any]:
+    """The arguments as the command line has them."""
+    return await Follower(url, Path(folder), LargeTable(int(routes), int(each))).measure(int(resyncs))
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(orjson.dumps(runner.run(main(*sys.argv[1:]))).decode())

