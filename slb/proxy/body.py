@@ -4,6 +4,7 @@ A decoder is fed what arrives and gives back payload. Once `done`, `rest` holds 
 """
 
 import re
+import sys
 from typing import Final
 
 CHUNKED: Final = -1
@@ -24,6 +25,10 @@ _FIELD_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*
 
 class MalformedBody(ValueError):
     """The framing of a body is broken; nothing behind it on the connection can be trusted."""
+
+
+class BodyTooLong(MalformedBody):
+    """More payload than is taken."""
 
 
 class CountedBody:
@@ -66,9 +71,10 @@ class ChunkedBody:
     """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped,
     as 7.1.1 asks of whoever does not know them; trailers are kept raw in `trailers`."""
 
-    __slots__ = ("_held", "_left", "_state", "_trailer_budget", "done", "rest", "trailers")
+    __slots__ = ("_held", "_left", "_limit", "_state", "_trailer_budget", "done", "rest", "trailers")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = limit or sys.maxsize
         self._held = b""
         self._left = 0
         self._state = self._size_line
@@ -111,6 +117,9 @@ class ChunkedBody:
         if match is None:
             raise MalformedBody("a chunk does not start with its size")
         self._left = int(match[1], 16)
+        self._limit -= self._left
+        if self._limit < 0:
+            raise BodyTooLong("the body is too long")
         self._state = self._chunk if self._left else self._trailer_line
         return end + 2
 
@@ -152,11 +161,14 @@ class ChunkedBody:
 Body = CountedBody | ChunkedBody | UntilCloseBody
 
 
-def body_of(length: int) -> Body:
-    """The decoder for a body length: a number of bytes, CHUNKED or UNTIL_CLOSE."""
+def body_of(length: int, limit: int = 0) -> Body:
+    """The decoder for a body length: a number of bytes, CHUNKED or UNTIL_CLOSE. Raises BodyTooLong where more than
+    `limit` bytes are announced (0: no limit); a chunked body raises it when they come."""
     if length >= 0:
+        if limit and length > limit:
+            raise BodyTooLong("the body is too long")
         return CountedBody(length)
-    return ChunkedBody() if length == CHUNKED else UntilCloseBody()
+    return ChunkedBody(limit) if length == CHUNKED else UntilCloseBody()
 
 
 def chunk(payload: bytes) -> bytes:

@@ -6,28 +6,25 @@ meanwhile waits. Handing over to the applications is for good: they answer one r
 
 import asyncio
 import ipaddress
-import re
 from typing import Any, cast
 
 from slb.errors import (
     BAD_REQUEST,
     BODY_TOO_LARGE,
-    HEADERS_TOO_LARGE,
     LOOP,
     NO_ROUTE,
     NOT_READY,
     REQUEST_TIMEOUT,
-    URI_TOO_LONG,
     Reason,
     Refused,
 )
-from slb.proxy.body import CHUNKED, Body, MalformedBody, body_of
+from slb.proxy.body import Body, BodyTooLong, MalformedBody, body_of
 from slb.proxy.deadlines import Timed
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
 from slb.proxy.plane import Plane
 from slb.proxy.refusal import answer
-from slb.proxy.target import RequestLine, parse_line
+from slb.proxy.target import RequestLine
 from slb.routing.table import Route
 
 _BUFFER = 64 * 1024
@@ -36,10 +33,6 @@ _LINGER = 5.0
 """Seconds a refused client has to stop sending: closing on unread bytes resets the connection and can destroy the
 answer before it is read (RFC 9112, 9.6)."""
 _LINGER_BYTES = 1 << 20
-
-_BARE_LF = re.compile(rb"(?<!\r)\n")
-_HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
-_TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
 # Why reading is paused; several reasons can hold at once.
 _UPLOAD = 1
@@ -52,15 +45,14 @@ class Downstream(asyncio.Protocol, Timed):
     __slots__ = (
         "_advancing",
         "_body",
-        "_body_bytes",
         "_buffer",
         "_forwarded",
         "_head_begun",
-        "_heads",
         "_lingered",
         "_paused",
         "_peer_line",
         "_plane",
+        "_reader",
         "exchange",
         "is_stalled",
         "lingering",
@@ -77,7 +69,6 @@ class Downstream(asyncio.Protocol, Timed):
         self.peer = ""
         self._buffer = b""
         self._body: Body | None = None
-        self._body_bytes = 0
         self._paused = 0
         self._lingered = 0
         self._advancing = False
@@ -85,13 +76,11 @@ class Downstream(asyncio.Protocol, Timed):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(
-            "asyncio.Transport", transport
-        )  # uvloop's transports are none by inheritance
+        transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
         plane = self._plane
         self.peer, trusted = _peer(transport.get_extra_info("peername"), plane)
-        self._heads = plane.trusted_heads if trusted else plane.heads
+        self._reader = plane.readers[trusted]
         self._peer_line = self.peer.encode()
         self._forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % self._peer_line
         plane.connections.add(self)
@@ -120,9 +109,17 @@ class Downstream(asyncio.Protocol, Timed):
             while data and self.exchange is None and not self.lingering:
                 end = data.find(b"\r\n\r\n") + 4
                 if end < 4:
-                    data = self._partial(data)
+                    data = self._await_head(data)
                     break
-                data = self._begin(data, end)
+                if data.startswith(b"\r\n"):  # an empty line before a request is skipped (RFC 9112, 2.2)
+                    data = data[2:]
+                    continue
+                line, head = self._reader.whole(data, end)
+                methods = self._plane.reserved.get(line.normal)
+                if methods is not None and line.method in methods:
+                    self._hand_over(data)
+                else:
+                    data = self._serve(line, head, data[end:])
         except Refused as refusal:
             self._refuse_unread(refusal)
         self._advancing = False
@@ -130,62 +127,12 @@ class Downstream(asyncio.Protocol, Timed):
         if data and self.exchange is not None and len(data) > _BUFFER:
             self._pause(_PIPELINE)
 
-    def _begin(self, data: bytes, end: int) -> bytes:
-        """Begin the request whose head ends at `end`; what stands behind the request. Raises Refused."""
-        plane = self._plane
-        line_end = data.find(b"\r\n") + 2
-        if line_end == 2:  # an empty line before a request is skipped (RFC 9112, 2.2)
-            return data[2:]
-        if end > plane.max_head or line_end > plane.max_line:
-            self._check_size(end, line_end)
-        line = plane.lines.get(data[:line_end])
-        block = data[line_end:end]
-        head = self._heads.get(block)
-        if line.minor == 0 or line.host is not None or head.host is None:
-            head = self._checked(line, head, block)
-        methods = plane.reserved.get(line.normal)
-        if methods is not None and line.method in methods:
-            self._hand_over(data)
-            return b""
-        return self._serve(line, head, data[end:])
-
-    def _check_size(self, head_bytes: int, line_bytes: int) -> None:
-        settings = self._plane.settings
-        if line_bytes > settings.max_request_line:
-            raise Refused(URI_TOO_LONG, f"the request line is longer than {settings.max_request_line} bytes")
-        if head_bytes > settings.max_head:
-            raise Refused(HEADERS_TOO_LARGE, f"the head is longer than {settings.max_head} bytes")
-
-    def _checked(self, line: RequestLine, head: RequestHead, block: bytes) -> RequestHead:
-        """The rules that need request line and head together. Raises Refused."""
-        if line.minor == 1 and head.host is None:
-            raise Refused(BAD_REQUEST, "HTTP/1.1 without Host")
-        if line.minor == 0 and head.length == CHUNKED:
-            raise Refused(BAD_REQUEST, "HTTP/1.0 knows no Transfer-Encoding")
-        if line.host is not None:
-            return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
-        return head
-
-    def _partial(self, data: bytes) -> bytes:
-        """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one."""
-        while data.startswith(b"\r\n"):
-            data = data[2:]
-        first_line_end = data.find(b"\n") + 1
-        self._check_size(len(data), first_line_end or len(data))
-        if data and data != b"\r":
-            self._check_beginning(data, first_line_end)
+    def _await_head(self, data: bytes) -> bytes:
+        data = self._reader.partial(data)
         if not self._head_begun:
             self._head_begun = True
-            self._plane.wheel.arm(self, self._plane.clock() + self._plane.settings.head_timeout)
+            self._arm(self._plane.settings.head_timeout)
         return data
-
-    def _check_beginning(self, data: bytes, first_line_end: int) -> None:
-        if not _TOKEN_START.match(data):
-            raise Refused(BAD_REQUEST, "this is not HTTP")
-        if first_line_end:
-            parse_line(data[:first_line_end])
-        if _BARE_LF.search(data):
-            raise Refused(BAD_REQUEST, "a line ends without CR")
 
     def _serve(self, line: RequestLine, head: RequestHead, rest: bytes) -> bytes:
         plane, route = self._plane, line.route
@@ -210,20 +157,12 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _first_of_body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
         """The decoder for what is still to come (None: nothing), the payload already here, the bytes behind."""
-        self._body_bytes = 0
-        body = body_of(head.length)
-        self._check_body(head.length)
         try:
+            body = body_of(head.length, self._plane.settings.max_body)
             payload = body.feed(rest)
         except MalformedBody as error:
-            raise Refused(BAD_REQUEST, str(error)) from None
-        self._check_body(len(payload))
+            raise Refused(_reason(error), str(error)) from None
         return (None, payload, body.rest) if body.done else (body, payload, b"")
-
-    def _check_body(self, more: int) -> None:
-        limit = self._plane.settings.max_body
-        if limit and self._body_bytes + more > limit:
-            raise Refused(BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
 
     def _no_way(self, head: RequestHead) -> tuple[Reason, str]:
         """Why this request goes nowhere."""
@@ -236,14 +175,9 @@ class Downstream(asyncio.Protocol, Timed):
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
         try:
             payload = body.feed(data)
-            self._check_body(len(payload))
         except MalformedBody as error:
-            exchange.request_malformed(BAD_REQUEST, str(error))
+            exchange.request_malformed(_reason(error), str(error))
             return
-        except Refused as refusal:
-            exchange.request_malformed(refusal.reason, refusal.detail)
-            return
-        self._body_bytes += len(payload)
         if body.done:
             self._body = None
             self._buffer = body.rest
@@ -458,3 +392,7 @@ def _peer(peername: Any, plane: Plane) -> tuple[str, bool]:
     address = str(peername[0])
     networks = plane.settings.trusted_proxies
     return address, bool(networks) and any(ipaddress.ip_address(address) in network for network in networks)
+
+
+def _reason(error: MalformedBody) -> Reason:
+    return BODY_TOO_LARGE if isinstance(error, BodyTooLong) else BAD_REQUEST

@@ -16,8 +16,28 @@ import httptools
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
 from slb.proxy.body import CHUNKED, UNTIL_CLOSE
 
-_NEVER_STRIPPED = frozenset({b"host", b"content-length", b"content-type", b"authorization", b"cookie", b"date"})
-"""A Connection token naming one of these would change what the message means; it is ignored (RFC 9110, 7.6.1)."""
+_NEVER_STRIPPED = frozenset(
+    {
+        b"authorization",
+        b"cache-control",
+        b"content-encoding",
+        b"content-length",
+        b"content-range",
+        b"content-type",
+        b"cookie",
+        b"date",
+        b"forwarded",
+        b"host",
+        b"set-cookie",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-request-id",
+    }
+)
+"""A Connection token naming one of these would change what the message means, or hide where it has been; it is
+ignored (RFC 9110, 7.6.1)."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
@@ -167,9 +187,10 @@ class HeadCache(Generic[Parsed]):
         return found
 
     def _keep(self, block: bytes, parsed: Parsed) -> None:
-        self._size += 2 * len(block) + 300
+        size = 2 * len(block) + 300
+        self._size += size
         if self._size > self._half:
-            self._old, self._young, self._size = self._young, {}, 0
+            self._old, self._young, self._size = self._young, {}, size
         self._young[block] = parsed
 
 
@@ -281,12 +302,14 @@ class RequestHeads:
                     continue
                 head.has_proto = head.has_proto or lower == b"x-forwarded-proto"
                 head.has_host = head.has_host or lower == b"x-forwarded-host"
-            elif kind in _OWN or (kind is _Kind.REQUEST_ID and value.rstrip(b" \t") != head.request_id):
+            elif kind in _OWN:
                 continue
             if named and name.lower() in named:
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
         head.forwarded_for = b", ".join(forwarded_for)
+        if head.request_id:
+            lines.append(b"X-Request-Id: %b\r\n" % head.request_id)
         if head.length == CHUNKED:
             lines.append(b"Transfer-Encoding: chunked\r\n")
         return b"".join(lines)
@@ -298,8 +321,8 @@ def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
-_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.FORWARDED})
-"""Fields of this hop: dropped, and said anew where slb has something to say."""
+_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.FORWARDED, _Kind.REQUEST_ID})
+"""Fields of this hop, or said once only: dropped, and said anew where slb has something to say."""
 
 
 def _connection_tokens(fields: Fields) -> set[bytes]:
@@ -339,15 +362,18 @@ def parse_reply(head: bytes) -> ReplyHead:
         raise MalformedReply(f"malformed head: {error}") from None
     minor, status, reason = line.groups(b"")
     tokens = _connection_tokens(fields)
-    keep_alive = b"close" not in tokens and (minor == b"1" or b"keep-alive" in tokens)
-    passed_on = _passed_on(fields, tokens - _KEPT_CONNECTION - _NEVER_STRIPPED)
+    length = _reply_length(fields)
+    # HTTP/1.0 knows no chunks: read, but nothing behind them is trusted (RFC 9112, 6.1).
+    keep_alive = b"close" not in tokens and (minor == b"1" or (b"keep-alive" in tokens and length != CHUNKED))
+    without_length = status == b"204" or status < b"200"  # RFC 9110, 8.6
+    passed_on = _passed_on(fields, tokens - _KEPT_CONNECTION - _NEVER_STRIPPED, without_length)
     start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b slb\r\n" % (status, reason, passed_on, minor)
-    return ReplyHead(int(status), _reply_length(fields), keep_alive, start)
+    return ReplyHead(int(status), length, keep_alive, start)
 
 
 def _reply_length(fields: Fields) -> int:
-    """RFC 9112, 6.3. A length repeated with one value is one length; anything else said twice is refused."""
-    lengths = {value.rstrip(b" \t") for name, value in fields if _KINDS[name] is _Kind.LENGTH}
+    """RFC 9112, 6.3. Anything said twice is refused; llhttp has done so for a length, even where it is the same."""
+    lengths = [value.rstrip(b" \t") for name, value in fields if _KINDS[name] is _Kind.LENGTH]
     codings = [value.rstrip(b" \t").lower() for name, value in fields if _KINDS[name] is _Kind.CODING]
     if codings:
         if lengths or codings != [b"chunked"]:
@@ -355,22 +381,19 @@ def _reply_length(fields: Fields) -> int:
         return CHUNKED
     if not lengths:
         return UNTIL_CLOSE
-    value = lengths.pop()
-    if lengths or not value.isdigit() or len(value) > 18:
+    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
         raise MalformedReply("Content-Length is not one number")
-    return int(value)
+    return int(lengths[0])
 
 
 _REPLY_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.REQUEST_ID})
 
 
-def _passed_on(fields: Fields, named: set[bytes]) -> bytes:
+def _passed_on(fields: Fields, named: set[bytes], without_length: bool) -> bytes:
     lines: list[bytes] = []
-    has_length = False
     for name, value in fields:
         kind = _KINDS[name]
-        if kind in _REPLY_OWN or (kind is _Kind.LENGTH and has_length) or (named and name.lower() in named):
+        if kind in _REPLY_OWN or (kind is _Kind.LENGTH and without_length) or (named and name.lower() in named):
             continue
-        has_length = has_length or kind is _Kind.LENGTH
         lines.append(b"%b: %b\r\n" % (name, value))
     return b"".join(lines)

@@ -11,7 +11,8 @@ from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.deadlines import Wheel
-from slb.proxy.headers import HeadCache, RequestHeads, parse_reply
+from slb.proxy.headers import HeadCache, parse_reply
+from slb.proxy.reader import RequestReader
 from slb.proxy.target import RequestLines
 from slb.routing.mirror import Mirror
 
@@ -47,24 +48,18 @@ class Plane:
         self.clock = clock
         self.wheel = Wheel(clock)
         self.lines = RequestLines(mirror)
-        self.max_line = settings.max_request_line
-        self.max_head = settings.max_head
         self.keepalive_timeout = settings.keepalive_timeout
         self._request_prefix = b"%020x" % rng.getrandbits(80)
         self._request_number = 0
         self.via = b"slb-%08x" % rng.getrandbits(32)
         self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
-        self.heads = HeadCache(self._heads(trusted=False).parse)
-        self.trusted_heads = HeadCache(self._heads(trusted=True).parse)
+        self.readers = [RequestReader(settings, self.lines, self.via, trusted) for trusted in (False, True)]
         self.reply_heads = HeadCache(parse_reply)
         self.reserved = _reserved(settings.data_register)
         self.connections: set[Downstream] = set()
         self.draining = False
         self.drained = asyncio.Event()
         self.pools: Pools
-
-    def _heads(self, trusted: bool) -> RequestHeads:
-        return RequestHeads(self.via, self.settings.max_headers, trusted)
 
     def connection_ended(self, connection: "Downstream") -> None:
         """The last one to leave while draining ends the wait for it."""

@@ -39,9 +39,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(
-            "asyncio.Transport", transport
-        )  # uvloop's transports are none by inheritance
+        transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
 
     # -- lent to an exchange

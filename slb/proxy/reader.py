@@ -1,0 +1,70 @@
+"""From bytes to a request: where its head ends, what it says, why it is refused. Keeps nothing of a connection."""
+
+import re
+
+from slb.config import Settings
+from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, URI_TOO_LONG, Refused
+from slb.proxy.body import CHUNKED
+from slb.proxy.headers import HeadCache, RequestHead, RequestHeads
+from slb.proxy.target import RequestLine, RequestLines, parse_line
+
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+_HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
+_TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
+
+
+class RequestReader:
+    """`trusted`: reads for peers whose word about the clients behind them is believed."""
+
+    def __init__(self, settings: Settings, lines: RequestLines, own_via: bytes, trusted: bool) -> None:
+        self._max_line = settings.max_request_line
+        self._max_head = settings.max_head
+        self._lines = lines
+        self._heads = HeadCache(RequestHeads(own_via, settings.max_headers, trusted).parse)
+
+    def whole(self, data: bytes, end: int) -> tuple[RequestLine, RequestHead]:
+        """The request whose head is `data[:end]`, the empty line included. Raises Refused."""
+        line_end = data.find(b"\r\n") + 2
+        if end > self._max_head or line_end > self._max_line:
+            self._check_size(end, line_end)
+        line = self._lines.get(data[:line_end])
+        block = data[line_end:end]
+        head = self._heads.get(block)
+        if line.minor == 0 or line.host is not None or head.host is None:
+            head = self._together(line, head, block)
+        return line, head
+
+    def _together(self, line: RequestLine, head: RequestHead, block: bytes) -> RequestHead:
+        """The rules that need request line and head. Raises Refused."""
+        if line.minor == 1 and head.host is None:
+            raise Refused(BAD_REQUEST, "HTTP/1.1 without Host")
+        if line.minor == 0 and head.length == CHUNKED:
+            raise Refused(BAD_REQUEST, "HTTP/1.0 knows no Transfer-Encoding")
+        if line.host is not None:
+            return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
+        return head
+
+    def partial(self, data: bytes) -> bytes:
+        """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one."""
+        while data.startswith(b"\r\n"):
+            data = data[2:]
+        first_line_end = data.find(b"\n") + 1
+        self._check_size(len(data), first_line_end or len(data))
+        if data and data != b"\r":
+            self._check_beginning(data, first_line_end)
+        return data
+
+    def _check_size(self, head_bytes: int, line_bytes: int) -> None:
+        if line_bytes > self._max_line:
+            raise Refused(URI_TOO_LONG, f"the request line is longer than {self._max_line} bytes")
+        if head_bytes > self._max_head:
+            raise Refused(HEADERS_TOO_LARGE, f"the head is longer than {self._max_head} bytes")
+
+    @staticmethod
+    def _check_beginning(data: bytes, first_line_end: int) -> None:
+        if not _TOKEN_START.match(data):
+            raise Refused(BAD_REQUEST, "this is not HTTP")
+        if first_line_end:
+            parse_line(data[:first_line_end])
+        if _BARE_LF.search(data):
+            raise Refused(BAD_REQUEST, "a line ends without CR")
