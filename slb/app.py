@@ -223,7 +223,7 @@ async def serve_app(app: App, stopping: Stopping, started: Callable[[], None]) -
 
 
 async def reset_redis(settings: Settings) -> int:
-    """Empty Redis of all routes on purpose; how many there were. Raises SlbError, whose one line is all there is to tell."""
+    """Empty Redis of all routes on purpose; how many there were. Raises SlbError."""
     configure_logging("error")
     connection = await connect(settings, Metrics())
     try:

@@ -29,6 +29,7 @@ class Phase:
     """One act: what was counted in all of it; `exact` is the part in which the shares must be exact."""
 
     title: str
+    short: str
     events: Account
     exact: Account
     planned: int
@@ -117,6 +118,7 @@ def summary(phases: Sequence[Phase], names: Sequence[str]) -> Table:
         column.justify = "right"
     for phase in phases:
         shares = [str(phase.exact.answers.get(name, "")) for name in names]
-        table.add_row(phase.title, str(phase.requests), str(len(phase.failures)), *shares)
-    table.caption = f"Columns {', '.join(names)}: requests each upstream answered in the exact part of the phase."
+        table.add_row(phase.short, str(phase.requests), str(len(phase.failures)), *shares)
+    table.caption = f"{names[0]} to {names[-1]}: who answered in the part of a phase that is counted exactly"
+    table.caption_justify = "left"
     return table

@@ -15,7 +15,7 @@ from slb.demo.traffic import Traffic
 from slb.lifecycle import Stopping
 from slb.observe.log import configure_logging
 
-RATE = 200.0
+RATE = 100.0
 """Requests a second."""
 
 _INTERRUPTED = 130

@@ -6,7 +6,7 @@ from slb.demo.fleet import Fleet
 from slb.demo.screen import Claim, Phase, Screen
 from slb.demo.traffic import Account, Traffic
 
-COUNTED = 240
+COUNTED = 120
 """Requests of an exact count: divisible by two instances times three or four upstreams."""
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -31,7 +31,7 @@ class Story:
         await self._redis_is_back()
 
     async def _three_upstreams(self) -> None:
-        phase = self._begin("1  three upstreams, two instances, one DNS name")
+        phase = self._begin("three upstreams, two instances, one DNS name", "three upstreams")
         await self._fleet.join("a", "b", "c")
         self._screen.note("a, b and c started and registered themselves through the first instance")
         before = [await self._fleet.requests_of(instance) for instance in self._fleet.instances]
@@ -42,7 +42,7 @@ class Story:
         self._claim("each instance served half of the requests", served == [half] * len(served), f"{served}")
 
     async def _one_joins(self) -> None:
-        phase = self._begin("2  an upstream joins")
+        phase = self._begin("an upstream joins", "one joins")
         async with self._traffic.flowing(phase.events):
             await self._fleet.join("d")
         self._screen.note("d registered through the first instance while requests went on; both instances use it")
@@ -50,7 +50,7 @@ class Story:
         self._no_failures(phase)
 
     async def _one_leaves(self) -> None:
-        phase = self._begin("3  an upstream leaves")
+        phase = self._begin("an upstream leaves", "one leaves")
         async with self._traffic.flowing(phase.events):
             code = await self._fleet.leave("a")
         self._screen.note("a got SIGTERM: it deregistered, finished what it had, and ended")
@@ -59,7 +59,7 @@ class Story:
         self._no_failures(phase)
 
     async def _redis_dies(self) -> None:
-        phase = self._begin("4  Redis is killed (kill -9)")
+        phase = self._begin("Redis is killed (kill -9)", "Redis killed")
         async with self._traffic.flowing(phase.events):
             await self._fleet.kill_redis()
         self._screen.note("Redis is gone, and both instances know it")
@@ -67,7 +67,7 @@ class Story:
         self._no_failures(phase)
 
     async def _redis_is_back(self) -> None:
-        phase = self._begin("5  Redis is back, and a new upstream with it")
+        phase = self._begin("Redis is back, and a new upstream with it", "Redis back")
         async with self._traffic.flowing(phase.events):
             await self._fleet.revive_redis()
             self._screen.note("Redis is back, and both instances have found it")
@@ -76,8 +76,9 @@ class Story:
         await self._count(phase, "bcde")
         self._no_failures(phase)
 
-    def _begin(self, title: str) -> Phase:
-        phase = Phase(title, Account(), Account(), COUNTED)
+    def _begin(self, title: str, short: str) -> Phase:
+        number = len(self.phases) + 1
+        phase = Phase(f"{number}  {title}", f"{number}  {short}", Account(), Account(), COUNTED)
         self.phases.append(phase)
         self._screen.begin(phase)
         return phase
