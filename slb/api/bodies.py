@@ -17,6 +17,10 @@ from slb.names import join_member, normal_member, normal_path
 MAX_BODY = 1024 * 1024
 """Bytes of a body the API takes."""
 
+MAX_LIST = 1000
+"""Registrations at once: all or nothing is one step in Redis, and ten times as many would hold up the traffic of
+this process for most of a second."""
+
 
 def _normal_address(text: str) -> str:
     return str(ipaddress.ip_address(text))
@@ -71,8 +75,9 @@ class AddressRegistration(UpstreamAttributes):
 
 
 AnyRegistration = Registration | AddressRegistration
-RegisterBody = Registration | list[AddressRegistration]
-_ADDRESS_LIST = TypeAdapter(list[AddressRegistration])
+AddressList = Annotated[list[AddressRegistration], Field(max_length=MAX_LIST)]
+RegisterBody = Registration | AddressList
+_ADDRESS_LIST = TypeAdapter(AddressList)
 
 
 def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:

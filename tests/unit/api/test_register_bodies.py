@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slb.api.bodies import attributes_of, registrations
+from slb.api.bodies import MAX_LIST, attributes_of, registrations
 from slb.errors import Refused
 
 
@@ -114,6 +114,12 @@ def test_in_a_list_the_element_is_named_too(change: dict[str, Any], named: str) 
 @pytest.mark.parametrize("body", [None, 1, "x", True])
 def test_neither_an_object_nor_a_list_is_refused(body: Any) -> None:
     assert refusal(body).startswith("body: ")
+
+
+def test_more_than_can_be_written_in_one_step_is_refused() -> None:
+    one = {"ip_address": "10.0.0.1", "path": "/p1"}
+    assert len(registrations([one] * MAX_LIST)) == MAX_LIST
+    assert refusal([one] * (MAX_LIST + 1)).startswith(f"body: List should have at most {MAX_LIST} items")
 
 
 def test_an_element_that_is_no_object_is_refused() -> None:
