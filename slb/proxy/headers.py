@@ -17,24 +17,8 @@ from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
 from slb.proxy.body import CHUNKED, UNTIL_CLOSE
 
 _NEVER_STRIPPED = frozenset(
-    {
-        b"authorization",
-        b"cache-control",
-        b"content-encoding",
-        b"content-length",
-        b"content-range",
-        b"content-type",
-        b"cookie",
-        b"date",
-        b"forwarded",
-        b"host",
-        b"set-cookie",
-        b"via",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-proto",
-        b"x-request-id",
-    }
+    b"authorization cache-control content-encoding content-length content-range content-type cookie date forwarded"
+    b" host set-cookie via x-forwarded-for x-forwarded-host x-forwarded-proto x-request-id".split()
 )
 """A Connection token naming one of these would change what the message means, or hide where it has been; it is
 ignored (RFC 9110, 7.6.1)."""
