@@ -1,5 +1,7 @@
 """Where a body ends: the same place however its bytes arrive, and never further than llhttp would say."""
 
+import itertools
+
 import httptools
 import pytest
 from hypothesis import assume, given
@@ -38,7 +40,7 @@ def encoded(draw: st.DrawFn) -> tuple[bytes, bytes, list[bytes]]:
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:
     at = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[start:end] for start, end in zip(at, at[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(at)]
 
 
 def outcome(pieces: list[bytes]) -> tuple[bool, bytes, bytes, list[bytes]] | None:

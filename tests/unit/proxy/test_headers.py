@@ -1,0 +1,427 @@
+"""What a head says of its message, and which bytes of it are passed on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
+from slb.proxy.body import CHUNKED, UNTIL_CLOSE
+from slb.proxy.headers import HeadCache, MalformedReply, ReplyHead, RequestHead, RequestHeads, parse_reply
+
+OWN_VIA = b"slb-0a1b2c3d"
+
+
+def head(*lines: str, trusted: bool = False, max_headers: int = 100) -> RequestHead:
+    block = "".join(f"{line}\r\n" for line in lines).encode("latin-1") + b"\r\n"
+    return RequestHeads(OWN_VIA, max_headers, trusted).parse(block)
+
+
+def passed_on(*lines: str, trusted: bool = False) -> list[str]:
+    return head(*lines, trusted=trusted).fields.decode("latin-1").split("\r\n")[:-1]
+
+
+def refusal(*lines: str, trusted: bool = False, max_headers: int = 100) -> Refused:
+    with pytest.raises(Refused) as caught:
+        head(*lines, trusted=trusted, max_headers=max_headers)
+    return caught.value
+
+
+def reply(start: str, *lines: str) -> ReplyHead:
+    return parse_reply("".join(f"{line}\r\n" for line in (start, *lines, "")).encode("latin-1"))
+
+
+def reply_lines(start: str, *lines: str) -> list[str]:
+    return reply(start, *lines).start.decode("latin-1").split("\r\n")[:-1]
+
+
+# -- what ends at this hop, and what does not
+
+
+def test_a_plain_head_is_passed_on_to_the_byte() -> None:
+    lines = ["host: h", "X-A:  spaced  ", "X-a: again", "Cookie: a=b", "Content-Length: 3", "X-Empty:", "B: \xe9"]
+    assert passed_on(*lines) == [*lines, "X-Forwarded-Host: h"]
+
+
+@pytest.mark.parametrize(
+    "hop",
+    [
+        "Connection: close",
+        "Keep-Alive: timeout=5",
+        "Proxy-Connection: keep-alive",
+        "TE: trailers",
+        "Trailer: X-Sum",
+        "Upgrade: h2c",
+        "Proxy-Authorization: x",
+        "PROXY-AUTHENTICATE: x",
+    ],
+)
+def test_hop_by_hop_fields_of_a_request_end_here(hop: str) -> None:
+    assert passed_on("X-A: 1", hop, "X-B: 2") == ["X-A: 1", "X-B: 2"]
+
+
+def test_every_token_of_every_connection_field_names_a_field_of_this_hop() -> None:
+    lines = ["Connection: X-One ,\tx-two", "X-ONE: 1", "X-Two: 2", "X-Three: 3", "connection: x-three", "X-Four: 4"]
+    assert passed_on(*lines) == ["X-Four: 4"]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "Host: h",
+        "Content-Length: 5",
+        "Content-Type: text/plain",
+        "Content-Encoding: gzip",
+        "Authorization: x",
+        "Cookie: a=b",
+        "Cache-Control: no-store",
+        "Via: 1.1 other",
+        "X-Request-Id: r1",
+    ],
+)
+def test_connection_cannot_name_away_what_makes_the_message(kept: str) -> None:
+    name = kept.partition(":")[0]
+    assert kept in passed_on(f"Connection: {name.lower()}, close", kept)
+
+
+def test_connection_cannot_name_away_what_a_trusted_proxy_forwards() -> None:
+    names = ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded"]
+    found = head(f"Connection: {', '.join(names)}", *(f"{name}: v" for name in names), trusted=True)
+    assert found.forwarded_for == b"v"
+    assert found.fields == b"X-Forwarded-Proto: v\r\nX-Forwarded-Host: v\r\nForwarded: v\r\n"
+
+
+def test_connection_tokens_say_whether_the_connection_goes_on() -> None:
+    assert (head("Connection: Close").close, head("Connection: close").keep_alive) == (True, False)
+    assert (head("Connection: a, Keep-Alive").close, head("Connection: a, Keep-Alive").keep_alive) == (False, True)
+    assert (head("X: y").close, head("X: y").keep_alive) == (False, False)
+
+
+def test_an_upgrade_that_is_asked_for_is_read_to_its_last_field() -> None:
+    assert passed_on("Connection: Upgrade", "Upgrade: websocket", "X-Last: 1") == ["X-Last: 1"]
+
+
+# -- where it comes from
+
+
+FORWARDED = ["X-Forwarded-For: 1.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1", "X-Real-IP: 1.1.1.1"]
+
+
+def test_what_an_untrusted_peer_says_of_the_client_is_dropped() -> None:
+    found = head("Host: h", *FORWARDED, "X-Forwarded-Host: evil", "Forwarded: for=1.1.1.1")
+    assert found.fields == b"Host: h\r\nX-Forwarded-Host: h\r\n"
+    assert (found.forwarded_for, found.has_proto, found.has_host) == (b"", False, False)
+
+
+def test_what_a_trusted_peer_says_of_the_client_is_kept_and_its_chain_handed_back() -> None:
+    found = head("Host: h", *FORWARDED, "x-forwarded-for: 2.2.2.2", "X-Forwarded-Host: site", trusted=True)
+    assert found.forwarded_for == b"1.1.1.1, 2.2.2.2"
+    assert (found.has_proto, found.has_host) == (True, True)
+    assert found.fields.decode().split("\r\n")[:-1] == [
+        "Host: h",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Port: 1",
+        "X-Real-IP: 1.1.1.1",
+        "X-Forwarded-Host: site",
+    ]
+
+
+def test_a_trusted_peer_that_names_no_host_gets_it_added() -> None:
+    assert passed_on("Host: h", "X-Forwarded-For: 1.1.1.1", trusted=True) == ["Host: h", "X-Forwarded-Host: h"]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize(
+    "name", ["X_Forwarded_For", "x-forwarded_proto", "Content_Length", "transfer_encoding", "X_FORWARDED_ANYTHING"]
+)
+def test_a_name_with_underscores_cannot_shadow_one_of_https_own(name: str, trusted: bool) -> None:
+    assert refusal(f"{name}: 1", trusted=trusted).reason is BAD_REQUEST
+
+
+def test_other_names_with_underscores_are_the_applications_business() -> None:
+    assert passed_on("X_Other: 1") == ["X_Other: 1"]
+
+
+@pytest.mark.parametrize("value", ["r1", "!~", "x" * 128, "a:b/c-d_e"])
+def test_a_request_id_that_can_be_shown_is_kept(value: str) -> None:
+    found = head(f"X-Request-ID: {value}")
+    assert found.request_id == value.encode()
+    assert found.fields == f"X-Request-ID: {value}\r\n".encode()
+
+
+@pytest.mark.parametrize("value", ["", "a b", "x" * 129, "\xe9", "a\tb"])
+def test_a_request_id_that_cannot_be_shown_is_dropped(value: str) -> None:
+    found = head(f"X-Request-Id: {value}", "X-A: 1")
+    assert (found.request_id, found.fields) == (b"", b"X-A: 1\r\n")
+
+
+@pytest.mark.parametrize("others", [["a"], ["b"], ["b c"], ["a", "b"]])
+def test_of_several_request_ids_the_first_usable_one_is_passed_on_alone(others: list[str]) -> None:
+    found = head("X-Request-Id: not usable", "X-Request-Id: a", *(f"X-Request-Id: {each}" for each in others))
+    assert (found.request_id, found.fields) == (b"a", b"X-Request-Id: a\r\n")
+
+
+@pytest.mark.parametrize(
+    ("via", "looped"),
+    [
+        (["Via: 1.1 slb-0a1b2c3d"], True),
+        (["Via: 1.1 other, 1.0 slb-0a1b2c3d"], True),
+        (["Via: 1.1 slb-0a1b2c3d", "Via: 1.1 other"], True),
+        (["Via: 1.1 slb-ffffffff"], False),
+        (["Via: 1.1 slb"], False),
+        ([], False),
+    ],
+)
+def test_a_request_that_names_this_instance_in_via_has_looped(via: list[str], looped: bool) -> None:
+    assert head(*via, "X: y").looped is looped
+    assert passed_on(*via) == via
+
+
+# -- framing of requests
+
+
+@pytest.mark.parametrize(
+    ("lines", "length", "framed"),
+    [
+        ([], 0, False),
+        (["Content-Length: 0"], 0, True),
+        (["Content-Length: 12"], 12, True),
+        (["Content-Length: 0012 "], 12, True),
+        (["Transfer-Encoding: chunked"], CHUNKED, True),
+        (["transfer-encoding: Chunked "], CHUNKED, True),
+    ],
+)
+def test_a_request_says_how_long_its_body_is(lines: list[str], length: int, framed: bool) -> None:
+    assert (head(*lines).length, head(*lines).framed) == (length, framed)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: 5", "Content-Length: 5"],
+        ["Content-Length: 5", "content-length: 6"],
+        ["Content-Length: 5, 5"],
+        ["Content-Length:"],
+        ["Content-Length: +5"],
+        ["Content-Length: -5"],
+        ["Content-Length: 0x5"],
+        ["Content-Length: 5 5"],
+        ["Content-Length: " + "9" * 19],
+        ["Content-Length: 5", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 5"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "transfer-encoding: identity"],
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: chunked, chunked"],
+        ["Transfer-Encoding: chunked, identity"],
+        ["Transfer-Encoding: gzip"],
+        ["Transfer-Encoding: identity"],
+        ["Transfer-Encoding: xchunked"],
+        ["Transfer-Encoding:"],
+        ['Transfer-Encoding: "chunked"'],
+        ["Transfer-Encoding:\x0bchunked"],
+        ["Transfer-Encoding : chunked"],
+    ],
+)
+def test_a_body_that_could_end_in_two_places_is_refused(lines: list[str]) -> None:
+    assert refusal(*lines).reason is BAD_REQUEST
+
+
+def test_a_chunked_request_is_announced_as_chunked_and_nothing_else() -> None:
+    assert passed_on("X: y", "transfer-encoding:  CHUNKED") == ["X: y", "Transfer-Encoding: chunked"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "X : y",
+        ": y",
+        "X",
+        "X: a\rb",
+        "X: a\nb",
+        "X: a\x00b",
+        "X: a\x01b",
+        "X: a\x7fb",
+        "X: a\r\n folded",
+        "X\xe9: y",
+    ],
+)
+def test_a_field_that_breaks_the_grammar_is_refused(line: str) -> None:
+    assert refusal("A: b", line, "C: d").reason is BAD_REQUEST
+
+
+def test_nothing_may_stand_behind_the_empty_line() -> None:
+    assert refusal("A: b", "", "C: d").reason is BAD_REQUEST
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_more_fields_than_allowed_are_refused_by_that_name(count: int) -> None:
+    lines = [f"X-{number % 2}: y" for number in range(count)]
+    if count == 3:
+        assert head(*lines, max_headers=3).length == 0
+    else:
+        assert refusal(*lines, max_headers=3).reason is HEADERS_TOO_LARGE
+
+
+@pytest.mark.parametrize("value", ["h", "h:80", "[::1]", "[::1]:80", "1.2.3.4:8080", "", "h:", "a_b.c~d"])
+def test_a_host_is_a_host_with_or_without_port(value: str) -> None:
+    assert head(f"Host: {value} ").host == value.encode()
+
+
+@pytest.mark.parametrize("value", ["h h", "h/x", "u@h", "h:x", "[h]", "[::1", "h,i:80:80", "\xe9", "h\\x", "h?x"])
+def test_a_host_that_is_none_is_refused(value: str) -> None:
+    assert refusal(f"Host: {value}").reason is BAD_REQUEST
+
+
+def test_a_second_host_is_refused_even_where_it_is_the_same() -> None:
+    assert refusal("Host: h", "host: h").reason is BAD_REQUEST
+
+
+def test_an_absent_host_is_not_an_empty_one() -> None:
+    assert (head("X: y").host, head("Host:").host) == (None, b"")
+
+
+def test_100_continue_is_the_only_expectation() -> None:
+    assert head("Expect: 100-Continue").expects
+    assert passed_on("Expect: 100-continue") == ["Expect: 100-continue"]
+    assert refusal("Expect: 200-ok").reason is BAD_REQUEST
+
+
+# -- replies
+
+
+@pytest.mark.parametrize(
+    ("start", "lines", "length", "keep_alive"),
+    [
+        ("HTTP/1.1 200 OK", ["Content-Length: 5"], 5, True),
+        ("HTTP/1.1 200 OK", ["Content-Length: 5", "Connection: close"], 5, False),
+        ("HTTP/1.1 200 OK", ["Transfer-Encoding: chunked"], CHUNKED, True),
+        ("HTTP/1.1 200 OK", [], UNTIL_CLOSE, False),
+        ("HTTP/1.1 200 OK", ["Connection: keep-alive"], UNTIL_CLOSE, False),
+        ("HTTP/1.0 200 OK", ["Content-Length: 5"], 5, False),
+        ("HTTP/1.0 200 OK", ["Content-Length: 5", "Connection: Keep-Alive"], 5, True),
+        ("HTTP/1.0 200 OK", ["Transfer-Encoding: chunked", "Connection: keep-alive"], CHUNKED, False),
+        ("HTTP/1.1 204 No Content", [], 0, True),
+        ("HTTP/1.1 304 Not Modified", ["Content-Length: 5"], 0, True),
+        ("HTTP/1.1 304 Not Modified", ["Transfer-Encoding: chunked"], 0, True),
+        ("HTTP/1.1 204 No Content", ["Transfer-Encoding: chunked", "Connection: close"], 0, False),
+    ],
+)
+def test_a_reply_says_where_its_body_ends_and_whether_the_connection_goes_on(
+    start: str, lines: list[str], length: int, keep_alive: bool
+) -> None:
+    found = reply(start, *lines)
+    assert (found.length, found.keep_alive) == (length, keep_alive)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: 5", "Content-Length: 5"],
+        ["Content-Length: 5", "Content-Length: 6"],
+        ["Content-Length: 5, 5"],
+        ["Content-Length: -1"],
+        ["Content-Length: " + "9" * 19],
+        ["Content-Length: 5", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 5"],
+        ["Transfer-Encoding: gzip"],
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: chunked, gzip"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: gzip"],
+        ["X : y"],
+        ["X: a\r\n folded"],
+        ["X: a\nY: b"],
+        ["X: \x00"],
+    ],
+)
+def test_a_reply_whose_end_is_in_doubt_is_malformed(lines: list[str]) -> None:
+    with pytest.raises(MalformedReply):
+        reply("HTTP/1.1 200 OK", *lines)
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["HTTP/2 200 OK", "HTTP/1.2 200 OK", "HTTP/1.1 99 x", "HTTP/1.1 600 x", "HTTP/1.1  200 OK", "200 OK", ""],
+)
+def test_a_status_line_that_is_not_http_1_is_malformed(start: str) -> None:
+    with pytest.raises(MalformedReply):
+        reply(start, "Content-Length: 0")
+
+
+def test_hop_by_hop_fields_of_a_reply_end_here_and_the_rest_is_passed_on_in_order() -> None:
+    lines = [
+        "Connection: keep-alive, X-Hop, set-cookie, content-type",
+        "Keep-Alive: timeout=5",
+        "X-Hop: 1",
+        "Set-Cookie: a",
+        "Set-Cookie: b",
+        "Content-Type: text/plain",
+        "Proxy-Authenticate: Basic",
+        "Transfer-Encoding: chunked",
+        "Upgrade: h2c",
+        "X-Request-Id: theirs",
+        "X-Forwarded-For: kept",
+    ]
+    assert reply_lines("HTTP/1.1 200 Fine indeed", *lines) == [
+        "HTTP/1.1 200 Fine indeed",
+        "Set-Cookie: a",
+        "Set-Cookie: b",
+        "Content-Type: text/plain",
+        "X-Forwarded-For: kept",
+        "Via: 1.1 slb",
+    ]
+
+
+@pytest.mark.parametrize("status", ["100 Continue", "103 Early Hints", "204 No Content"])
+def test_a_reply_that_can_have_no_body_is_passed_on_without_a_length(status: str) -> None:
+    assert reply_lines(f"HTTP/1.1 {status}", "Content-Length: 5")[1:] == ["Via: 1.1 slb"]
+
+
+def test_a_304_keeps_the_length_it_tells_of() -> None:
+    assert "Content-Length: 5" in reply_lines("HTTP/1.1 304 Not Modified", "Content-Length: 5")
+
+
+@pytest.mark.parametrize("start", ["HTTP/1.0 200", "HTTP/1.0 200 "])
+def test_an_older_reply_is_passed_on_as_http_1_1_and_via_says_what_it_was(start: str) -> None:
+    assert reply_lines(start, "A: b") == ["HTTP/1.1 200 ", "A: b", "Via: 1.0 slb"]
+
+
+# -- the cache
+
+
+def held(cache: HeadCache[bytes]) -> int:
+    return sum(map(len, {**cache._young, **cache._old}))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=60).map(lambda block: block * 20), max_size=120), st.integers(0, 9))
+def test_the_cache_gives_what_parsing_gives_and_stays_within_its_bound(blocks: list[bytes], repeat: int) -> None:
+    cache = HeadCache(bytes.upper, limit=8192)
+    for block in [each for some in blocks for each in [some] * repeat]:
+        assert cache.get(block) == block.upper()
+        assert held(cache) <= 8192
+
+
+def test_a_head_is_kept_from_its_second_coming_on() -> None:
+    parsed: list[bytes] = []
+    cache = HeadCache(lambda block: parsed.append(block) or block)
+    for _ in range(5):
+        cache.get(b"a")
+    assert parsed == [b"a", b"a"]
+
+
+def test_what_is_asked_for_again_and_again_outlives_what_comes_twice() -> None:
+    parsed: list[bytes] = []
+    cache = HeadCache(lambda block: parsed.append(block) or block, limit=4000)
+    for number in range(200):
+        for _ in range(2):
+            cache.get(b"%d" % number)
+        cache.get(b"often")
+    assert parsed.count(b"often") == 2
+
+
+def test_a_head_that_was_refused_is_parsed_and_refused_each_time() -> None:
+    heads = RequestHeads(OWN_VIA, 100, trusted=False)
+    cache = HeadCache(heads.parse)
+    for _ in range(3):
+        with pytest.raises(Refused):
+            cache.get(b"Content-Length: x\r\n\r\n")
+    assert cache.get(b"A: b\r\n\r\n").fields == b"A: b\r\n"
