@@ -177,11 +177,14 @@ class App:
         handler.data_received(data)
 
 
-def run(settings: Settings, end_with_stdin: bool = False) -> int:
-    """`slb serve` with one process; the exit code. Raises SlbError where it cannot start."""
+def run(settings: Settings, end_with_stdin: bool = False, revive: bool = True) -> int:
+    """`slb serve` with one process; the exit code. Raises SlbError where it cannot start.
+
+    `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
+    """
     configure_logging(settings.log_level, settings.log_format)
     sockets = Sockets.bind(settings)
-    return run_loop(lambda stopping: _serve(settings, sockets, stopping), end_with_stdin)
+    return run_loop(lambda stopping: _serve(settings, sockets, revive, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
@@ -196,16 +199,16 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdi
         return runner.run(stoppable())
 
 
-async def _serve(settings: Settings, sockets: Sockets, stopping: Stopping) -> int:
-    async with connected_core(settings, sockets) as core:
+async def _serve(settings: Settings, sockets: Sockets, revive: bool, stopping: Stopping) -> int:
+    async with connected_core(settings, sockets, revive) as core:
         return await serve_app(App(core), stopping, lambda: announce(core))
 
 
 @asynccontextmanager
-async def connected_core(settings: Settings, sockets: Sockets) -> AsyncIterator[Core]:
+async def connected_core(settings: Settings, sockets: Sockets, revive: bool = True) -> AsyncIterator[Core]:
     """A core with its connection, which is closed at the end (and with it the embedded server left)."""
     metrics = Metrics()
-    connection = await connect(settings, metrics)
+    connection = await connect(settings, metrics, revive=revive)
     try:
         yield Core(settings, sockets, connection, metrics)
     finally:

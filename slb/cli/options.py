@@ -15,3 +15,6 @@ RedisOption = Annotated[
 EndWithStdin = Annotated[
     bool, typer.Option("--end-with-stdin", hidden=True, help="End, as by SIGTERM, when stdin does.")
 ]
+NoRevive = Annotated[
+    bool, typer.Option("--no-revive", hidden=True, help="Leave an embedded Valkey dead that was killed.")
+]

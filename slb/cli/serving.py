@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, EndWithStdin, RedisOption
+from slb.cli.options import ConfigOption, EndWithStdin, NoRevive, RedisOption
 from slb.errors import ConfigError
 from slb.names import seconds
 
@@ -33,6 +33,7 @@ def serve(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
     end_with_stdin: EndWithStdin = False,
+    no_revive: NoRevive = False,
 ) -> int:
     """Balance traffic. Every flag is also a SLB_... variable and a line in the TOML file; flags win."""
     flags = {
@@ -54,7 +55,9 @@ def serve(
     from slb.app import run
     from slb.supervisor import supervise
 
-    return run(settings, end_with_stdin) if settings.workers == 1 else supervise(settings, end_with_stdin)
+    if settings.workers > 1:
+        return supervise(settings, end_with_stdin)
+    return run(settings, end_with_stdin, revive=not no_revive)
 
 
 def worker() -> int:

@@ -45,8 +45,8 @@ class Fleet:
 
     async def start(self) -> None:
         """Redis and both instances; they serve on return. Raises SlbError."""
-        url = await self._redis.acquire()
-        started = [await self._serve(instance, url) for instance in self.instances]
+        await self._redis.acquire()
+        started = [await self._serve(instance) for instance in self.instances]
         for process in started:
             await process.first_line()
         await self.until("loads its routes", lambda status: status["mirror"]["ready"], "/status")
@@ -109,18 +109,21 @@ class Fleet:
         async with self._session.get(f"{instance.api}{path}", raise_for_status=True) as reply:
             return orjson.loads(await reply.read())
 
-    async def _serve(self, instance: Instance, redis: str) -> Process:
+    async def _serve(self, instance: Instance) -> Process:
+        """It shares the server, so that even a demo that is killed leaves none: the last one out stops it."""
         data = self._directory / f"instance-{instance.name}"
         flags = {
             "--listen": "{}:{}".format(*instance.address),
             "--api": instance.api.removeprefix("http://"),
-            "--redis": redis,
+            "--redis": f"embedded://{self._directory}",
             "--data-dir": str(data),
             "--name": f"demo-{instance.name}",
             "--access-log": "errors",
         }
         words = [word for flag in flags.items() for word in flag]
-        return await self._processes.slb(f"instance-{instance.name}", "serve", "--end-with-stdin", *words)
+        return await self._processes.slb(
+            f"instance-{instance.name}", "serve", "--end-with-stdin", "--no-revive", *words
+        )
 
     async def _upstream(self, name: str) -> Process:
         flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)

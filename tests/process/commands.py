@@ -73,6 +73,10 @@ class Commands:
         assert process.returncode is not None
         return Result(process.returncode, out.decode(), err.decode())
 
+    async def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
+        """Start a command that stays."""
+        return await self._processes.slb(arguments[0], *arguments, env=env)
+
     async def serve(
         self, *arguments: str, redis: str | None = None, env: Mapping[str, str] | None = None
     ) -> Serving:
