@@ -8,7 +8,9 @@ import typer
 from bench.comparison import compare
 from bench.figures import outage as outages
 from bench.figures import register as registrations
+from bench.figures import routes as large
 from bench.figures.command import run
+from bench.figures.large_table import LargeTable
 
 app = typer.Typer(add_completion=False)
 app.callback(invoke_without_command=True)(compare)
@@ -50,6 +52,27 @@ def outage(
         lambda fleet, steps: outages.measure(fleet, steps, plan),
         outages.STEPS,
         {"rate": rate, "outage_seconds": seconds, "routes": routes},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def routes(
+    count: Annotated[int, typer.Option("--routes", min=100, help="Routes in Redis.")] = 10_000,
+    upstreams: Annotated[int, typer.Option(min=1, help="Of each route; no two have one in common.")] = 10,
+    resyncs: Annotated[int, typer.Option(min=1, help="Of each kind.")] = 5,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """A large table: the first sync, memory, lookups, and how long a resync holds the event loop."""
+    table = LargeTable(count, upstreams)
+    code = run(
+        "routes",
+        lambda fleet, steps: large.measure(fleet, steps, table, resyncs),
+        count + large.STEPS,
+        {"routes": count, "upstreams_each": upstreams, "resyncs": resyncs},
         json,
         check,
     )

@@ -3,7 +3,8 @@
 import json
 import socket
 from http.client import HTTPConnection, HTTPException
-from typing import Any
+
+from bench.errors import BenchError
 
 ASK_SECONDS = 2.0
 
@@ -22,12 +23,14 @@ def ask(port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
-def get_json(port: int, path: str) -> Any:
-    """GET on the loopback: what the reply says. Raises OSError or HTTPException where there is none."""
+def get_text(port: int, path: str) -> str:
+    """GET on the loopback: what the reply says. Raises BenchError where there is none in time."""
     connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
     try:
         connection.request("GET", path)
-        return json.loads(connection.getresponse().read())
+        return connection.getresponse().read().decode()
+    except (OSError, HTTPException) as error:
+        raise BenchError(f"GET {path}: {error or type(error).__name__}") from None
     finally:
         connection.close()
 

@@ -41,6 +41,17 @@ def parse_resident_mib(statm: str) -> float:
     return int(statm.split()[1]) * PAGE_BYTES / MIB
 
 
+def memory_mib(pid: int, proc: Path = Path("/proc")) -> tuple[float, float]:
+    """What one process has resident, and the most it ever had, in MiB."""
+    return parse_status((proc / str(pid) / "status").read_text())
+
+
+def parse_status(text: str) -> tuple[float, float]:
+    """Read /proc/<pid>/status: VmRSS and VmHWM, which it gives in KiB."""
+    fields = dict(line.split(":", 1) for line in text.splitlines())
+    return int(fields["VmRSS"].split()[0]) / 1024, int(fields["VmHWM"].split()[0]) / 1024
+
+
 class ProcessTree:
     """The processes under (and with) `root`, without those named in `not_counted` and what is under them."""
 

@@ -1,5 +1,7 @@
 """What every figure needs: a private Redis, two upstreams, and slb instances on them."""
 
+import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,13 +10,14 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.figures.redis import PrivateRedis
-from bench.http import ask, free_ports, get_json, post_json
+from bench.http import ask, free_ports, get_text, post_json
 from bench.peers import SLB
 from bench.processes import Processes, Running, wait_until
 from bench.upstream import Upstreams
 
 READY_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.005
+REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Instance:
 
     def status(self) -> Any:
         """What /status says."""
-        return get_json(self.api_port, "/status")
+        return json.loads(get_text(self.api_port, "/status"))
 
 
 class Fleet:
@@ -76,6 +79,20 @@ class Fleet:
         for instance in pair:
             instance.wait_until_ready()
         return pair
+
+    def stop_instance(self, instance: Instance) -> None:
+        self.stop(instance.running)
+        self.instances.remove(instance)
+
+    def stop(self, running: Running) -> None:
+        self._processes.stop(running)
+
+    def start_module(self, module: str, *arguments: str) -> Running:
+        """`python -m MODULE REDIS_URL FOLDER ARGUMENTS...`, in a folder of its own."""
+        home = self._home / module
+        home.mkdir()
+        argv = [sys.executable, "-m", module, self.redis.url, str(home), *arguments]
+        return self._processes.start(argv, None, home, {"PYTHONPATH": str(REPOSITORY)})
 
     @contextmanager
     def resetting(self) -> Iterator[None]:

@@ -8,6 +8,11 @@ from redis import Redis
 COMMANDS_AT_ONCE = 500
 
 
+def set_of(path: str) -> str:
+    """The key of a route's set, as a person would write it."""
+    return f"slb_{path[1:]}"
+
+
 @dataclass(frozen=True)
 class LargeTable:
     """`routes` routes of `each` upstreams; no two have an upstream in common."""
@@ -28,7 +33,7 @@ class LargeTable:
         for numbers in self._handfuls():
             pipe = client.pipeline(transaction=False)
             for number in numbers:
-                pipe.sadd(f"slb_{self.path(number)[1:]}", *self.members(number))
+                pipe.sadd(set_of(self.path(number)), *self.members(number))
             pipe.execute()
             written(len(numbers))
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from bench.errors import BenchError
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet, Instance
+from bench.figures.large_table import LargeTable, set_of
 from bench.figures.traffic import Tally, Traffic
 from bench.http import ask
 from bench.progress import Steps
@@ -56,7 +57,7 @@ class Outages:
         first, _ = self._fleet.start_pair()
         for target in targets:
             first.register(STEADY, target)
-        self._fill()
+        LargeTable(self._plan.routes, UPSTREAMS_PER_ROUTE).write(self._redis.client, lambda _: None)
         self._steps.to("waiting until Redis is marked as having its data")
         self._until(lambda: bool(self._redis.client.exists(GENERATION)), "the generation of a new Redis")
         self._answered(STEADY, 200)
@@ -195,20 +196,8 @@ class Outages:
             time.sleep(LOOK_EVERY_SECONDS)
         return time.monotonic()
 
-    def _fill(self) -> None:
-        pipe = self._redis.client.pipeline(transaction=False)
-        for route in range(self._plan.routes):
-            members = [f"10.{route >> 8}.{route & 255}.{number}:8000" for number in range(UPSTREAMS_PER_ROUTE)]
-            pipe.sadd(set_of(f"/more/{route}"), *members)
-        pipe.execute()
-
     def _traffic(self) -> Traffic:
         return Traffic([each.port for each in self._fleet.instances], STEADY, self._plan.rate)
-
-
-def set_of(path: str) -> str:
-    """The key of a route's set, as a person would write it."""
-    return f"slb_{path[1:]}"
 
 
 def status_of(instance: Instance, path: str) -> int:
