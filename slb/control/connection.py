@@ -139,10 +139,14 @@ async def connect(
         url = await embedded.acquire()
     try:
         connection = Connection(url, metrics, clock, embedded)
-        await connection.probe()
     except BaseException:
         if embedded is not None:
             await embedded.release()
+        raise
+    try:
+        await connection.probe()
+    except BaseException:
+        await connection.aclose()
         raise
     return connection
 

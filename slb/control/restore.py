@@ -32,10 +32,14 @@ class Restorer:
         found: str | None = await self._connection.client.get(keys.GENERATION)
         return found
 
-    async def make_generation(self) -> str | None:
+    async def make_generation(self) -> str:
         """Set the generation where there is none; the one that holds now."""
-        await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)
-        return await self.generation()
+        while True:
+            made = uuid4().hex
+            if await self._connection.client.set(keys.GENERATION, made, nx=True):
+                return made
+            if found := await self.generation():
+                return found
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
         """Add everything of `good` that `present` lacks, then the generation. False where another is at it.

@@ -1,0 +1,121 @@
+"""Which Redis URLs end the start, and which are served around."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from structlog.testing import capture_logs
+
+from slb.config import Settings
+from slb.control import redis_url
+from slb.control.connection import Connection, connect
+from slb.errors import RedisRefused
+from slb.observe.metrics import Metrics
+from tests.support.valkey import Valkey
+
+
+async def opened(url: str) -> Connection:
+    return await connect(Settings(redis_url=SecretStr(url)), Metrics())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379",
+        "http://localhost",
+        "redis://",
+        "redis://localhost:port",
+        "redis://localhost:99999",
+        "redis://localhost/first",
+        "unix://",
+        "redis://localhost?socket_timeout=soon",
+        "redis://localhost?no_such_option=1",
+    ],
+)
+async def test_a_url_that_can_never_work_is_refused(url: str) -> None:
+    with pytest.raises(RedisRefused, match="redis_url"):
+        await opened(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:hunter2@h:6379/1", "redis://user:***@h:6379/1"),
+        ("redis://:hunter2@h", "redis://:***@h"),
+        ("redis://:hun/ter2@h", "redis://:***@h"),
+        ("redis://:hun?ter2@h", "redis://:***@h"),
+        ("redis://:hun@ter2@h", "redis://:***@h"),
+        ("unix:///s?password=hunter2&db=1", "unix:///s?password=***&db=1"),
+        ("redis://h", "redis://h"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert redis_url.shown(url) == shown
+
+
+async def test_a_wrong_password_is_refused_and_not_repeated(valkeys: Callable[..., Valkey]) -> None:
+    server = valkeys(requirepass="right")
+    with pytest.raises(RedisRefused, match="refused") as caught:
+        await opened(f"{server.url}?password=hunter2")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(RedisRefused, match="refused"):
+        await opened(server.url)
+    connection = await opened(f"{server.url}?password=right")
+    assert connection.up
+    await connection.aclose()
+
+
+async def test_a_database_that_is_not_there_is_refused(valkey: Valkey) -> None:
+    with pytest.raises(RedisRefused, match="DB index"):
+        await opened(f"{valkey.url}?db=99")
+
+
+async def test_something_that_is_no_redis_is_refused() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(RedisRefused, match="does not speak"):
+            await opened(f"redis://127.0.0.1:{port}")
+
+
+async def test_an_unreachable_redis_is_logged_and_raises_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with capture_logs() as logs:
+        for url in (f"redis://127.0.0.1:{port}", f"unix://{tmp_path}/none.sock", "redis://no-such-host.invalid"):
+            connection = await opened(url)
+            assert not connection.up
+            await connection.aclose()
+    assert [line["event"] for line in logs] == ["redis_down"] * 3
+
+
+async def test_a_redis_that_accepts_and_says_nothing_is_unreachable(valkey: Valkey) -> None:
+    connection = Connection(valkey.url, Metrics(), command_deadline=0.2)
+    valkey.freeze()
+    seen = []
+    await connection.probe()
+    seen.append(connection.up)
+    valkey.thaw()
+    await connection.probe()
+    seen.append(connection.up)
+    assert seen == [False, True]
+    await connection.aclose()
+
+
+async def test_up_and_down_are_logged_once_for_each_change(valkey: Valkey) -> None:
+    connection = Connection(valkey.url, Metrics())
+    with capture_logs() as logs:
+        for _ in range(3):
+            connection.mark_up()
+        for _ in range(3):
+            connection.mark_down("gone")
+        connection.mark_up()
+    assert [line["event"] for line in logs] == ["redis_up", "redis_down", "redis_up"]
+    await connection.aclose()

@@ -1,0 +1,180 @@
+"""`embedded://`: one server for all processes of a data directory."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+import pytest
+from redis import Redis
+
+from slb.config import Settings
+from slb.control.connection import connect
+from slb.control.embedded import EmbeddedServer
+from slb.control.valkey_process import ValkeyProcess
+from slb.errors import ConfigError
+from slb.observe.metrics import Metrics
+from tests.support.waiting import eventually
+
+_USER = """
+import asyncio, sys
+from pathlib import Path
+from slb.control.embedded import EmbeddedServer
+
+async def main():
+    server = EmbeddedServer(Path(sys.argv[1]), revive=False)
+    await server.acquire()
+    print(server.process.pid(), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await server.release()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A short directory; whatever server a failed test leaves in it is killed."""
+    directory = Path(mkdtemp(prefix="slb-embedded-"))
+    yield directory
+    ValkeyProcess(directory / "valkey").kill()
+    rmtree(directory, ignore_errors=True)
+
+
+def a_user(data_dir: Path) -> subprocess.Popen[str]:
+    """Another process that uses the server, until its input ends. Its first line is the server's pid."""
+    command = [sys.executable, "-c", _USER, str(data_dir)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def server_pid(user: subprocess.Popen[str]) -> int:
+    assert user.stdout is not None
+    return int(user.stdout.readline())
+
+
+def client(server: EmbeddedServer) -> Redis:
+    return Redis(unix_socket_path=str(server.process.socket), decode_responses=True, protocol=2)
+
+
+def test_processes_share_one_server_and_the_last_out_stops_it(data_dir: Path) -> None:
+    process = ValkeyProcess(data_dir / "valkey")
+    with a_user(data_dir) as one, a_user(data_dir) as other:
+        assert server_pid(one) == server_pid(other)
+        one.communicate()
+        assert process.answers()
+        other.communicate()
+        assert not process.alive()
+    assert (one.returncode, other.returncode) == (0, 0)
+
+
+async def test_an_orphan_of_a_crash_is_adopted_and_stopped_by_the_next(data_dir: Path) -> None:
+    with a_user(data_dir) as crashing:
+        orphan = server_pid(crashing)
+        crashing.send_signal(signal.SIGKILL)
+        crashing.wait()
+        server = EmbeddedServer(data_dir)
+        await server.acquire()
+        assert server.process.pid() == orphan
+        await server.release()
+        assert not server.process.alive()
+
+
+async def test_data_survives_a_stop_and_a_start(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir)
+    await server.acquire()
+    with client(server) as redis:
+        redis.sadd("slb_a", "1.1.1.1:1")
+    await server.release()
+    await server.acquire()
+    with client(server) as redis:
+        assert redis.smembers("slb_a") == {"1.1.1.1:1"}
+    await server.release()
+
+
+async def test_a_killed_server_is_brought_back_with_its_data(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir)
+    await server.acquire()
+    with client(server) as redis:
+        redis.config_set("appendfsync", "always")
+        redis.sadd("slb_a", "1.1.1.1:1")
+    before = server.process.pid()
+    server.process.kill()
+    await eventually(lambda: server.process.answers())
+    assert server.process.pid() != before
+    with client(server) as redis:
+        assert redis.smembers("slb_a") == {"1.1.1.1:1"}
+    await server.release()
+
+
+async def test_a_suspended_server_stays_dead_until_resumed(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir)
+    await server.acquire()
+    await server.suspend()
+    server.process.kill()
+    with pytest.raises(AssertionError):
+        await eventually(lambda: server.process.alive(), timeout=0.5)
+    server.resume()
+    await eventually(lambda: server.process.answers())
+    await server.release()
+
+
+async def test_a_stale_socket_and_pid_file_do_not_hinder_a_start(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir, revive=False)
+    await server.acquire()
+    server.process.kill()
+    (data_dir / "valkey" / "valkey.pid").write_text(str(os.getpid()))
+    again = EmbeddedServer(data_dir, revive=False)
+    await again.acquire()
+    assert again.process.answers()
+    await server.release()
+    assert again.process.answers()
+    await again.release()
+
+
+async def test_a_path_too_long_for_a_socket_gets_a_short_one(data_dir: Path) -> None:
+    deep = data_dir / ("d" * 120)
+    server = EmbeddedServer(deep, revive=False)
+    url = await server.acquire()
+    assert len(url) < 100
+    assert server.process.answers()
+    await server.release()
+
+
+async def test_a_data_directory_that_cannot_be_used_is_one_clear_error(data_dir: Path) -> None:
+    (data_dir / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"^data_dir: .*file/valkey"):
+        await EmbeddedServer(data_dir / "file").acquire()
+
+
+async def test_a_damaged_data_file_is_one_clear_error_and_nothing_is_left_running(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir, revive=False)
+    await server.acquire()
+    await server.release()
+    for file in (data_dir / "valkey" / "appendonlydir").glob("*.manifest"):
+        file.write_text("nonsense\n")
+    with pytest.raises(ConfigError, match="does not start: "):
+        await server.acquire()
+    assert not server.process.alive()
+
+
+async def test_ctrl_c_in_a_terminal_is_not_for_the_server(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir, revive=False)
+    await server.acquire()
+    pid = server.process.pid()
+    assert pid is not None
+    assert os.getsid(pid) != os.getsid(0)
+    assert os.getpgid(pid) != os.getpgid(0)
+    await server.release()
+
+
+async def test_connect_uses_the_data_directory_of_the_settings(data_dir: Path) -> None:
+    connection = await connect(Settings(data_dir=data_dir), Metrics())
+    assert connection.up
+    assert connection.embedded is not None
+    assert connection.embedded.directory == data_dir / "valkey"
+    await connection.aclose()
+    assert not connection.embedded.process.alive()

@@ -1,0 +1,155 @@
+"""What is written to Redis, and what is refused."""
+
+import asyncio
+
+import pytest
+
+from slb.control.instances import InstanceInfo, Instances
+from slb.control.registry import Registry
+from slb.errors import RedisUnavailable, Refused
+from tests.support.following import Follower
+from tests.support.valkey import Valkey
+
+
+async def test_a_registration_is_a_member_and_its_attributes(valkey: Valkey) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        registry = follower.registry
+        assert await registry.register("/a", "1.1.1.1:1", {"weight": "2", "zone": "z"})
+        assert not await registry.register("/a", "1.1.1.1:1", {"weight": "3"})
+        assert admin.smembers("slb_a") == {"1.1.1.1:1"}
+        stored = admin.hgetall("slb:upstream:1.1.1.1:1")
+        assert (stored["weight"], stored["zone"]) == ("3", "z")
+        assert float(stored["joined"]) > 0
+
+
+async def test_nobody_ever_reads_a_member_without_its_attributes(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        weights: list[int] = []
+
+        def look(_: object) -> None:
+            weights.extend(live.spec.weight for live in follower.mirror.upstreams.values())
+
+        follower.mirror.on_swap(look)
+        await follower.registry.register("/a", "1.1.1.1:1", {"weight": "7"})
+        await follower.shows("/a", ["1.1.1.1:1"])
+        assert set(weights) == {7}
+
+
+async def test_attributes_go_with_the_last_route_that_names_the_member(valkey: Valkey) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        await follower.registry.register_all([("/a", "1.1.1.1:1", {"weight": "2"}), ("/b", "1.1.1.1:1", {})])
+        await follower.shows("/b", ["1.1.1.1:1"])
+        await follower.shows("/a", ["1.1.1.1:1"])
+        assert await follower.registry.deregister("/a", "1.1.1.1:1")
+        await follower.shows("/a", None)
+        assert admin.exists("slb:upstream:1.1.1.1:1")
+        assert await follower.registry.deregister("/b", "1.1.1.1:1")
+        assert not admin.exists("slb:upstream:1.1.1.1:1")
+        assert not await follower.registry.deregister("/b", "1.1.1.1:1")
+
+
+async def test_a_list_is_registered_whole_or_not_at_all(valkey: Valkey) -> None:
+    admin = valkey.admin
+    admin.set("slb_bad", "a string")
+    async with Follower(valkey.url) as follower:
+        items = [("/a", "1.1.1.1:1", {"weight": "2"}), ("/bad", "2.2.2.2:2", {})]
+        with pytest.raises(Refused, match="slb_bad"):
+            await follower.registry.register_all(items)
+        with pytest.raises(Refused, match="slb_bad"):
+            await follower.registry.deregister_all([(path, member) for path, member, _ in items])
+        assert not admin.exists("slb_a", "slb:upstream:1.1.1.1:1")
+        assert await follower.registry.register_all([*items[:1], ("/b", "2.2.2.2:2", {})]) == [True, True]
+        assert await follower.registry.deregister_all([("/a", "1.1.1.1:1"), ("/c", "1.1.1.1:1")]) == [True, False]
+        assert await follower.registry.register_all([]) == []
+
+
+async def test_settings_are_replaced_merged_and_reset(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        registry = follower.registry
+        await registry.put_settings("/a", {"policy": "p2c", "retries": "2"})
+        await registry.patch_settings("/a", {"retries": None, "idle_timeout": "5s"})
+        assert await registry.settings("/a") == {"policy": "p2c", "idle_timeout": "5s"}
+        await registry.put_settings("/a", {"policy": "random"})
+        assert await registry.settings("/a") == {"policy": "random"}
+        await registry.put_settings("/a", {})
+        assert await registry.settings("/a") == {}
+        assert not await registry.delete_route("/a")
+        await registry.register("/a", "1.1.1.1:1", {})
+        assert await registry.delete_route("/a")
+
+
+async def test_a_reset_counts_the_routes_it_removed(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        with valkey.admin.pipeline() as pipe:
+            for number in range(2500):
+                pipe.sadd(f"slb_p{number}", "1.1.1.1:1")
+            pipe.execute()
+        assert await follower.registry.reset() == 2500
+        assert await follower.registry.reset() == 0
+
+
+async def test_a_redis_that_is_away_or_frozen_is_unavailable_within_the_deadline(valkey: Valkey) -> None:
+    async with Follower(valkey.url, command_deadline=0.3) as follower:
+        await follower.synced()
+        valkey.freeze()
+        with pytest.raises(RedisUnavailable):
+            await follower.registry.register("/a", "1.1.1.1:1", {})
+        valkey.thaw()
+        valkey.kill()
+        with pytest.raises(RedisUnavailable):
+            await follower.registry.register("/a", "1.1.1.1:1", {})
+        with pytest.raises(RedisUnavailable):
+            await follower.registry.reset()
+
+
+async def test_a_redis_that_takes_no_writes_is_unavailable_and_says_why(valkey: Valkey) -> None:
+    valkey.admin.config_set("maxmemory", "1")
+    async with Follower(valkey.url) as follower:
+        with pytest.raises(RedisUnavailable, match="'maxmemory'"):
+            await follower.registry.register("/a", "1.1.1.1:1", {})
+
+
+async def test_many_registrations_at_once_all_succeed(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        registry: Registry = follower.registry
+        added = await asyncio.gather(*(registry.register("/a", f"1.1.1.1:{port}", {}) for port in range(1, 301)))
+        assert all(added)
+        assert await follower.watcher.shown(lambda mirror: len(mirror.table.routes["/a"].members) == 300, 10)
+
+
+async def test_instances_are_listed_while_they_beat(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1", name="a", address="127.0.0.1:8080"))
+        two = Instances(follower.connection, InstanceInfo("2", name="b"), lifetime=0.2)
+        await one.beat()
+        await two.beat()
+        assert [info.name for info in await one.list()] == ["a", "b"]
+        assert one.count == 2
+        valkey.admin.delete("slb:instance:2")
+        assert await one.list() == [InstanceInfo("1", name="a", address="127.0.0.1:8080")]
+        assert 0 < valkey.admin.pttl("slb:instance:1") <= 10_000
+        await one.remove()
+        assert await one.list() == []
+
+
+async def test_a_heartbeat_outlives_an_outage(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        instances = Instances(follower.connection, InstanceInfo("1"), beat=0.05)
+        beating = asyncio.create_task(instances.run())
+        await follower.synced()
+        valkey.kill()
+        await follower.up(False)
+        with pytest.raises(RedisUnavailable):
+            await instances.list()
+        valkey.lose_data()
+        valkey.start()
+        await follower.up(True)
+        while not await instances.list():
+            await asyncio.sleep(0.01)
+        beating.cancel()
+        await asyncio.wait([beating])
