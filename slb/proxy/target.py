@@ -15,7 +15,8 @@ _ORIGIN_FORM = re.compile(
 """A fragment is no part of a target (RFC 9112, 3.2); clients that send one get what they meant, without it."""
 _OTHER_FORM = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
 _ABSOLUTE = re.compile(
-    rb"https?://(?:[^/?#@]*@)?([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?(?:#.*)?", re.IGNORECASE
+    rb"https?://(?:[A-Za-z0-9\-._~!$&'()*+,;=%:]*@)?([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?(?:#.*)?",
+    re.IGNORECASE,
 )
 _OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/(?!1\.[01]\r)[0-9]+(?:\.[0-9]+)?\r\n")
 _NO_VERSION = re.compile(_TOKEN + rb" [\x21-\x7e]+\r?\n")
@@ -53,10 +54,12 @@ class RequestLine:
         return self
 
     def _without(self, prefix: bytes) -> bytes:
-        if self.path.startswith(prefix) and self.path[len(prefix) : len(prefix) + 1] in (b"/", b""):
-            return self.path[len(prefix) :] or b"/"
-        # Not written in its normal form, so the prefix is not there to cut.
-        return self.normal.encode()[len(prefix) :] or b"/"
+        wanted = self.normal[len(prefix) :] or "/"
+        rest = self.path[len(prefix) :] or b"/"
+        if self.path.startswith(prefix) and rest.startswith(b"/") and _is_written(rest, wanted):
+            return rest
+        # The prefix is not there to cut (`/%70`), or dot segments behind it climb over the cut (`/p/../p/x`).
+        return wanted.encode() + b"/" * (self.path.endswith(b"/") and wanted != "/")
 
 
 def parse_line(line: bytes) -> RequestLine:
@@ -65,6 +68,7 @@ def parse_line(line: bytes) -> RequestLine:
     if match is None:
         return _parse_other(line)
     method, path, query, minor = match.groups(b"")
+    _check_method(method)
     return RequestLine(method, path, query, 1 if minor == b"1" else 0)
 
 
@@ -73,15 +77,20 @@ def _parse_other(line: bytes) -> RequestLine:
     if match is None:
         raise _unreadable(line)
     method, target, minor = match.groups()
-    if method == b"CONNECT":
-        raise Refused(METHOD_NOT_ALLOWED, "CONNECT is for forward proxies")
+    _check_method(method)
     if target == b"*" and method == b"OPTIONS":
         return RequestLine(method, b"*", b"", int(minor))
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         raise Refused(BAD_REQUEST, "the request target is malformed")
     host, path, query = absolute.groups()
-    return RequestLine(method, path or b"/", query or b"", int(minor), host)
+    nothing = b"*" if method == b"OPTIONS" and not query else b"/"  # RFC 9112, 3.2.4
+    return RequestLine(method, path or nothing, query or b"", int(minor), host)
+
+
+def _check_method(method: bytes) -> None:
+    if method == b"CONNECT":
+        raise Refused(METHOD_NOT_ALLOWED, "CONNECT is for forward proxies")
 
 
 def _unreadable(line: bytes) -> Refused:
@@ -97,6 +106,14 @@ def _normal(path: bytes) -> str:
         return normal_path(path.decode("ascii"), encoded_controls=True)
     except InvalidName as error:
         raise Refused(BAD_REQUEST, str(error)) from None
+
+
+def _is_written(path: bytes, normal: str) -> bool:
+    """Whether `path` is one spelling of `normal`."""
+    try:
+        return _normal(path) == normal
+    except Refused:
+        return False
 
 
 class RequestLines:
