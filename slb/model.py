@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
@@ -13,7 +13,21 @@ Duration = Annotated[float, BeforeValidator(seconds), PlainSerializer(duration, 
 
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""A part of a whole, 0 to 1."""
+
 PolicyName = Literal["round_robin", "weighted_round_robin", "random", "p2c", "least_local"]
+
+
+class HealthCheck(NamedTuple):
+    """What an active check does: GET `path` every `interval` seconds, answered within `timeout`. An upstream that
+    is up is down after `fall` failures in a row, one that is down is up after `rise` passes in a row."""
+
+    path: str
+    interval: float
+    rise: int
+    fall: int
+    timeout: float
 
 
 class RouteSettings(BaseModel):
@@ -27,7 +41,27 @@ class RouteSettings(BaseModel):
     first_byte_timeout: PositiveDuration = 60.0
     idle_timeout: PositiveDuration = 60.0
     request_timeout: Duration = 0.0
+    tunnel_timeout: PositiveDuration = 3600.0
     strip_prefix: bool = False
+    health_path: Annotated[str, Field(max_length=2048, pattern=r'^/[!"$-~]*$')] | None = None
+    health_interval: Annotated[Duration, Field(ge=0.01)] = 5.0
+    health_timeout: PositiveDuration = 2.0
+    health_rise: Annotated[int, Field(ge=1, le=1000)] = 2
+    health_fall: Annotated[int, Field(ge=1, le=1000)] = 3
+    eject_after: Annotated[int, Field(ge=0, le=1_000_000)] = 5
+    eject_time: PositiveDuration = 10.0
+    max_eject_time: PositiveDuration = 300.0
+    max_ejected: Share = 0.5
+    panic_threshold: Share = 0.5
+
+    @property
+    def health_check(self) -> HealthCheck | None:
+        """The active check of this route; None where it has none."""
+        if self.health_path is None:
+            return None
+        return HealthCheck(
+            self.health_path, self.health_interval, self.health_rise, self.health_fall, self.health_timeout
+        )
 
 
 def usable_settings(written: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -3,13 +3,44 @@
 from collections.abc import Container, Mapping
 
 from slb.balance.upstream import LiveUpstream
-from slb.model import Upstream
+from slb.model import RouteSettings, Upstream
+
+_ROUNDING = 1e-9
+"""0.07 * 100 is a little more than 7."""
 
 
 def takes_requests(member: str, attributes: Mapping[str, Mapping[str, str]]) -> bool:
     """An upstream marked `drain` keeps what it has and gets nothing new."""
     stored = attributes.get(member)
     return stored is None or not Upstream.of(member, stored).drain
+
+
+def is_available(upstream: LiveUpstream, settings: RouteSettings) -> bool:
+    """Whether a route with these settings may use it: its own check has not found it down, and it is not ejected,
+    unless the route takes no part in ejection."""
+    return (upstream.available or not settings.eject_after) and (
+        not upstream.down or settings.health_check not in upstream.down
+    )
+
+
+def served(upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> tuple[tuple[LiveUpstream, ...], bool]:
+    """Those of `upstreams` that are available; or, in panic (True), all of them.
+
+    Panic: fewer than `panic_threshold` of them are available. Their share of the traffic would bring down those
+    that are left, and so many at once may well be the fault of whoever looks.
+    """
+    available = tuple(upstream for upstream in upstreams if is_available(upstream, settings))
+    if len(available) == len(upstreams):
+        return upstreams, False
+    if len(available) + _ROUNDING < settings.panic_threshold * len(upstreams):
+        return upstreams, True
+    return available, False
+
+
+def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) -> bool:
+    """Whether one more of them may be ejected, with `max_ejected` the share that may be at a time."""
+    ejected = sum(not upstream.available for upstream in upstreams)
+    return ejected + 1 <= max_ejected * len(upstreams) + _ROUNDING
 
 
 def untried(upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream]) -> tuple[LiveUpstream, ...]:

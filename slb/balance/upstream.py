@@ -1,17 +1,26 @@
 """An upstream with what is counted of it here; it outlives every table that names it."""
 
-from slb.model import Upstream
+from slb.model import HealthCheck, Upstream
+
+_NONE: frozenset[HealthCheck] = frozenset()
 
 
 class LiveUpstream:
-    """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change."""
+    """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change.
 
-    __slots__ = ("inflight", "member", "spec")
+    `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down` has
+    the active checks that found it down; routes follow these two when they are refreshed.
+    """
+
+    __slots__ = ("available", "down", "failures", "inflight", "member", "spec")
 
     def __init__(self, spec: Upstream) -> None:
         self.member = spec.member
         self.spec = spec
         self.inflight = 0
+        self.available = True
+        self.failures = 0
+        self.down = _NONE
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"

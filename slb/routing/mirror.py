@@ -1,6 +1,6 @@
 """Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from random import Random
 
 from slb.balance.eligible import takes_requests
@@ -36,6 +36,7 @@ class Mirror:
         self.faults: dict[str, list[str]] = {}
         self._live: dict[str, LiveUpstream] = {}
         self._uses: dict[str, int] = {}
+        self._refreshed: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
 
     def on_swap(self, listener: Callable[[Sequence[str]], None]) -> None:
@@ -55,10 +56,24 @@ class Mirror:
         """How many routes name `member`."""
         return self._uses.get(member, 0)
 
+    def routes_of(self, members: Collection[str]) -> list[Route]:
+        """The routes that name any of `members`. Looks at every route: for what happens rarely."""
+        wanted, routes = frozenset(members), self.table.routes
+        return [routes[path] for path, record in self.records.items() if not wanted.isdisjoint(record.members)]
+
+    def refresh(self, members: Collection[str]) -> list[Route]:
+        """Let the routes that name any of `members` follow their availability; these routes."""
+        self._refreshed.update(members)
+        found = self.routes_of(members)
+        for route in found:
+            route.refresh()
+        return found
+
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
         changed: set[str] = set()
+        self._refreshed.clear()
         yield from self._find_changed(attributes, changed)
         fresh: dict[str, LiveUpstream] = {}
         done = 0
@@ -90,7 +105,10 @@ class Mirror:
         yield
         self._adopt(fresh, specs)
         self.records, self.attributes, self._uses = dict(records), dict(attributes), uses
+        moved = frozenset(self._refreshed)
         self._swap(Table.of(routes), gone)
+        if moved:  # while this table was made; what was made before that does not know
+            self.refresh(moved)
 
     def update(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> None:
         """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap."""

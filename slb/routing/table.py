@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from slb.balance.eligible import served
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
 
 
 class Route:
-    """One path with all its members, those of them that take requests (by member), and the policy that picks."""
+    """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
+    that picks. `serving` are the upstreams it may pick now; in `panic`, too few are available and all serve."""
 
-    __slots__ = ("members", "path", "policy", "settings", "upstreams")
+    __slots__ = ("members", "panic", "path", "policy", "serving", "settings", "upstreams")
 
     def __init__(
         self,
@@ -25,7 +27,13 @@ class Route:
         self.settings = settings
         self.members = members
         self.upstreams = upstreams
+        self.serving = upstreams
         self.policy = policy
+        self.serving, self.panic = served(upstreams, settings)
+
+    def refresh(self) -> None:
+        """Follow what has become of the upstreams' availability."""
+        self.serving, self.panic = served(self.upstreams, self.settings)
 
     def __repr__(self) -> str:
         return f"<Route {self.path} {[upstream.member for upstream in self.members]}>"
