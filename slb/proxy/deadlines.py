@@ -41,7 +41,7 @@ class Wheel:
         """`item.expired()` is called at `due` (of the clock), unless it is armed anew or disarmed before."""
         item.due = due
         if due < item._looked_at:
-            self._move(item, int(due / TICK) + 1)
+            self._move(item, max(int(due / TICK), self._now) + 1)  # slots up to `_now` have had their turn
 
     def _move(self, item: Timed, slot: int) -> None:
         if item._slot >= 0:
