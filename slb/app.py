@@ -183,8 +183,8 @@ def run(settings: Settings, end_with_stdin: bool = False, revive: bool = True) -
     `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
     """
     configure_logging(settings.log_level, settings.log_format)
-    sockets = Sockets.bind(settings)
-    return run_loop(lambda stopping: _serve(settings, sockets, revive, stopping), end_with_stdin)
+    with Sockets.bind(settings) as sockets:
+        return run_loop(lambda stopping: _serve(settings, sockets, revive, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:

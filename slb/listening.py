@@ -77,7 +77,19 @@ class Sockets:
     @classmethod
     def bind(cls, settings: Settings) -> "Sockets":
         """The sockets the settings `listen` and `api` name. Raises CannotListen."""
-        return cls([listening_socket(settings.listen, "listen")], listening_socket(settings.api, "api"))
+        data = listening_socket(settings.listen, "listen")
+        try:
+            return cls([data], listening_socket(settings.api, "api"))
+        except CannotListen:
+            data.close()
+            raise
+
+    def __enter__(self) -> "Sockets":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self.data, self.api):
+            each.close()
 
     def internet_addresses(self) -> list[tuple[str, int]]:
         """Host and port of every listener that has them."""

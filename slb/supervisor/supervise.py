@@ -25,8 +25,10 @@ _log = logging.getLogger("slb.supervisor")
 def supervise(settings: Settings, end_with_stdin: bool = False) -> int:
     """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start."""
     configure_logging(settings.log_level, settings.log_format)
-    sockets = Sockets.bind(settings)
-    with tempfile.TemporaryDirectory(prefix="slb-") as directory:  # made for this user only (0700)
+    with (
+        Sockets.bind(settings) as sockets,
+        tempfile.TemporaryDirectory(prefix="slb-") as directory,  # made for this user only (0700)
+    ):
         return run_loop(lambda stopping: _supervise(settings, sockets, Path(directory), stopping), end_with_stdin)
 
 

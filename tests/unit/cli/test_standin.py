@@ -95,7 +95,7 @@ class FakeSlb:
 
 @pytest.fixture
 async def slb_at() -> AsyncIterator[Callable[[FakeSlb], Awaitable[str]]]:
-    servers: list[TestServer[web.Request]] = []
+    servers: list[TestServer] = []
 
     async def start(slb: FakeSlb) -> str:
         app = web.Application()

@@ -1,0 +1,90 @@
+"""What the demo counts with."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from slb.demo import places
+from slb.demo.traffic import NAME, Account, RotatingResolver, Traffic
+
+
+async def test_the_resolver_gives_both_addresses_each_time_another_first() -> None:
+    resolver = RotatingResolver([("127.0.0.2", 80), ("127.0.0.3", 81)])
+    seen = [[(each["host"], each["port"]) for each in await resolver.resolve(NAME)] for _ in range(3)]
+    one, other = ("127.0.0.2", 80), ("127.0.0.3", 81)
+    assert seen == [[one, other], [other, one], [one, other]]
+
+
+async def test_the_resolver_knows_no_other_name() -> None:
+    with pytest.raises(OSError, match="elsewhere"):
+        await RotatingResolver([("127.0.0.2", 80)]).resolve("elsewhere.test")
+
+
+@pytest.fixture
+async def answers() -> AsyncIterator[list[tuple[str, int]]]:
+    """Two servers; the first is upstream x, the second fails."""
+
+    async def first(_: web.Request) -> web.Response:
+        return web.Response(headers={"X-Upstream": "x"})
+
+    async def second(_: web.Request) -> web.Response:
+        return web.Response(status=503, text="no_upstream")
+
+    servers = []
+    for handler in (first, second):
+        app = web.Application()
+        app.router.add_get("/demo", handler)
+        servers.append(TestServer(app))
+        await servers[-1].start_server()
+    yield [("127.0.0.1", server.port or 0) for server in servers]
+    for server in servers:
+        await server.close()
+
+
+async def test_every_answer_and_every_failure_is_counted(answers: list[tuple[str, int]]) -> None:
+    traffic, account = Traffic(answers, "/demo", rate=1000), Account()
+    await traffic.send(account, 20)
+    await traffic.close()
+    assert account.answers == {"x": 10}
+    assert account.failures == ["503 no_upstream"] * 10
+    assert account.requests == 20
+
+
+async def test_a_connection_that_is_refused_is_a_failure() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = closed.getsockname()
+    traffic, account = Traffic([address], "/demo", rate=1000), Account()
+    await traffic.send(account, 2)
+    await traffic.close()
+    assert len(account.failures) == 2
+
+
+async def test_requests_flow_as_long_as_the_block_runs(answers: list[tuple[str, int]]) -> None:
+    traffic, account = Traffic(answers[:1], "/demo", rate=1000), Account()
+    async with traffic.flowing(account), asyncio.timeout(10):
+        while account.requests < 5:
+            await asyncio.sleep(0.005)
+    counted = account.requests
+    await asyncio.sleep(0.02)
+    assert account.requests == counted
+    assert not account.failures
+    await traffic.close()
+
+
+def test_two_addresses_share_a_port_where_the_system_has_them() -> None:
+    (one, port), (other, same) = places.two_places()
+    if one == other:
+        pytest.skip("this system has one loopback address")
+    assert (one, other) == ("127.0.0.2", "127.0.0.3")
+    assert port == same
+
+
+def test_one_address_has_two_ports_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_TWO_ADDRESSES", ("203.0.113.1", "203.0.113.2"))
+    (one, port), (other, second) = places.two_places()
+    assert one == other == "127.0.0.1"
+    assert port != second

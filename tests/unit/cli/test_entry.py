@@ -1,0 +1,131 @@
+"""The command line without a server: what is said, and with which exit code."""
+
+from pathlib import Path
+
+import pytest
+
+from slb import __version__
+from slb.cli import main
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings of whoever runs the tests."""
+    for name in ("SLB_CONFIG", "SLB_REDIS_URL", "SLB_LISTEN", "SLB_API_TOKEN", "SLB_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+class Slb:
+    """Runs `slb` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        self._monkeypatch.setattr("sys.argv", ["slb", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        assert code is None or isinstance(code, int)
+        said = self._capsys.readouterr()
+        return code or 0, said.out, said.err
+
+
+@pytest.fixture
+def slb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Slb:
+    return Slb(monkeypatch, capsys)
+
+
+def test_it_says_its_version(slb: Slb) -> None:
+    assert slb("--version") == (0, f"slb {__version__}\n", "")
+
+
+def test_alone_it_lists_its_commands(slb: Slb) -> None:
+    code, out, err = slb()
+    assert (code, err) == (0, "")
+    commands = "serve upstream register deregister routes route status instances check-config reset demo"
+    assert all(f"\n  {command} " in out for command in commands.split())
+    assert "worker" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("serve", "--bogus"), "--bogus"),
+        (("serve", "--workers", "many"), "--workers"),
+        (("bogus",), "bogus"),
+        (("register", "/p"), "Missing argument"),
+        (("upstream", "--slots", "0"), "--slots"),
+    ],
+)
+def test_words_it_does_not_know_are_one_line_and_exit_code_2(
+    slb: Slb, arguments: tuple[str, ...], told: str
+) -> None:
+    code, out, err = slb(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("slb: ")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("serve", "--workers", "0"), "workers = 0"),
+        (("serve", "--listen", "8080"), "listen = '8080'"),
+        (("serve", "--access-log", "some"), "access_log"),
+        (("serve", "--drain-timeout", "5"), "drain_timeout"),
+        (("serve", "--roles", "juggler"), "roles"),
+        (("serve", "--config", "/nowhere/slb.toml"), "config file /nowhere/slb.toml"),
+        (("serve", "--redis", "http://:secret@h"), "redis_url"),
+        (("serve", "--listen", "no.such.host.invalid:80", "--api", "127.0.0.1:0"), "setting listen"),
+        (("check-config", "--redis", "redis://:secret@h:x"), "redis_url"),
+        (("upstream", "--listen", "8080"), "HOST:PORT"),
+        (("upstream", "--service-time", "5"), "--service-time"),
+        (("register", "/p", "h", "--url", "ftp://x"), "is not a URL"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_1(slb: Slb, arguments: tuple[str, ...], told: str) -> None:
+    listen = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0") if "--redis" in arguments else ()
+    code, out, err = slb(*arguments, *(listen if arguments[0] == "serve" else ()))
+    assert (code, out) == (1, "")
+    assert err.startswith("slb: ")
+    assert told in err
+    assert "secret" not in err
+    assert len(err.splitlines()) == 1
+
+
+def test_check_config_shows_what_is_in_force_and_masks_secrets(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "slb.toml"
+    config.write_text('listen = "127.0.0.1:1"\napi = "127.0.0.1:2"\napi_token = "s3cret"\n')
+    monkeypatch.setenv("SLB_API", "127.0.0.1:3")
+    code, out, err = slb("check-config", "--config", str(config), "--redis", "redis://user:s3cret@h:6379/1")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "listen = 127.0.0.1:1" in lines
+    assert "api = 127.0.0.1:3" in lines
+    assert "api_token = **********" in lines
+    assert lines[-1] == "Redis is at redis://user:***@h:6379/1"
+    assert "s3cret" not in out
+
+
+def test_check_config_says_where_an_embedded_redis_is(slb: Slb, tmp_path: Path) -> None:
+    _, out, _ = slb("check-config")
+    assert out.endswith(f"Redis is embedded, for this machine only, in {tmp_path}/slb/valkey\n")
+    _, out, _ = slb("check-config", "--redis", f"embedded://{tmp_path}/other")
+    assert out.endswith(f"{tmp_path}/other/valkey\n")
+
+
+def test_a_setting_that_does_not_exist_is_named(slb: Slb, tmp_path: Path) -> None:
+    config = tmp_path / "slb.toml"
+    config.write_text("colour = 'red'\n")
+    assert slb("check-config", "--config", str(config)) == (
+        1,
+        "",
+        "slb: colour: there is no setting of this name\n",
+    )

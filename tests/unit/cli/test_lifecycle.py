@@ -1,0 +1,63 @@
+"""Signals that ask a process to stop, and background tasks that must not die quietly."""
+
+import asyncio
+import logging
+import os
+import signal
+
+import pytest
+
+from slb.lifecycle import Stopping, Tasks, first_of
+
+
+async def test_the_first_signal_asks_to_stop_and_the_second_to_stop_now() -> None:
+    stopping = Stopping()
+    stopping.listen()
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stopping.requested.wait(), 5)
+        assert not stopping.hurried.is_set()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.wait_for(stopping.hurried.wait(), 5)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+async def test_a_background_task_that_fails_is_logged_with_its_name_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("no more")
+
+    tasks = Tasks()
+    tasks.start("watcher", fail())
+    await asyncio.wait_for(tasks.failed.wait(), 5)
+    (record,) = caplog.records
+    assert record.levelno == logging.CRITICAL
+    assert "'watcher'" in record.getMessage()
+    assert "no more" in str(record.exc_info)
+
+
+async def test_a_background_task_that_just_ends_is_a_failure_too() -> None:
+    tasks = Tasks()
+    tasks.start("heartbeat", asyncio.sleep(0))
+    await asyncio.wait_for(tasks.failed.wait(), 5)
+
+
+async def test_tasks_that_are_stopped_have_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = Tasks()
+    tasks.start("watcher", asyncio.sleep(3600))
+    await tasks.stop()
+    await asyncio.sleep(0)
+    assert not tasks.failed.is_set()
+    assert not caplog.records
+
+
+async def test_first_of_returns_with_the_first_event() -> None:
+    one, other = asyncio.Event(), asyncio.Event()
+    waiting = asyncio.create_task(first_of(one, other))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    other.set()
+    await asyncio.wait_for(waiting, 5)
