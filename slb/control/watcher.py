@@ -229,10 +229,10 @@ async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    for task in tasks:
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, RedisError | OSError | TimeoutError):
-            raise error
-        if error is not None:
+    errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, RedisError | OSError | TimeoutError):
             _log.error("watcher_failed", exc_info=error)
             raise _Fault(repr(error)) from error
+    if errors:
+        raise errors[0]
