@@ -3,6 +3,7 @@
 Commands import what they need when they run: a client command is not to wait for a server's libraries.
 """
 
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -49,12 +50,16 @@ def main() -> NoReturn:
     """Run what was typed. A failure is one line on stderr and exit code 1, or 2 where the words were wrong."""
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as error:
         _fail(error.format_message(), _USAGE_ERROR)
     except SlbError as error:
         _fail(str(error), 1)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(_INTERRUPTED)
+    except BrokenPipeError:  # `slb routes | head`: whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     sys.exit(code)
 
 

@@ -19,6 +19,9 @@ from slb.supervisor.workers import Worker
 _KILL_AFTER = 5.0
 """Seconds a worker may take to end beyond its drain timeout."""
 
+_LONGEST_DIRECTORY = 70
+"""Characters: a socket address holds 104 on macOS, 108 on Linux, the rest of the name included."""
+
 _log = logging.getLogger("slb.supervisor")
 
 
@@ -27,9 +30,15 @@ def supervise(settings: Settings, end_with_stdin: bool = False) -> int:
     configure_logging(settings.log_level, settings.log_format)
     with (
         Sockets.bind(settings) as sockets,
-        tempfile.TemporaryDirectory(prefix="slb-") as directory,  # made for this user only (0700)
+        tempfile.TemporaryDirectory(prefix="slb-", dir=_short_directory()) as directory,  # this user's only (0700)
     ):
         return run_loop(lambda stopping: _supervise(settings, sockets, Path(directory), stopping), end_with_stdin)
+
+
+def _short_directory() -> str:
+    """Where unix sockets' names stay within what a socket address holds."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= _LONGEST_DIRECTORY else "/tmp"
 
 
 async def _supervise(settings: Settings, sockets: Sockets, directory: Path, stopping: Stopping) -> int:

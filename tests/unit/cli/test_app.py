@@ -1,0 +1,64 @@
+"""How a process lives and ends, with parts that do nothing."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from slb import memory
+from slb.app import App, serve_app
+from slb.lifecycle import Stopping, Tasks
+from slb.memory import Freezer
+
+
+class FakeApp:
+    """Starts and stops; `core.tasks` are real."""
+
+    def __init__(self) -> None:
+        self.core = SimpleNamespace(tasks=Tasks())
+        self.happened: list[str] = []
+
+    async def start(self) -> None:
+        self.happened.append("start")
+
+    async def stop(self, hurried: asyncio.Event) -> None:
+        self.happened.append("stop")
+
+
+async def served(app: FakeApp, stopping: Stopping) -> int:
+    return await serve_app(cast("App", app), stopping, lambda: app.happened.append("started"))
+
+
+async def test_told_to_stop_it_ends_in_order_with_exit_code_0() -> None:
+    app, stopping = FakeApp(), Stopping()
+    serving = asyncio.create_task(served(app, stopping))
+    await asyncio.sleep(0)
+    stopping.request()
+    assert await serving == 0
+    assert app.happened == ["start", "started", "stop"]
+
+
+async def test_a_background_task_that_dies_brings_the_process_down_with_exit_code_1() -> None:
+    app = FakeApp()
+    app.core.tasks.start("watcher", asyncio.sleep(0))
+    assert await asyncio.wait_for(served(app, Stopping()), 5) == 1
+    assert app.happened[-1] == "stop"
+
+
+async def test_a_hurried_end_is_exit_code_1() -> None:
+    stopping = Stopping()
+    stopping.request()
+    stopping.request()
+    assert await served(FakeApp(), stopping) == 1
+
+
+async def test_the_table_is_frozen_first_and_whenever_it_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen_at: list[int] = []
+    size = 0
+    monkeypatch.setattr(memory, "_freeze", lambda: frozen_at.append(size))
+    freezer = Freezer()
+    for size in (0, 10, 900, 2000, 3999, 4001, 5000, 10_000):
+        freezer.table_grew(size)
+        await asyncio.sleep(0)
+    assert frozen_at == [0, 2000, 4001, 10_000]
