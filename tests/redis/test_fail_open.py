@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
@@ -188,12 +189,25 @@ async def test_only_one_restores_at_a_time(valkey: Valkey) -> None:
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         with admin.pipeline() as pipe:
             pipe.flushall()
-            pipe.set(keys.RESTORING, "somebody else", px=700)
+            pipe.set(keys.RESTORING, "somebody else", px=60_000)
             pipe.execute()
-        await eventually(lambda: follower.watcher._sync.due_at() is not None)
-        assert not admin.exists("slb_a")
+        syncs = follower.metrics.full_syncs
+        await eventually(lambda: follower.metrics.full_syncs > syncs + 5)
+        assert admin.get(keys.RESTORING) == "somebody else"
+        assert not admin.exists("slb_a", keys.GENERATION)
+        assert follower.members("/a") == ["1.1.1.1:1"]
+        admin.delete(keys.RESTORING)
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         assert admin.smembers("slb_a") == {"1.1.1.1:1"}
+
+
+def test_the_wait_before_a_restore_grows_with_age_and_lets_those_go_first_that_were_there() -> None:
+    timing_of_design = RestoreTiming()
+    assert timing_of_design.delay(10.0, first_sync=False, uptime=3600.0) == pytest.approx(0.1)
+    assert timing_of_design.delay(100.0, first_sync=False, uptime=3600.0) == pytest.approx(1.0)
+    assert timing_of_design.delay(1e9, first_sync=False, uptime=3600.0) == 10.0
+    assert timing_of_design.delay(0.0, first_sync=True, uptime=0.0) == 10.0
+    assert timing_of_design.delay(100.0, first_sync=True, uptime=4.0) == pytest.approx(7.0)
 
 
 async def test_an_instance_that_starts_while_redis_is_away_serves_the_table_on_disk(
