@@ -1,6 +1,7 @@
 """Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 from slb.balance.eligible import takes_requests
@@ -17,6 +18,17 @@ _SLICE = 100
 
 _CHEAP_SLICE = 2000
 """Members only looked up between two yields."""
+
+
+@dataclass
+class _Draft:
+    """What the next swap brings, none of it seen yet. changed: members whose attributes are others now; fresh:
+    those without a live upstream so far; faults: of each route made anew, empty where its settings are in order."""
+
+    attributes: Attributes
+    changed: set[str] = field(default_factory=set)
+    fresh: dict[str, LiveUpstream] = field(default_factory=dict)
+    faults: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Mirror:
@@ -72,13 +84,12 @@ class Mirror:
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
-        changed: set[str] = set()
+        draft = _Draft(attributes)
         self._refreshed.clear()
-        yield from self._find_changed(attributes, changed)
-        fresh: dict[str, LiveUpstream] = {}
+        yield from self._find_changed(attributes, draft.changed)
         done = 0
         for path, record in records.items():
-            routes[path] = self._route(path, record, attributes, changed, fresh)
+            routes[path] = self._route(path, record, draft)
             done += 1 + len(record.members)
             if done >= _SLICE:
                 done = 0
@@ -92,7 +103,7 @@ class Mirror:
                 done = 0
                 yield
         specs: dict[str, Upstream] = {}
-        for count, member in enumerate(changed & self._live.keys(), 1):
+        for count, member in enumerate(draft.changed & self._live.keys(), 1):
             specs[member] = Upstream.of(member, attributes.get(member))
             if count % _SLICE == 0:
                 yield
@@ -103,7 +114,8 @@ class Mirror:
             if count % _CHEAP_SLICE == 0:
                 yield
         yield
-        self._adopt(fresh, specs)
+        self._adopt(draft, specs)
+        self.faults = {path: faults for path, faults in self.faults.items() if path in records}
         self.records, self.attributes, self._uses = dict(records), dict(attributes), uses
         moved = frozenset(self._refreshed)
         self._swap(Table.of(routes), gone)
@@ -119,7 +131,7 @@ class Mirror:
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
         routes: dict[str, Route | None] = {}
-        fresh: dict[str, LiveUpstream] = {}
+        draft = _Draft(self.attributes, changed)
         gone: list[str] = []
         for path, new in touched.items():
             gone += self._recount(self.records.get(path), new)
@@ -128,10 +140,10 @@ class Mirror:
                 self.records.pop(path, None)
                 self.faults.pop(path, None)
             else:
-                routes[path] = self._route(path, new, self.attributes, changed, fresh)
+                routes[path] = self._route(path, new, draft)
                 self.records[path] = new
         specs = {each: Upstream.of(each, self.attributes.get(each)) for each in changed & self._live.keys()}
-        self._adopt(fresh, specs)
+        self._adopt(draft, specs)
         self._swap(self.table.changed(routes), self._unused(gone))
 
     def _store(self, changed: set[str], attributes: Attributes) -> None:
@@ -155,34 +167,21 @@ class Mirror:
             if count % _CHEAP_SLICE == 0:
                 yield
 
-    def _route(
-        self,
-        path: str,
-        record: RouteRecord,
-        attributes: Attributes,
-        changed: set[str],
-        fresh: dict[str, LiveUpstream],
-    ) -> Route:
+    def _route(self, path: str, record: RouteRecord, draft: _Draft) -> Route:
         old = self.table.routes.get(path)
-        if old is not None and self.records.get(path) == record and changed.isdisjoint(record.members):
+        if old is not None and self.records.get(path) == record and draft.changed.isdisjoint(record.members):
             return old
-        members = tuple(self._live_for(member, attributes, fresh) for member in sorted(record.members))
-        serving = tuple(live for live in members if self._serves(live, attributes, changed, fresh))
-        settings = self._settings(path, record)
+        members = tuple(self._live_for(member, draft) for member in sorted(record.members))
+        serving = tuple(live for live in members if self._serves(live, draft))
+        kept, draft.faults[path] = usable_settings(record.settings or {})
+        settings = self._settings_for(path, kept)
         return Route(path, settings, members, serving, self._policy(settings, old))
 
-    def _serves(self, live: LiveUpstream, attributes: Attributes, changed: set[str], fresh: Container[str]) -> bool:
+    def _serves(self, live: LiveUpstream, draft: _Draft) -> bool:
         """By what is to hold after the swap: until then `spec` is what it was, except of a fresh one."""
-        if live.member in changed and live.member not in fresh:
-            return takes_requests(live.member, attributes)
+        if live.member in draft.changed and live.member not in draft.fresh:
+            return takes_requests(live.member, draft.attributes)
         return not live.spec.drain
-
-    def _settings(self, path: str, record: RouteRecord) -> RouteSettings:
-        kept, faults = usable_settings(record.settings or {})
-        self.faults.pop(path, None)
-        if faults:
-            self.faults[path] = faults
-        return self._settings_for(path, kept)
 
     def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
         """The old policy object goes on where the policy is the same, and with it the place in its round."""
@@ -190,14 +189,18 @@ class Mirror:
             return old.policy
         return POLICIES[settings.policy](self._rng)
 
-    def _live_for(self, member: str, attributes: Attributes, fresh: dict[str, LiveUpstream]) -> LiveUpstream:
-        live = self._live.get(member) or fresh.get(member)
+    def _live_for(self, member: str, draft: _Draft) -> LiveUpstream:
+        live = self._live.get(member) or draft.fresh.get(member)
         if live is None:
-            live = fresh[member] = LiveUpstream(Upstream.of(member, attributes.get(member)))
+            live = draft.fresh[member] = LiveUpstream(Upstream.of(member, draft.attributes.get(member)))
         return live
 
-    def _adopt(self, fresh: Mapping[str, LiveUpstream], specs: Mapping[str, Upstream]) -> None:
-        self._live.update(fresh)
+    def _adopt(self, draft: _Draft, specs: Mapping[str, Upstream]) -> None:
+        self._live.update(draft.fresh)
+        for path, faults in draft.faults.items():
+            self.faults.pop(path, None)
+            if faults:
+                self.faults[path] = faults
         for member, spec in specs.items():
             self._live[member].spec = spec
 
