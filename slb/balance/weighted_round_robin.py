@@ -12,25 +12,37 @@ class WeightedRoundRobin:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._credit: dict[str, float] = {}
+        self._round: tuple[LiveUpstream, ...] = ()
 
     def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
-        if len(self._credit) > 2 * len(eligible):
-            self._forget_all_but(eligible)
+        if eligible is not self._round:
+            self._settle(eligible)
+            self._round = eligible
         credit = self._credit
         total = 0
         best = eligible[0]
         for upstream in eligible:
             weight = upstream.spec.weight
             total += weight
-            credit[upstream.member] = credit.get(upstream.member, self._first_credit(weight)) + weight
+            credit[upstream.member] += weight
             if credit[upstream.member] > credit[best.member]:
                 best = upstream
         credit[best.member] -= total
         return best
 
-    def _first_credit(self, weight: int) -> float:
-        """A random head start below one turn, so that instances do not all begin with the same upstream."""
-        return self._rng.random() * weight
+    def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
+        """Others are eligible, or weights have changed: what was earned before counts for one round at most, else
+        an upstream that weighed much would be starved for as long as its old debt lasts."""
+        if len(self._credit) > 2 * len(eligible):
+            self._forget_all_but(eligible)
+        total = sum(upstream.spec.weight for upstream in eligible)
+        for upstream in eligible:
+            earned = self._credit.get(upstream.member)
+            if earned is None:
+                # A head start below one turn, so that instances do not all begin with the same upstream.
+                self._credit[upstream.member] = self._rng.random() * upstream.spec.weight
+            else:
+                self._credit[upstream.member] = max(-total, min(total, earned))
 
     def _forget_all_but(self, eligible: tuple[LiveUpstream, ...]) -> None:
         members = {upstream.member for upstream in eligible}
