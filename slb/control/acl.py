@@ -3,7 +3,7 @@
 from slb.control import keys
 
 _COMMANDS = (
-    *("ping", "client|setname", "client|setinfo", "select", "psubscribe", "time"),
+    *("ping", "client|setname", "select", "psubscribe", "time"),
     *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
     *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
 )
@@ -14,7 +14,10 @@ Kgshx`); where nobody does, slb polls."""
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:
-    """The rules that follow `ACL SETUSER name on >password`: keys, channels, commands."""
+    """The rules that follow `ACL SETUSER name on >password`: keys, channels, commands.
+
+    redis-py also sends CLIENT SETINFO, and goes on where it is refused; older servers do not know it.
+    """
     key_patterns = [f"~{keys.MEMBERS}*", "~slb:*"]
     channels = [f"&{pattern}" for pattern in keys.channel_patterns(db)]
     commands = [f"+{command}" for command in (*_COMMANDS, *(CONFIG if config else ()))]
