@@ -112,8 +112,10 @@ class Upstream:
     def of(cls, member: str, attributes: Mapping[str, str] | None = None) -> "Upstream":
         """The upstream a member names, with the attributes of its hash in Redis; bad ones keep their default."""
         scheme, host, port = split_member(member)
+        normal = join_member(scheme, host, port)
         stored = _attributes(attributes) if attributes else {}
-        return cls(join_member(scheme, host, port), scheme, host, port, **stored)
+        # The caller's own string where it can be: a table has a hundred thousand of them.
+        return cls(member if member == normal else normal, scheme, host, port, **stored)
 
 
 class UpstreamAttributes(BaseModel):

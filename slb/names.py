@@ -6,6 +6,7 @@ path can be compared byte by byte.
 
 import ipaddress
 import re
+from functools import lru_cache
 
 from slb.errors import InvalidName
 
@@ -97,7 +98,7 @@ def split_member(text: str) -> tuple[str, str, int]:
     Raises InvalidName: a member is `host`, `host:port`, `[v6]:port`, or one of these behind http:// or https://.
     """
     plain = _PLAIN_MEMBER.fullmatch(text)
-    if plain is not None and (port_number := int(plain[2])) < 65536:
+    if plain is not None and (port_number := _same_number(plain[2])) < 65536:
         return "http", plain[1], port_number
     scheme, separator, rest = text.strip().lower().rpartition("://")
     if scheme not in ("http", "https") and (scheme or separator):
@@ -105,6 +106,12 @@ def split_member(text: str) -> tuple[str, str, int]:
     host, port = _host_and_port(rest, text)
     number = _SCHEME_PORTS[scheme or "http"] if port is None else _port(port, text)
     return scheme or "http", _normal_host(host, text), number
+
+
+@lru_cache(maxsize=1024)
+def _same_number(digits: str) -> int:
+    """One object for each port, of which many upstreams have the same."""
+    return int(digits)
 
 
 def join_member(scheme: str, host: str, port: int) -> str:
