@@ -47,6 +47,10 @@ class Settings(BaseModel):
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
     max_head: Annotated[int, Field(ge=256)] = 64 * 1024
     max_headers: Annotated[int, Field(ge=1)] = 100
+    max_connections: Annotated[int, Field(ge=0)] = 20_000
+    max_connections_per_peer: Annotated[int, Field(ge=0)] = 0
+    max_requests_per_connection: Annotated[int, Field(ge=0)] = 0
+    max_upstream_connections: Annotated[int, Field(ge=0)] = 4096
     max_body: Annotated[int, Field(ge=0)] = 0
     upstream_keepalive: Annotated[int, Field(ge=0)] = 256
     upstream_keepalive_timeout: PositiveDuration = 50.0

@@ -5,6 +5,7 @@ A decoder is fed what arrives and gives back payload. Once `done`, `rest` holds 
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 CHUNKED: Final = -1
@@ -169,6 +170,24 @@ def body_of(length: int, limit: int = 0) -> Body:
             raise BodyTooLong("the body is too long")
         return CountedBody(length)
     return ChunkedBody(limit) if length == CHUNKED else UntilCloseBody()
+
+
+_NEVER_A_TRAILER = frozenset(
+    b"transfer-encoding content-length content-encoding content-type content-range trailer te host connection "
+    b"keep-alive upgrade expect max-forwards authorization proxy-authorization proxy-authenticate www-authenticate "
+    b"set-cookie cookie cache-control expires date location vary age via forwarded x-request-id".split()
+)
+"""Framing, routing, authentication and what a cache acts on must not arrive behind the body (RFC 9110, 6.5.1)."""
+
+
+def last_chunk(trailers: Sequence[bytes]) -> bytes:
+    """The end of a chunked body, with those of the trailer lines that may be passed on."""
+    kept = [line for line in trailers if not _is_forbidden(line.partition(b":")[0].lower())]
+    return b"0\r\n%b\r\n" % b"".join(line + b"\r\n" for line in kept)
+
+
+def _is_forbidden(name: bytes) -> bool:
+    return name in _NEVER_A_TRAILER or name.startswith(b"x-forwarded-") or b"_" in name
 
 
 def chunk(payload: bytes) -> bytes:

@@ -14,6 +14,7 @@ from slb.errors import (
     LOOP,
     NO_ROUTE,
     NOT_READY,
+    OVERLOADED,
     REQUEST_TIMEOUT,
     Reason,
     Refused,
@@ -53,7 +54,9 @@ class Downstream(asyncio.Protocol, Timed):
         "_peer_line",
         "_plane",
         "_reader",
+        "_served",
         "exchange",
+        "is_last",
         "is_stalled",
         "lingering",
         "peer",
@@ -73,6 +76,8 @@ class Downstream(asyncio.Protocol, Timed):
         self._lingered = 0
         self._advancing = False
         self._head_begun = True
+        self._served = 0
+        self.is_last = False
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -83,7 +88,9 @@ class Downstream(asyncio.Protocol, Timed):
         self._reader = plane.readers[trusted]
         self._peer_line = self.peer.encode()
         self._forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % self._peer_line
-        plane.connections.add(self)
+        if not plane.admits(self):
+            self._refuse_unread(Refused(OVERLOADED, "too many connections"))
+            return
         plane.wheel.arm(self, plane.clock() + plane.settings.head_timeout)
 
     # -- bytes from the client
@@ -145,6 +152,9 @@ class Downstream(asyncio.Protocol, Timed):
             request_id = head.request_id or plane.new_request_id()
             self.refuse(reason, detail, request_id, line, head, body is None)
             return rest
+        if plane.max_requests:
+            self._served += 1
+            self.is_last = self._served >= plane.max_requests
         now = plane.clock()
         exchange = self.exchange = Exchange(plane, self, line, route, head, now)
         self._body = body
@@ -247,11 +257,23 @@ class Downstream(asyncio.Protocol, Timed):
     ) -> None:
         """Answer in slb's own name. The connection goes on where the whole request was read."""
         self.exchange = None
-        keep = request_ended and not self._plane.draining
+        keep = request_ended and not self._plane.draining and not self.is_last
         connection = self.connection_line(line, head, keep)
         self.transport.write(answer(reason, detail, request_id, connection, line.method != b"HEAD"))
         keep = keep and (not head.close if line.minor else head.keep_alive)
         self._next_or_close(keep, request_ended, self._plane.clock())
+
+    def becomes_tunnel(self) -> bytes:
+        """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
+        self._plane.wheel.forget(self)
+        early, self._buffer = self._buffer, b""
+        return early
+
+    def tunnel_ended(self) -> None:
+        """Both sides are gone."""
+        self.exchange = None
+        self.lingering = True
+        self._forget()
 
     def reply_broken(self) -> None:
         """The reply cannot be ended: the client must see that, and a reset says it whatever the framing."""

@@ -14,6 +14,7 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     CLIENT_GONE,
     NO_UPSTREAM,
+    OVERLOADED,
     REQUEST_TIMEOUT,
     UPSTREAM_CONNECT,
     UPSTREAM_PROTOCOL,
@@ -21,12 +22,14 @@ from slb.errors import (
     UPSTREAM_TIMEOUT,
     Reason,
 )
-from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
+from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk, last_chunk
 from slb.proxy.deadlines import Timed
 from slb.proxy.headers import ReplyHead, RequestHead
+from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
-from slb.proxy.retry import is_idempotent
+from slb.proxy.retry import RETRIED_STATUS, is_idempotent
 from slb.proxy.target import RequestLine
+from slb.proxy.tunnel import Tunnel
 from slb.proxy.upstream import ConnectFailed, Pool, UpstreamConnection
 from slb.routing.table import Route
 
@@ -41,22 +44,23 @@ _HELD_BODY = 64 * 1024
 class Exchange(Timed):
     """`client` is the connection the request came on; `line.route` has been found, nothing picked yet.
 
-    What is below `__init__` differs from its default in few exchanges, and most of them never set it.
+    What stands here differs from its default in few exchanges, and most of them never set it.
     """
 
     connection: UpstreamConnection | None = None
+    handle: Handle | None = None
     status = 0
     bytes_in = 0
     bytes_out = 0
-    _handle: Handle | None = None
-    _tried: tuple[LiveUpstream, ...] = ()
+    first_byte_at = 0.0
+    tried: tuple[LiveUpstream, ...] = ()
+    keep_client = True
+    chunks_reply = False
+    _reached_client = False
     _held: bytes | None = b""
-    _connecting: asyncio.Task[None] | None = None
+    _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
     _request_ended = False
-    _keep_client = True
-    _chunks_reply = False
     _reply_keep_alive = False
-    _first_byte_at = 0.0
     _over = False
     _slot = -1
     _looked_at = NEVER
@@ -77,8 +81,9 @@ class Exchange(Timed):
 
     def begin(self, payload: bytes, ended: bool) -> None:
         """Send the request on its way. `payload` is what has come of its body, `ended` whether that is all."""
-        if self.route.settings.request_timeout:
-            self._plane.wheel.arm(self, self.started + self.route.settings.request_timeout)
+        limit = self.head.timeout or self.route.settings.request_timeout
+        if limit:
+            self._plane.wheel.arm(self, self.started + limit)
         self._request_ended = ended
         if self.head.length:
             self._held = self._framed(payload, ended)
@@ -91,72 +96,48 @@ class Exchange(Timed):
         return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
 
     def _attempt(self) -> None:
-        upstreams = self.route.upstreams
-        if self._tried:
-            upstreams = untried(upstreams, self._tried)
+        upstreams = self.route.serving
+        if self.tried:
+            upstreams = untried(upstreams, self.tried)
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{self.route.path} has no upstream that takes requests")
             return
         upstream = self.route.policy.pick(upstreams)
-        self._handle = Handle(upstream)
+        self.handle = Handle(upstream)
         pool = self._plane.pools.of(upstream)
         connection = pool.take()
         if connection is not None:
             self._send(connection)
         else:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect(pool))
+            self._connect(pool)
 
-    async def _connect(self, pool: Pool) -> None:
+    def _connect(self, pool: Pool) -> None:
+        if pool.is_full:
+            self._refuse(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
+        else:
+            self._waiting = asyncio.get_running_loop().create_task(self._connected(pool))
+
+    async def _connected(self, pool: Pool) -> None:
         try:
             connection = await pool.connect(self.route.settings.connect_timeout)
         except ConnectFailed as error:
             if not self._over:
-                self._connecting = None
-                self._connect_failed(pool.upstream, str(error))
+                self._failed_at(pool.upstream, UPSTREAM_CONNECT, str(error), may_repeat=True)
             return
         if self._over:
             pool.put(connection, self._plane.clock())
         else:
-            self._connecting = None
             self._send(connection)
-
-    def _connect_failed(self, upstream: LiveUpstream, why: str) -> None:
-        """Nothing was sent, so any method may go to another upstream, as often as the route allows."""
-        self._tried = (*self._tried, upstream)
-        others = untried(self.route.upstreams, self._tried)
-        if others and len(self._tried) <= self.route.settings.retries:
-            self._plane.metrics.retries[UPSTREAM_CONNECT.name] += 1
-            self._release()
-            self._attempt()
-        else:
-            self._refuse(UPSTREAM_CONNECT, why)
 
     def _send(self, connection: UpstreamConnection) -> None:
         self.connection = connection
-        data = self._request_head()
+        data = request_start(self, self._plane)
         if self.head.length:
             data += self._held or b""
             if not self._request_ended or len(data) > _HELD_BODY:
                 self._held = None
             self.client.upload_may_go_on()
         connection.carry(self, data, self._plane.clock() + self.route.settings.first_byte_timeout)
-
-    def _request_head(self) -> bytes:
-        line, head = self.line, self.head
-        return b"%b %b HTTP/1.1\r\n%b%b%b%b%b\r\n" % (
-            line.method,
-            line.forwarded_target,
-            b"" if head.host is not None else self._own_host(),
-            head.fields,
-            self.client.forwarded_by(head),
-            b"" if head.request_id else b"X-Request-Id: %b\r\n" % self.request_id,
-            self._plane.own_line[line.minor],
-        )
-
-    def _own_host(self) -> bytes:
-        """HTTP/1.0 clients may leave it out, HTTP/1.1 upstreams may not be left without."""
-        assert self._handle is not None
-        return b"Host: %b\r\n" % self._handle.upstream.spec.authority.encode()
 
     def body_arrives(self, payload: bytes, ended: bool) -> None:
         """More of the request's body."""
@@ -184,32 +165,32 @@ class Exchange(Timed):
     def interim(self, head: ReplyHead) -> None:
         """A 1xx reply, for clients that know them."""
         if self.line.minor == 1:
+            self._reached_client = True
             self.client.transport.write(head.start + b"\r\n")
 
     def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
-        now = self._first_byte_at = self._plane.clock()
+        upstream = connection.pool.upstream
+        if head.status in RETRIED_STATUS:
+            if self._tries_elsewhere(upstream, str(head.status)):
+                return
+        elif upstream.failures:
+            upstream.failures = 0
+        now = self.first_byte_at = self._plane.clock()
         self.status = head.status
         self._reply_keep_alive = head.keep_alive
-        if not ended or head.length < 0:
-            self._choose_framing(head)
-        if self._plane.draining or (head.status >= 400 and not self._request_ended):
-            self._keep_client = False
-        start = b"%bX-Request-Id: %b\r\n%b%b\r\n" % (
-            head.start,
-            self.request_id,
-            b"Transfer-Encoding: chunked\r\n" if self._chunks_reply else b"",
-            self.client.connection_line(self.line, self.head, self._keep_client),
-        )
-        self._pass_on(connection, start, payload, ended, now)
-
-    def _choose_framing(self, head: ReplyHead) -> None:
-        """How the client learns where a reply of unknown length ends."""
         if head.length < 0 and self.method != b"HEAD":
-            if self.line.minor == 1:
-                self._chunks_reply = True
-            else:
-                self._keep_client = False
+            self._choose_framing()
+        if self._plane.draining or self.client.is_last or (head.status >= 400 and not self._request_ended):
+            self.keep_client = False
+        self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
+
+    def _choose_framing(self) -> None:
+        """How the client learns where a reply of unknown length ends."""
+        if self.line.minor == 1:
+            self.chunks_reply = True
+        else:
+            self.keep_client = False
 
     def reply_continues(self, connection: UpstreamConnection, payload: bytes, ended: bool) -> None:
         """More of the reply's body."""
@@ -219,19 +200,53 @@ class Exchange(Timed):
         self, connection: UpstreamConnection, start: bytes, payload: bytes, ended: bool, now: float
     ) -> None:
         self.bytes_out += len(payload)
-        if self._chunks_reply:
-            payload = (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
+        if self.chunks_reply:
+            payload = (chunk(payload) if payload else b"") + (self._last_chunk(connection) if ended else b"")
         self.client.transport.write(start + payload if start else payload)
         if ended:
             self.connection = None
             request_ended = self._request_ended
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
             self._end(self.status, None, "", now)
-            self.client.exchange_ended(self, self._keep_client and request_ended, request_ended, now)
+            self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
         else:
             self._plane.wheel.arm(connection, now + self.route.settings.idle_timeout)
             if self.client.is_stalled:
                 connection.pause_reading()
+
+    def _last_chunk(self, connection: UpstreamConnection) -> bytes:
+        """With the upstream's trailers, for clients that asked for them (RFC 9110, 6.5.1)."""
+        return last_chunk(connection.trailers) if self.head.wants_trailers else LAST_CHUNK
+
+    # -- a tunnel
+
+    def switches(self, connection: UpstreamConnection, head: ReplyHead, rest: bytes) -> bool:
+        """101: from now on bytes pass both ways. False where the client has not asked for that protocol."""
+        if self.line.minor == 0 or not self.head.upgrade or head.upgrade.lower() != self.head.upgrade.lower():
+            return False
+        now = self.first_byte_at = self._plane.clock()
+        self.status = head.status
+        idle = self.route.settings.tunnel_timeout
+        early = self.client.becomes_tunnel()
+        connection.becomes_tunnel()
+        self.connection = None
+        plane, client = self._plane, self.client.transport
+        client.write(switching_start(self, head, now) + rest)
+        if early:
+            connection.transport.write(early)
+
+        def ended(up: int, down: int) -> None:
+            connection.tunnel_ended()
+            self._tunnel_ended(up, down)
+
+        Tunnel(client, connection.transport, plane.wheel, plane.clock, idle, ended).open()
+        return True
+
+    def _tunnel_ended(self, up: int, down: int) -> None:
+        self.bytes_in += up
+        self.bytes_out += down
+        self._end(self.status, None, "", self._plane.clock())
+        self.client.tunnel_ended()
 
     # -- what goes wrong
 
@@ -239,27 +254,30 @@ class Exchange(Timed):
         """The connection ended under this exchange. `heard`: some of a reply's head had come."""
         if self.connection is not connection:
             return
-        self.connection = None
         if self.status and clean and connection.ends_with_connection:
-            if self._chunks_reply:
+            self.connection = None
+            if self.chunks_reply:
                 self.client.transport.write(LAST_CHUNK)
             now, request_ended = self._plane.clock(), self._request_ended
             self._end(self.status, None, "", now)
-            self.client.exchange_ended(self, self._keep_client and request_ended, request_ended, now)
-        elif not self.status and not heard and connection.used and self._may_send_again():
-            self._release()
-            self._handle = Handle(connection.pool.upstream)
-            self._connecting = asyncio.get_running_loop().create_task(self._connect(connection.pool))
-        else:
-            self._fail(UPSTREAM_RESET, f"{connection.pool.upstream.member} closed the connection")
+            self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
+            return
+        upstream = connection.pool.upstream
+        if connection.used and not heard and not self._reached_client and not self.status and self._may_repeat():
+            # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
+            self.connection = None
+            self._connect(connection.pool)
+            return
+        self._failed_at(upstream, UPSTREAM_RESET, f"{upstream.member} closed the connection", self._may_repeat())
 
-    def _may_send_again(self) -> bool:
-        """A pooled connection the upstream had given up: no answer to this request, and no attempt of its own."""
+    def _may_repeat(self) -> bool:
+        """Whether all of the request can be sent once more, and may be."""
         return is_idempotent(self.method) and self._held is not None
 
     def reply_malformed(self, connection: UpstreamConnection, why: str) -> None:
         """What the upstream sent is not HTTP/1.1."""
-        self._fail(UPSTREAM_PROTOCOL, f"{connection.pool.upstream.member}: {why}")
+        upstream = connection.pool.upstream
+        self._failed_at(upstream, UPSTREAM_PROTOCOL, f"{upstream.member}: {why}", may_repeat=False)
 
     def reply_late(self, connection: UpstreamConnection) -> None:
         """Neither first byte nor further bytes in time, unless the client is the one who is slow."""
@@ -267,11 +285,43 @@ class Exchange(Timed):
         if self.client.is_stalled or waits_for_client:
             self._plane.wheel.arm(connection, self._plane.clock() + self.route.settings.idle_timeout)
         else:
-            self._fail(UPSTREAM_TIMEOUT, f"{connection.pool.upstream.member} did not answer in time")
+            upstream = connection.pool.upstream
+            self._failed_at(
+                upstream, UPSTREAM_TIMEOUT, f"{upstream.member} did not answer in time", may_repeat=False
+            )
+
+    def _failed_at(self, upstream: LiveUpstream, reason: Reason, detail: str, may_repeat: bool) -> None:
+        """An attempt failed: another upstream, or the end."""
+        self._plane.on_failure(upstream, reason.name)
+        if not may_repeat or not self._tries_elsewhere(upstream, reason.name, counted=True):
+            self._fail(reason, detail)
+
+    def _tries_elsewhere(self, upstream: LiveUpstream, why: str, counted: bool = False) -> bool:
+        """Whether the request goes to another upstream, because nothing of this attempt has reached the client."""
+        if not counted:
+            self._plane.on_failure(upstream, why)
+            if not self._may_repeat():
+                return False
+        tried = (*self.tried, upstream)
+        plane = self._plane
+        if self.status or self._reached_client or not plane.retries.allows(self.route, tried):
+            return False
+        self.tried = tried
+        plane.metrics.retries[why] += 1
+        self._drop_connection()
+        if self.handle is not None:
+            self.handle.release()
+            self.handle = None
+        self._waiting = asyncio.get_running_loop().call_later(plane.retries.backoff(), self._attempt_again)
+        return True
+
+    def _attempt_again(self) -> None:
+        if not self._over:
+            self._attempt()
 
     def expired(self) -> None:
-        """The whole request took longer than request_timeout."""
-        self._fail(UPSTREAM_TIMEOUT, f"the request took longer than {self.route.settings.request_timeout:g} s")
+        """The whole request took longer than it may."""
+        self._fail(UPSTREAM_TIMEOUT, "the whole request took longer than its time")
 
     def client_late(self) -> None:
         """The client did not send its body, or did not read its reply, in time."""
@@ -284,13 +334,13 @@ class Exchange(Timed):
     def client_lost(self) -> None:
         """The client left: its upstream stops working for it now."""
         self._plane.metrics.client_disconnects += 1
-        self._drop_connection()
         self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._plane.clock())
+        self._drop_connection()
 
     def _fail(self, reason: Reason, detail: str) -> None:
-        self._drop_connection()
         if self.status:
             self._end(self.status, reason, detail, self._plane.clock())
+            self._drop_connection()
             self.client.reply_broken()
         else:
             self._refuse(reason, detail)
@@ -308,17 +358,12 @@ class Exchange(Timed):
 
     # -- the end
 
-    def _release(self) -> None:
-        if self._handle is not None:
-            self._handle.release()
-            self._handle = None
-
     def _end(self, status: int, reason: Reason | None, detail: str, now: float) -> None:
         """Give the slot back, count, log. The first call is the only one that does anything."""
         if self._over:
             return
         self._over = True
-        plane, handle = self._plane, self._handle
+        plane, handle = self._plane, self.handle
         if self._slot >= 0:
             plane.wheel.forget(self)
         member = ""
@@ -326,25 +371,6 @@ class Exchange(Timed):
             member = handle.upstream.member
             handle.release()
         name = reason.name if reason is not None else ""
-        plane.metrics.request_ended(self.route.path, member, status, name, self.started, self._first_byte_at, now)
+        plane.metrics.request_ended(self.route.path, member, status, name, self.started, self.first_byte_at, now)
         if plane.access_log.wants(status, name):
-            self._log(status, name, member, now, detail)
-
-    def _log(self, status: int, reason: str, member: str, now: float, detail: str) -> None:
-        first_byte = self._first_byte_at - self.started if self._first_byte_at else None
-        self._plane.access_log.write(
-            method=self.method.decode(),
-            path=self.line.path.decode("latin-1"),
-            status=status,
-            reason=reason,
-            detail=detail,
-            route=self.route.path,
-            upstream=member,
-            attempts=len(self._tried) + 1,
-            bytes_in=self.bytes_in,
-            bytes_out=self.bytes_out,
-            first_byte=first_byte,
-            duration=now - self.started,
-            client=self.client.peer,
-            request_id=self.request_id.decode(),
-        )
+            plane.log_exchange(self, status, name, detail, now)

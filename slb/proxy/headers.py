@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 import httptools
 
-from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
+from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, InvalidName, Refused
+from slb.names import seconds
 from slb.proxy.body import CHUNKED, UNTIL_CLOSE
 
 _NEVER_STRIPPED = frozenset(
@@ -23,6 +24,8 @@ _NEVER_STRIPPED = frozenset(
 """A Connection token naming one of these would change what the message means, or hide where it has been; it is
 ignored (RFC 9110, 7.6.1)."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]+")
+_TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
 _ANY_REQUEST_LINE = b"POST / HTTP/1.1\r\n"
@@ -51,6 +54,12 @@ class _Kind(IntEnum):
     FORWARDED = 8
     HOP = 9
     SHADOW = 10
+    UPGRADE = 11
+    TE = 12
+    TRACE = 13
+    TIMEOUT = 14
+    TIMING = 15
+    TRAILER = 16
 
 
 _KIND_OF = {
@@ -65,9 +74,13 @@ _KIND_OF = {
     b"x-real-ip": _Kind.FORWARDED,
     b"keep-alive": _Kind.HOP,
     b"proxy-connection": _Kind.HOP,
-    b"te": _Kind.HOP,
-    b"trailer": _Kind.HOP,
-    b"upgrade": _Kind.HOP,
+    b"te": _Kind.TE,
+    b"trailer": _Kind.TRAILER,
+    b"http2-settings": _Kind.HOP,
+    b"upgrade": _Kind.UPGRADE,
+    b"traceparent": _Kind.TRACE,
+    b"x-request-timeout": _Kind.TIMEOUT,
+    b"x-slb-timing": _Kind.TIMING,
     b"proxy-authenticate": _Kind.HOP,
     b"proxy-authorization": _Kind.HOP,
     # Many upstreams cannot tell these from the names with hyphens (CGI, WSGI).
@@ -97,8 +110,9 @@ class RequestHead:
 
     length: bytes of body, or CHUNKED; framed: whether the block says so. close, keep_alive: the Connection tokens.
     fields: the block to forward, without hop-by-hop fields and without what slb sets itself. forwarded_for: what
-    came of X-Forwarded-For from a trusted peer. request_id: the client's, already in `fields`. looped: it has
-    passed this instance before.
+    came of X-Forwarded-For from a trusted peer. request_id, trace: the client's, already in `fields`. looped: it
+    has passed this instance before. timeout: seconds a trusted peer gives the whole request. upgrade: the protocol
+    it asks for. plain: neither upgrade nor trailers are asked for.
     """
 
     length = 0
@@ -113,16 +127,23 @@ class RequestHead:
     has_proto = False
     request_id = b""
     looped = False
+    plain = True
+    trace = b""
+    timeout = 0.0
+    upgrade = b""
+    wants_timing = False
+    wants_trailers = False
 
 
 class ReplyHead:
     """What a reply's head says. start: status line and fields to pass on, without the empty line. length: bytes of
     body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies)."""
 
-    __slots__ = ("bodiless", "keep_alive", "length", "start", "status")
+    __slots__ = ("bodiless", "keep_alive", "length", "start", "status", "upgrade")
 
-    def __init__(self, status: int, length: int, keep_alive: bool, start: bytes) -> None:
+    def __init__(self, status: int, length: int, keep_alive: bool, start: bytes, upgrade: bytes) -> None:
         self.status = status
+        self.upgrade = upgrade
         self.bodiless = status in (204, 304)
         self.length = 0 if self.bodiless else length
         self.keep_alive = keep_alive and self.length != UNTIL_CLOSE
@@ -263,6 +284,14 @@ class RequestHeads:
         if kind is _Kind.VIA:
             head.looped = head.looped or self._own_via in value
             return True
+        if kind is _Kind.TRACE and not head.trace and _TRACE.fullmatch(value):
+            head.trace = value
+            return True
+        if kind is _Kind.TIMING:
+            head.wants_timing = True
+            return True
+        if kind is _Kind.TIMEOUT:
+            return not self._trusted or _take_timeout(head, value)
         if kind is _Kind.CODING:
             _take_coding(head, value)
         elif kind is _Kind.SHADOW:
@@ -286,7 +315,9 @@ class RequestHeads:
                     continue
                 head.has_proto = head.has_proto or lower == b"x-forwarded-proto"
                 head.has_host = head.has_host or lower == b"x-forwarded-host"
-            elif kind in _OWN:
+            elif kind in _OWN or (kind is _Kind.TIMEOUT and self._trusted):
+                if kind is _Kind.UPGRADE or kind is _Kind.TE:
+                    _take_wish(head, kind, value, tokens)
                 continue
             if named and name.lower() in named:
                 continue
@@ -294,6 +325,8 @@ class RequestHeads:
         head.forwarded_for = b", ".join(forwarded_for)
         if head.request_id:
             lines.append(b"X-Request-Id: %b\r\n" % head.request_id)
+        if head.trace:
+            lines.append(b"traceparent: %b\r\n" % head.trace)
         if head.length == CHUNKED:
             lines.append(b"Transfer-Encoding: chunked\r\n")
         return b"".join(lines)
@@ -305,8 +338,39 @@ def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
-_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.FORWARDED, _Kind.REQUEST_ID})
+_OWN = frozenset(
+    {
+        _Kind.HOP,
+        _Kind.CONNECTION,
+        _Kind.CODING,
+        _Kind.FORWARDED,
+        _Kind.REQUEST_ID,
+        _Kind.TE,
+        _Kind.TRACE,
+        _Kind.TRAILER,
+        _Kind.UPGRADE,
+    }
+)
 """Fields of this hop, or said once only: dropped, and said anew where slb has something to say."""
+
+
+def _take_timeout(head: RequestHead, value: bytes) -> bool:
+    """A trusted caller's own deadline; it has been heard and goes no further."""
+    try:
+        head.timeout = seconds(value.decode("latin-1"))
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, f"X-Request-Timeout: {error}") from None
+    return False
+
+
+def _take_wish(head: RequestHead, kind: _Kind, value: bytes, tokens: set[bytes]) -> None:
+    """What this hop is asked for and asks for again. Never h2c: behind its 101 nobody could read the requests."""
+    value = value.rstrip(b" \t")
+    if kind is _Kind.TE:
+        head.wants_trailers = b"trailers" in (each.strip().lower() for each in value.split(b","))
+    elif b"upgrade" in tokens and not head.length and _TOKEN.fullmatch(value) and value.lower() != b"h2c":
+        head.upgrade = value
+    head.plain = not head.wants_trailers and not head.upgrade
 
 
 def _connection_tokens(fields: Fields) -> set[bytes]:
@@ -352,7 +416,8 @@ def parse_reply(head: bytes) -> ReplyHead:
     without_length = status == b"204" or status < b"200"  # RFC 9110, 8.6
     passed_on = _passed_on(fields, tokens - _KEPT_CONNECTION - _NEVER_STRIPPED, without_length)
     start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b slb\r\n" % (status, reason, passed_on, minor)
-    return ReplyHead(int(status), length, keep_alive, start)
+    upgrade = b"".join(value.rstrip(b" \t") for name, value in fields if _KINDS[name] is _Kind.UPGRADE)
+    return ReplyHead(int(status), length, keep_alive, start, upgrade)
 
 
 def _reply_length(fields: Fields) -> int:
@@ -370,7 +435,7 @@ def _reply_length(fields: Fields) -> int:
     return int(lengths[0])
 
 
-_REPLY_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.REQUEST_ID})
+_REPLY_OWN = frozenset({_Kind.HOP, _Kind.CONNECTION, _Kind.CODING, _Kind.REQUEST_ID, _Kind.TE, _Kind.UPGRADE})
 
 
 def _passed_on(fields: Fields, named: set[bytes], without_length: bool) -> bytes:

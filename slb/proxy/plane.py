@@ -2,22 +2,26 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
 from slb.addresses import AddressRules
+from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.deadlines import Wheel
 from slb.proxy.headers import HeadCache, parse_reply
 from slb.proxy.reader import RequestReader
+from slb.proxy.retry import Retries
 from slb.proxy.target import RequestLines
 from slb.routing.mirror import Mirror
 
 if TYPE_CHECKING:
     from slb.proxy.downstream import Downstream
+    from slb.proxy.exchange import Exchange
     from slb.proxy.upstream import Pools
 
 Handover = Callable[[asyncio.Transport, bytes], None]
@@ -49,21 +53,40 @@ class Plane:
         self.wheel = Wheel(clock)
         self.lines = RequestLines(mirror)
         self.keepalive_timeout = settings.keepalive_timeout
+        self.max_requests = settings.max_requests_per_connection
+        self._peers: Counter[str] = Counter()
         self._request_prefix = b"%020x" % rng.getrandbits(80)
         self._request_number = 0
         self.via = b"slb-%08x" % rng.getrandbits(32)
         self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
         self.readers = [RequestReader(settings, self.lines, self.via, trusted) for trusted in (False, True)]
         self.reply_heads = HeadCache(parse_reply)
+        self.retries = Retries(metrics.durations, clock, rng)
+        self.on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
         self.reserved = _reserved(settings.data_register)
         self.connections: set[Downstream] = set()
         self.draining = False
         self.drained = asyncio.Event()
         self.pools: Pools
 
+    def admits(self, connection: "Downstream") -> bool:
+        """Whether there is room for one more client connection; it counts from now on either way."""
+        settings = self.settings
+        self.connections.add(connection)
+        self._peers[connection.peer] += 1
+        per_peer = settings.max_connections_per_peer
+        if per_peer and self._peers[connection.peer] > per_peer:
+            return False
+        return not settings.max_connections or len(self.connections) <= settings.max_connections
+
     def connection_ended(self, connection: "Downstream") -> None:
         """The last one to leave while draining ends the wait for it."""
+        if connection not in self.connections:
+            return
         self.connections.discard(connection)
+        self._peers[connection.peer] -= 1
+        if not self._peers[connection.peer]:
+            del self._peers[connection.peer]
         if self.draining and not self.connections:
             self.drained.set()
 
@@ -71,6 +94,34 @@ class Plane:
         """32 hexadecimal digits, unlike those of any other process; within one they count up."""
         self._request_number += 1
         return b"%b%012x" % (self._request_prefix, self._request_number)
+
+    def new_trace(self) -> bytes:
+        """A traceparent line, sampled: nobody before has decided otherwise."""
+        return b"traceparent: 00-%032x-%016x-01\r\n" % (self.rng.getrandbits(128), self.rng.getrandbits(64) or 1)
+
+    def log_exchange(self, exchange: "Exchange", status: int, reason: str, detail: str, now: float) -> None:
+        """One line of the access log. Times are seconds; `owed`: bytes missing of a reply of known length."""
+        upstream = exchange.handle.upstream if exchange.handle is not None else None
+        first_byte = exchange.first_byte_at - exchange.started if exchange.first_byte_at else None
+        connection = exchange.connection
+        self.access_log.write(
+            method=exchange.method.decode(),
+            path=exchange.line.path.decode(),
+            status=status,
+            reason=reason,
+            detail=detail,
+            route=exchange.route.path,
+            upstream=upstream.member if upstream is not None else "",
+            node=upstream.spec.node if upstream is not None else "",
+            attempts=len(exchange.tried) + 1,
+            bytes_in=exchange.bytes_in,
+            bytes_out=exchange.bytes_out,
+            owed=connection.owed if connection is not None else 0,
+            first_byte=first_byte,
+            duration=now - exchange.started,
+            client=exchange.client.peer,
+            request_id=exchange.request_id.decode(),
+        )
 
 
 def _reserved(register: bool) -> dict[str, frozenset[bytes]]:

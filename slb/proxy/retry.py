@@ -1,9 +1,72 @@
-"""Whether a request may be sent a second time."""
+"""Whether a request may be sent again, and how long to wait before it is."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from slb.balance.eligible import untried
+from slb.balance.upstream import LiveUpstream
+from slb.observe.metrics import Histogram
+from slb.routing.table import Route
 
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 """RFC 9110, 9.2.2."""
+
+RETRIED_STATUS = frozenset({502, 503, 504})
+"""Replies that say the request was not served, of upstreams that may be proxies themselves. Never a 4xx."""
+
+_SHARE = 0.2
+_FLOOR = 3
+_WINDOW = 10.0
+_BACKOFF = (0.002, 0.01)
 
 
 def is_idempotent(method: bytes) -> bool:
     """Whether sending the request twice means the same as sending it once."""
     return method in _IDEMPOTENT
+
+
+class RetryBudget:
+    """Retries of one route: at most a fifth of its requests of the last 10 to 20 seconds, and three in any case.
+
+    In an outage every request fails, and a retry for each would double the load on what is left (SRE book, ch. 22).
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._requests_before = (0, 0)
+        self._retries = (0, 0)
+
+    def take(self, requests: int, now: float) -> bool:
+        """Whether one more may be sent; `requests` is the route's count since its beginning, `now` seconds."""
+        if now - self._since > _WINDOW:
+            stale = now - self._since > 2 * _WINDOW
+            self._requests_before = (requests if stale else self._requests_before[1], requests)
+            self._retries = (0 if stale else self._retries[1], 0)
+            self._since = now
+        recent = requests - self._requests_before[0]
+        if sum(self._retries) >= max(_FLOOR, _SHARE * recent):
+            return False
+        self._retries = (self._retries[0], self._retries[1] + 1)
+        return True
+
+
+class Retries:
+    """The budgets of all routes of one instance. `finished`: route path -> histogram that counts its requests."""
+
+    def __init__(self, finished: Mapping[str, Histogram], clock: Callable[[], float], rng: Random) -> None:
+        self._finished = finished
+        self._clock = clock
+        self._rng = rng
+        self._budgets: dict[str, RetryBudget] = {}
+
+    def allows(self, route: Route, tried: tuple[LiveUpstream, ...]) -> bool:
+        """Whether a request that failed at each of `tried` may go to yet another upstream of `route`."""
+        if len(tried) > route.settings.retries or not untried(route.upstreams, tried):
+            return False
+        histogram = self._finished.get(route.path)
+        requests = sum(histogram.counts) if histogram is not None else 0
+        return self._budgets.setdefault(route.path, RetryBudget()).take(requests, self._clock())
+
+    def backoff(self) -> float:
+        """Seconds until the next attempt: a few milliseconds, jittered, lest failures come back in step."""
+        return self._rng.uniform(*_BACKOFF)

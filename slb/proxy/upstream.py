@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from slb.balance.upstream import LiveUpstream
-from slb.proxy.body import Body, MalformedBody, UntilCloseBody, body_of
+from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.deadlines import Timed
 from slb.proxy.headers import MalformedReply, ReplyHead
 from slb.proxy.plane import Plane
@@ -25,13 +25,14 @@ class ConnectFailed(Exception):
 class UpstreamConnection(asyncio.Protocol, Timed):
     """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it."""
 
-    __slots__ = ("_body", "_head", "_partial", "_paused", "exchange", "pool", "transport", "used")
+    __slots__ = ("_body", "_head", "_partial", "_paused", "counted", "exchange", "pool", "transport", "used")
 
     def __init__(self, pool: "Pool") -> None:
         Timed.__init__(self)
         self.pool = pool
         self.exchange: Exchange | None = None
         self.used = False
+        self.counted = False
         self._partial = b""
         self._head: ReplyHead | None = None
         self._body: Body | None = None
@@ -105,7 +106,8 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     def _interim(self, exchange: "Exchange", head: ReplyHead, rest: bytes) -> None:
         if head.status == 101:
-            exchange.reply_malformed(self, "101 without an Upgrade asked for")
+            if not exchange.switches(self, head, rest):
+                exchange.reply_malformed(self, "101 to a protocol nobody asked for")
             return
         exchange.interim(head)
         if rest:
@@ -137,6 +139,25 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         else:
             self.close()
 
+    @property
+    def owed(self) -> int:
+        """Bytes still to come of a reply of known length."""
+        return self._body.left if isinstance(self._body, CountedBody) else 0
+
+    @property
+    def trailers(self) -> list[bytes]:
+        """The trailer lines of a reply that has ended, as the upstream wrote them."""
+        return self._body.trailers if isinstance(self._body, ChunkedBody) else []
+
+    def becomes_tunnel(self) -> None:
+        """HTTP ends here: the transport is somebody else's from now on."""
+        self.exchange = None
+        self.pool.discard(self)
+
+    def tunnel_ended(self) -> None:
+        """And is gone."""
+        self.pool.ended(self)
+
     def close(self) -> None:
         """Close in peace: what is written is still sent."""
         self.pool.discard(self)
@@ -149,7 +170,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.pool.discard(self)
+        self.pool.ended(self)
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.upstream_lost(self, clean=error is None, heard=bool(self._partial))
@@ -186,8 +207,15 @@ class Pool:
         self._keep = plane.settings.upstream_keepalive
         self._keepalive_timeout = plane.settings.upstream_keepalive_timeout
         self._idle: list[UpstreamConnection] = []
+        self._open = 0
+        self._limit = plane.settings.max_upstream_connections
         self._closed = False
         self._secure: ssl.SSLContext | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the upstream has all the connections it may have, those being made included."""
+        return bool(self._limit) and self._open >= self._limit
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection, no longer the pool's."""
@@ -221,13 +249,26 @@ class Pool:
         """A new connection to the first address that takes one within `timeout` seconds. Raises ConnectFailed."""
         spec = self.upstream.spec
         made: list[UpstreamConnection] = []
+        connected = False
+        self._open += 1
         try:
             async with asyncio.timeout(timeout):
-                return await self._connect_to(await self._addresses(spec.host, spec.port), made)
+                connection = await self._connect_to(await self._addresses(spec.host, spec.port), made)
+            connected = connection.counted = True
+            return connection
         except TimeoutError:
-            for connection in made:
-                connection.abort_if_made()
+            for attempt in made:
+                attempt.abort_if_made()
             raise ConnectFailed(f"{spec.member}: no connection within {timeout:g} s") from None
+        finally:
+            self._open -= not connected
+
+    def ended(self, connection: UpstreamConnection) -> None:
+        """A connection is gone for good, whoever had it last."""
+        self.discard(connection)
+        if connection.counted:
+            connection.counted = False
+            self._open -= 1
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host` that may be connected to: the rules hold for each, each time."""

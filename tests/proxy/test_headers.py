@@ -5,12 +5,14 @@ import re
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.test_relaying import chunked
 
+TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+
 
 async def test_hop_by_hop_headers_and_the_tokens_of_connection_end_here(proxy: Proxy, origin: Origin) -> None:
     wire = await proxy.connect()
     await wire.send(
         b"GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-Mine\r\nKeep-Alive: timeout=5\r\nX-Mine: 1\r\n"
-        b"TE: trailers\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\nProxy-Authorization: x\r\nX-Kept: 2\r\n\r\n"
+        b"TE: gzip\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\nProxy-Authorization: x\r\nX-Kept: 2\r\n\r\n"
     )
     await wire.reply()
     names = {name.lower() for name, _ in origin.requests[0].headers}
@@ -22,6 +24,7 @@ async def test_hop_by_hop_headers_and_the_tokens_of_connection_end_here(proxy: P
         "x-forwarded-host",
         "x-request-id",
         "via",
+        "traceparent",
     }
 
 
@@ -161,7 +164,53 @@ async def test_both_ways_of_repeating_heads_are_the_same(proxies: MakeProxy, ori
     wire = await proxy.connect()
     seen = []
     for _ in range(5):
-        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nX-Request-Id: r\r\nX-B: 2\r\nContent-Length: 2\r\n\r\nhi")
+        await wire.send(
+            b"POST / HTTP/1.1\r\nHost: h\r\nX-Request-Id: r\r\ntraceparent: %b\r\nX-B: 2\r\nContent-Length: 2\r\n\r\nhi"
+            % TRACE
+        )
         seen.append((await wire.reply()).headers)
     assert all(headers == seen[0] for headers in seen)
     assert all(request.headers == origin.requests[0].headers for request in origin.requests)
+
+
+async def test_a_trace_is_kept(proxy: Proxy, origin: Origin) -> None:
+    await proxy.get("/", traceparent=TRACE.decode(), tracestate="a=b")
+    assert (origin.requests[0].all("traceparent"), origin.requests[0].one("tracestate")) == (
+        [TRACE.decode()],
+        "a=b",
+    )
+
+
+async def test_a_trace_is_begun_where_there_is_none_that_is_valid(proxy: Proxy, origin: Origin) -> None:
+    await proxy.get("/")
+    await proxy.get("/", traceparent="00-00000000000000000000000000000000-00f067aa0ba902b7-01")
+    traces = [request.one("traceparent") or "" for request in origin.requests]
+    assert all(re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", trace) for trace in traces)
+    assert traces[0] != traces[1]
+    assert "0" * 32 not in traces[1]
+
+
+async def test_trailers_pass_to_clients_that_ask_for_them(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def reply(request: Request) -> None:
+        await request.wire.send(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\n"
+            b"X-Sum: 7\r\nContent-Length: 9\r\nHost: evil\r\nAuthorization: x\r\nX-Forwarded-For: y\r\n\r\n"
+        )
+
+    proxy = await proxies()
+    origin = await origins(reply)
+    proxy.route("/", origin)
+    tails = []
+    for asked in (b"TE: trailers\r\nConnection: TE\r\n", b""):
+        wire = await proxy.connect()
+        await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n%b\r\n" % asked)
+        await wire.head()
+        tails.append(await wire.reader.readuntil(b"\r\n0\r\n") + await wire.reader.readuntil(b"\r\n"))
+    assert tails == [b"2\r\nok\r\n0\r\nX-Sum: 7\r\n", b"2\r\nok\r\n0\r\n\r\n"]
+    assert [request.one("TE") for request in origin.requests] == ["trailers", None]
+
+
+async def test_timings_are_told_to_those_who_ask(proxy: Proxy) -> None:
+    assert (await proxy.get("/")).one("Server-Timing") is None
+    timing = (await proxy.get("/", X_Slb_Timing="1")).one("Server-Timing") or ""
+    assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', timing)

@@ -1,0 +1,70 @@
+"""The heads slb sends: requests to upstreams, replies to clients. What was read, plus what this hop says itself."""
+
+from typing import TYPE_CHECKING
+
+from slb.proxy.headers import ReplyHead
+
+if TYPE_CHECKING:
+    from slb.proxy.exchange import Exchange
+    from slb.proxy.plane import Plane
+
+
+def request_start(exchange: "Exchange", plane: "Plane") -> bytes:
+    """The head of the request as the upstream gets it."""
+    line, head = exchange.line, exchange.head
+    return b"%b %b HTTP/1.1\r\n%b%b%b%b%b\r\n" % (
+        line.method,
+        line.forwarded_target,
+        head.fields if head.host is not None else _own_host(exchange) + head.fields,
+        exchange.client.forwarded_by(head),
+        b"" if head.plain else _what_heads_rarely_say(exchange),
+        b"" if head.request_id and head.trace else _identity(exchange, plane),
+        plane.own_line[line.minor],
+    )
+
+
+def _own_host(exchange: "Exchange") -> bytes:
+    """HTTP/1.0 clients may leave it out, HTTP/1.1 upstreams may not be left without."""
+    assert exchange.handle is not None
+    return b"Host: %b\r\n" % exchange.handle.upstream.spec.authority.encode()
+
+
+def _what_heads_rarely_say(exchange: "Exchange") -> bytes:
+    """What is this hop's to say, and is said again because the client said it: trailers wanted, an upgrade."""
+    head = exchange.head
+    if head.upgrade and exchange.line.minor == 1:
+        return b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
+    return b"Connection: TE\r\nTE: trailers\r\n" if head.wants_trailers else b""
+
+
+def _identity(exchange: "Exchange", plane: "Plane") -> bytes:
+    """An id where the client gave none, and a trace begun where there is none (W3C Trace Context, level 1)."""
+    head = exchange.head
+    named = b"" if head.request_id else b"X-Request-Id: %b\r\n" % exchange.request_id
+    return named if head.trace else named + plane.new_trace()
+
+
+def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
+    """The head of the reply as the client gets it."""
+    return b"%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
+        head.start,
+        exchange.request_id,
+        b"Transfer-Encoding: chunked\r\n" if exchange.chunks_reply else b"",
+        exchange.client.connection_line(exchange.line, exchange.head, exchange.keep_client),
+        _timing(exchange, now) if exchange.head.wants_timing else b"",
+    )
+
+
+def switching_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
+    """The head of a 101."""
+    return b"%bConnection: Upgrade\r\nUpgrade: %b\r\nX-Request-Id: %b\r\n\r\n" % (
+        head.start,
+        head.upgrade,
+        exchange.request_id,
+    )
+
+
+def _timing(exchange: "Exchange", now: float) -> bytes:
+    """Server-Timing (milliseconds): from the request's head to the reply's, and how many upstreams it took."""
+    waited = (now - exchange.started) * 1000
+    return b'Server-Timing: upstream;dur=%.3f, attempts;desc="%d"\r\n' % (waited, len(exchange.tried) + 1)

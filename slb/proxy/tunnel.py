@@ -1,0 +1,93 @@
+"""After 101 Switching Protocols: bytes both ways, until both sides have ended."""
+
+import asyncio
+from collections.abc import Callable
+
+from slb.proxy.deadlines import Timed, Wheel
+
+
+class _End(asyncio.Protocol):
+    """One side: what it says goes to the other, and it is not read faster than the other side takes it."""
+
+    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport) -> None:
+        self._tunnel = tunnel
+        self.transport = transport
+        self.other: _End
+        self.bytes = 0
+        self.silent = False
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes += len(data)
+        self.other.transport.write(data)
+        self._tunnel.moved()
+
+    def eof_received(self) -> bool:
+        """This side says no more; the other may still have something to say."""
+        self.silent = True
+        other = self.other
+        if other.silent or not (other.transport.can_write_eof() and self.transport.can_write_eof()):
+            other.transport.close()
+            return False
+        other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        if not self.other.transport.is_closing():
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        if self.other.lost:
+            self._tunnel.ended()
+        elif error is not None:
+            self.other.transport.abort()
+        else:
+            self.other.transport.close()
+
+
+class Tunnel(Timed):
+    """`on_end(bytes up, bytes down)` is called once, when both connections are gone. A tunnel through which nothing
+    moves for `idle` seconds is cut."""
+
+    def __init__(
+        self,
+        client: asyncio.Transport,
+        upstream: asyncio.Transport,
+        wheel: Wheel,
+        clock: Callable[[], float],
+        idle: float,
+        on_end: Callable[[int, int], None],
+    ) -> None:
+        Timed.__init__(self)
+        self._client, self._upstream = _End(self, client), _End(self, upstream)
+        self._client.other, self._upstream.other = self._upstream, self._client
+        self._wheel = wheel
+        self._clock = clock
+        self._idle = idle
+        self._on_end = on_end
+
+    def open(self) -> None:
+        """Take both connections over."""
+        for end in (self._client, self._upstream):
+            end.transport.set_protocol(end)
+            if not end.transport.is_closing():
+                end.transport.resume_reading()
+        self.moved()
+
+    def moved(self) -> None:
+        """Something went through."""
+        self._wheel.arm(self, self._clock() + self._idle)
+
+    def expired(self) -> None:
+        self._client.transport.abort()
+        self._upstream.transport.abort()
+
+    def ended(self) -> None:
+        """Both sides are gone."""
+        self._wheel.forget(self)
+        self._on_end(self._client.bytes, self._upstream.bytes)

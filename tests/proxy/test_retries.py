@@ -1,0 +1,126 @@
+"""What is sent again, to whom, and what never is."""
+
+import pytest
+
+from slb.proxy.retry import RetryBudget
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
+
+
+def status(code: int) -> object:
+    async def reply(request: Request) -> None:
+        await request.body()
+        await request.wire.send(b"HTTP/1.1 %d X\r\nContent-Length: 3\r\n\r\nbad" % code)
+
+    return reply
+
+
+@pytest.mark.parametrize("code", [502, 503, 504])
+async def test_a_get_that_was_not_served_goes_to_another_upstream(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin, code: int
+) -> None:
+    proxy = await proxies()
+    bad = await origins(status(code))
+    proxy.route("/", bad, origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(4)] == [200] * 4
+    assert proxy.metrics.retries[str(code)] == len(bad.requests) >= 2
+
+
+@pytest.mark.parametrize("code", [400, 404, 429, 500, 501])
+async def test_other_errors_are_answers(proxies: MakeProxy, origins: MakeOrigin, origin: Origin, code: int) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(status(code)), origin)
+    assert sorted([(await proxy.get("/")).status for _ in range(4)]) == sorted([200, 200, code, code])
+    assert sum(proxy.metrics.retries.values()) == 0
+
+
+async def test_a_post_that_reached_an_upstream_is_not_sent_again(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(status(503)), origin)
+    wire = await proxy.connect()
+    seen = []
+    for _ in range(4):
+        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
+        seen.append((await wire.reply()).status)
+    assert sorted(seen) == [200, 200, 503, 503]
+
+
+async def test_a_put_is_sent_again_with_its_body(proxies: MakeProxy, origins: MakeOrigin, origin: Origin) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(status(503)), origin)
+    wire = await proxy.connect()
+    for _ in range(2):
+        await wire.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
+        assert (await wire.reply()).status == 200
+    assert [request.whole for request in origin.requests] == [b"hi", b"hi"]
+
+
+async def test_no_upstream_is_tried_twice(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    three = [await origins(status(503)) for _ in range(3)]
+    proxy.route("/", *three, retries="10")
+    reply = await proxy.get("/")
+    assert (reply.status, reply.body) == (503, b"bad")
+    assert [len(each.requests) for each in three] == [1, 1, 1]
+
+
+async def test_there_are_no_more_attempts_than_set(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    three = [await origins(status(503)) for _ in range(3)]
+    proxy.route("/", *three, retries="1")
+    await proxy.get("/")
+    assert sum(len(each.requests) for each in three) == 2
+
+
+async def test_a_reset_before_the_reply_is_retried_for_get(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    async def reset(request: Request) -> None:
+        request.wire.reset()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(reset), origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(4)] == [200] * 4
+
+
+async def test_nothing_is_retried_once_the_client_has_seen_of_it(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    async def hint_and_fail(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
+
+    proxy = await proxies()
+    proxy.route("/", await origins(hint_and_fail), origin)
+    seen = []
+    for _ in range(2):
+        wire = await proxy.connect()
+        reply = await wire.get("/")
+        seen.append((await wire.reply()).status if reply.status == 103 else reply.status)
+    assert sorted(seen) == [200, 503]
+
+
+async def test_an_outage_is_not_doubled(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    """Everything fails: of a hundred requests at most a fifth are tried again."""
+    proxy = await proxies()
+    two = [await origins(status(503)) for _ in range(2)]
+    proxy.route("/", *two)
+    wire = await proxy.connect()
+    for _ in range(100):
+        await wire.get("/")
+    assert 103 <= sum(len(each.requests) for each in two) <= 121
+
+
+def test_the_budget_is_a_fifth_of_recent_requests() -> None:
+    budget = RetryBudget()
+    assert [budget.take(0, 100.0) for _ in range(4)] == [True, True, True, False]
+    assert sum(budget.take(100, 101.0) for _ in range(100)) == 17
+
+
+def test_the_budget_forgets_what_is_long_past() -> None:
+    budget = RetryBudget()
+    assert sum(budget.take(1000, 100.0) for _ in range(500)) == 3
+    assert sum(budget.take(2000, 105.0) for _ in range(500)) == 197
+    assert sum(budget.take(2000, 150.0) for _ in range(500)) == 3
