@@ -28,9 +28,11 @@ from slb.api.runner import make_runner
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
+from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
 from slb.control.watcher import Watcher
+from slb.health.service import HealthService
 from slb.lifecycle import Stopping, Tasks, first_of
 from slb.listening import Sockets
 from slb.memory import Freezer
@@ -126,6 +128,9 @@ class App:
         self.core = core
         self._access_log = make_access_log(core.settings)
         self._data_api: web.AppRunner | None = None
+        self._health = HealthService(
+            core.mirror, core.metrics, HealthStore(core.connection), core.address_rules, Random()
+        )
         self._proxy = ProxyServer(
             settings=core.settings,
             mirror=core.mirror,
@@ -144,6 +149,7 @@ class App:
         core.start_watching()
         await core.serve_api(parts)
         await self._proxy.start(core.sockets.data)
+        core.tasks.start("health", self._health.run())
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> None:

@@ -9,10 +9,14 @@
 | `slb:generation`       | string          | for good                    | the first non-empty sync, `reset`   |
 | `slb:restoring`        | string          | TTL 5 s                     | the instance that writes back       |
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
+| `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
+
+Channel `slb:health`: a health check's key and its new state, from whoever ran it.
 """
 
 from slb.errors import InvalidName
-from slb.names import is_normal_path, normal_member
+from slb.model import HealthCheck
+from slb.names import duration, is_normal_path, normal_member
 
 MEMBERS = "slb_"
 SETTINGS = "slb:route:"
@@ -21,6 +25,8 @@ INSTANCE = "slb:instance:"
 CANARY = "slb:canary:"
 GENERATION = "slb:generation"
 RESTORING = "slb:restoring"
+HEALTH = "slb:{health}:"
+HEALTH_CHANNEL = "slb:health"
 
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
@@ -39,6 +45,12 @@ def settings_key(path: str) -> str:
 def upstream_key(member: str) -> str:
     """`10.0.0.1:80` -> `slb:upstream:10.0.0.1:80`."""
     return UPSTREAM + member
+
+
+def health_key(member: str, check: HealthCheck) -> str:
+    """`slb:{health}:5s:2:3:2s:10.0.0.1:80/healthz`: routes whose checks are alike in all share one."""
+    interval, timeout = duration(check.interval), duration(check.timeout)
+    return f"{HEALTH}{interval}:{check.rise}:{check.fall}:{timeout}:{member}{check.path}"
 
 
 def path_of(key: str) -> str | None:

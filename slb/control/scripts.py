@@ -11,10 +11,42 @@ class ReadMany:
     """`lua/read_many.lua`: SMEMBERS or HGETALL of many keys in one step."""
 
     def __init__(self, connection: Connection) -> None:
-        source = files("slb.control").joinpath("lua/read_many.lua").read_text()
-        self._script = connection.client.register_script(source)
+        self._script = connection.client.register_script(_source("read_many"))
 
     async def __call__(self, command: Literal["SMEMBERS", "HGETALL"], keys: Sequence[str]) -> list[Any]:
         """The replies in the order of `keys`: lists of texts (a hash as names and values in turn), or errors."""
         replies: list[Any] = await self._script(keys=list(keys), args=[command])
         return replies
+
+
+class ClaimChecks:
+    """`lua/claim_checks.lua`: which of many health checks fall to this instance, and what is known of each."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(_source("claim_checks"))
+
+    async def __call__(self, asks: Sequence[tuple[str, str, int, int, int]], room: int) -> list[Any]:
+        """`asks`: key, state, run, hold and life in milliseconds. For each: [claim, milliseconds, state, run]."""
+        replies: list[Any] = await self._script(keys=[ask[0] for ask in asks], args=[room, *_flat(asks)])
+        return replies
+
+
+class ReportChecks:
+    """`lua/report_checks.lua`: what health checks have found, where their claims still hold."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(_source("report_checks"))
+
+    async def __call__(self, channel: str, reports: Sequence[tuple[str, int, str, int, int]]) -> int:
+        """`reports`: key, claim, state, run, life in milliseconds. How many counted."""
+        args = [channel, *_flat(reports)]
+        return int(await self._script(keys=[report[0] for report in reports], args=args))
+
+
+def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """What stands behind the key in each row, one after another."""
+    return [value for row in rows for value in row[1:]]
+
+
+def _source(name: str) -> str:
+    return files("slb.control").joinpath(f"lua/{name}.lua").read_text()

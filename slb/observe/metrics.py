@@ -60,6 +60,11 @@ class Metrics:
         self.skipped: dict[str, int] = {}
         self.staleness: Callable[[], float] = lambda: 0.0
         self.inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
+        self.upstreams_up: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
+        self.ejections: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.health_checks: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.panics: defaultdict[str, int] = defaultdict(int)
+        self.panicking: set[str] = set()
 
     def request_ended(
         self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float
@@ -77,6 +82,9 @@ class Metrics:
         for key in [key for key in self.requests if key[1] in gone]:
             route, _, code, reason = key
             self.requests[route, "", code, reason] += self.requests.pop(key)
+        for counts in (self.ejections, self.health_checks):
+            for pair in [pair for pair in counts if pair[0] in gone]:
+                counts["", pair[1]] += counts.pop(pair)
 
 
 class MetricsCollector(Collector):
@@ -87,6 +95,7 @@ class MetricsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._traffic()
+        yield from self._health()
         yield from self._control_plane()
 
     def _traffic(self) -> Iterator[Metric]:
@@ -114,6 +123,38 @@ class MetricsCollector(Collector):
             value=metrics.client_disconnects,
         )
         yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections())
+
+    def _health(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        up = GaugeMetricFamily("slb_upstream_up", "0 while it is ejected, or down.", labels=("upstream",))
+        for member, is_up in metrics.upstreams_up():
+            up.add_metric((member,), is_up)
+        yield up
+        ejections = CounterMetricFamily(
+            "slb_upstream_ejections", "Taken out for failing requests.", labels=("upstream", "reason")
+        )
+        for pair, count in list(metrics.ejections.items()):
+            ejections.add_metric(pair, count)
+        yield ejections
+        checks = CounterMetricFamily(
+            "slb_health_checks", "Active checks made by this instance.", labels=("upstream", "result")
+        )
+        for pair, count in list(metrics.health_checks.items()):
+            checks.add_metric(pair, count)
+        yield checks
+        yield from self._panic()
+
+    def _panic(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        gauge = GaugeMetricFamily(
+            "slb_panic", "1 while too few upstreams are available and all of them serve.", labels=("route",)
+        )
+        counter = CounterMetricFamily("slb_panics", "Times a route began to panic.", labels=("route",))
+        for route, count in list(metrics.panics.items()):
+            gauge.add_metric((route,), route in metrics.panicking)
+            counter.add_metric((route,), count)
+        yield gauge
+        yield counter
 
     def _control_plane(self) -> Iterator[Metric]:
         metrics = self._metrics

@@ -18,6 +18,8 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_redis_polling": max,
     "slb_mirror_staleness_seconds": max,
     "slb_skipped_entries": max,
+    "slb_upstream_up": min,
+    "slb_panic": max,
 }
 """Of what every worker sees for itself, the worst holds; all else is a share of a sum."""
 

@@ -1,0 +1,102 @@
+"""The fleet's share in health checks: who runs which one now, and what was found."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from redis.exceptions import RedisError
+
+from slb.control import keys
+from slb.control.connection import Connection
+from slb.control.scripts import ClaimChecks, ReportChecks
+from slb.errors import RedisUnavailable
+from slb.model import HealthCheck
+
+AT_ONCE = 250
+"""Checks one script call handles: it holds Redis for about a millisecond."""
+
+_LIFE_IN_INTERVALS = 10
+_SHORTEST_LIFE = 60.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A check that seems to be due here. `state` and `run` are what this instance knows of it; whoever gets it has
+    it for `hold` seconds."""
+
+    member: str
+    check: HealthCheck
+    state: str
+    run: int
+    hold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`claim` is 0 where another instance runs the check; it is due again in `wait` seconds. `state` is empty where
+    nobody knows anything of it yet."""
+
+    claim: int
+    wait: float
+    state: str
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a claimed check has found."""
+
+    member: str
+    check: HealthCheck
+    claim: int
+    state: str
+    run: int
+
+
+class HealthStore:
+    """Each call is one command, for at most AT_ONCE checks. Raises RedisUnavailable."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._claim = ClaimChecks(connection)
+        self._report = ReportChecks(connection)
+
+    @property
+    def up(self) -> bool:
+        """Whether Redis answers, as far as is known."""
+        return self._connection.up
+
+    async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:
+        """Claim those that are due, at most `room`."""
+        rows = [
+            (keys.health_key(each.member, each.check), each.state, each.run, _ms(each.hold), _life(each.check))
+            for each in asks
+        ]
+        replies = await self._answered(self._claim(rows, room))
+        return [Answer(int(claim), wait / 1000, state, int(run)) for claim, wait, state, run in replies]
+
+    async def report(self, reports: Sequence[Report]) -> int:
+        """Tell the others; how many of the reports counted: those whose claim has not lapsed."""
+        rows = [
+            (keys.health_key(each.member, each.check), each.claim, each.state, each.run, _life(each.check))
+            for each in reports
+        ]
+        return await self._answered(self._report(keys.HEALTH_CHANNEL, rows))
+
+    async def _answered(self, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._connection.command_deadline):
+                return await call
+        except (RedisError, OSError, TimeoutError) as error:
+            raise RedisUnavailable(f"Redis does not answer: {error}") from None
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _life(check: HealthCheck) -> int:
+    return _ms(max(_SHORTEST_LIFE, _LIFE_IN_INTERVALS * check.interval))

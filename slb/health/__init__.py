@@ -1,0 +1,1 @@
+"""Which upstreams are fit to serve: active checks shared by the fleet, passive ejection, panic."""

@@ -1,0 +1,217 @@
+"""Active health checks: each check of each upstream is made once per interval by the whole fleet.
+
+Every instance asks, many checks at a time, which are due; each falls to whoever asks first, and its result is
+everybody's. While Redis is away each instance makes all checks itself and goes by its own results.
+"""
+
+import asyncio
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Protocol
+
+import structlog
+
+from slb.control.health_store import AT_ONCE, Answer, Ask, Report
+from slb.errors import RedisUnavailable
+from slb.health.availability import Availability
+from slb.health.roster import Watched
+from slb.health.state import Event, State, Tally, moved
+from slb.model import HealthCheck, Upstream
+from slb.observe.metrics import Metrics
+
+_OWN_EYES = -1
+"""The claim of a check that was made without Redis."""
+
+_TELLING = {State.UP.value: Event.ROSE, State.DOWN.value: Event.FELL}
+
+_log = structlog.get_logger("slb.health")
+
+
+class Store(Protocol):
+    """The fleet's share in the checks. Each call raises RedisUnavailable."""
+
+    @property
+    def up(self) -> bool: ...
+    async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]: ...
+    async def report(self, reports: Sequence[Report]) -> int: ...
+
+
+class Probe(Protocol):
+    """Makes one check; why it failed, None where it passed."""
+
+    async def fault(self, upstream: Upstream, check: HealthCheck) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveTiming:
+    """Seconds, but for `jitter` (the part of an interval by which checks vary) and `at_once` (checks running)."""
+
+    first: float = 1.0
+    jitter: float = 0.1
+    settle: float = 0.02
+    at_once: int = 64
+
+
+class Active:
+    """`turn` is to be called when `due` has come; `aclose` ends the checks that run."""
+
+    def __init__(
+        self,
+        store: Store,
+        probe: Probe,
+        availability: Availability,
+        metrics: Metrics,
+        rng: Random,
+        clock: Callable[[], float] = time.monotonic,
+        timing: ActiveTiming | None = None,
+    ) -> None:
+        self._store = store
+        self._probe = probe
+        self._availability = availability
+        self._metrics = metrics
+        self._rng = rng
+        self._clock = clock
+        self._timing = timing or ActiveTiming()
+        self._next: list[tuple[float, int, Watched]] = []
+        self._order = count()
+        self._running: set[asyncio.Task[None]] = set()
+        self._found: list[Report] = []
+        self._reporting: asyncio.Task[None] | None = None
+        self._changed: set[str] = set()
+        self._alone = False
+
+    def add(self, watched: Watched) -> None:
+        """Check it soon, and from now on as long as it is used."""
+        self._ask_after(watched, self._rng.uniform(0, min(self._timing.first, watched.check.interval)))
+
+    def due(self) -> float | None:
+        """When the next check may be due; None where nothing is watched."""
+        return self._next[0][0] if self._next else None
+
+    async def turn(self) -> None:
+        """Ask for what may be due, and begin what falls to this instance."""
+        watched = self._take_due()
+        if not watched:
+            return
+        room = self._timing.at_once - len(self._running)
+        answers = await self._answers(watched, room)
+        for each, answer in zip(watched, answers, strict=True):
+            if each.uses:
+                self._follow(each, answer)
+
+    def told(self, watched: Watched, state: str, run: int) -> None:
+        """What the fleet has found. A fleet that knows nothing yet changes nothing that is known here."""
+        before = watched.tally.state
+        if before == state:
+            watched.tally = Tally(before, run)
+        elif state in _TELLING:
+            self._conclude(watched, Tally(moved(before, _TELLING[state]), run), "found by the fleet")
+
+    async def aclose(self) -> None:
+        """End the checks that run."""
+        running = self._running | ({self._reporting} if self._reporting else set())
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def _take_due(self) -> list[Watched]:
+        now = self._clock()
+        taken: list[Watched] = []
+        while self._next and self._next[0][0] <= now and len(taken) < AT_ONCE:
+            watched = heapq.heappop(self._next)[2]
+            if watched.uses:
+                taken.append(watched)
+        return taken
+
+    async def _answers(self, watched: Sequence[Watched], room: int) -> list[Answer]:
+        asks = [self._ask(each) for each in watched]
+        if self._store.up:
+            try:
+                answers = await self._store.claim(asks, room)
+            except RedisUnavailable as error:
+                _log.debug("health_not_shared", error=str(error))
+            else:
+                self._show_alone(False)
+                return answers
+        self._show_alone(True)
+        return [_own(ask, index < room) for index, ask in enumerate(asks)]
+
+    def _ask(self, watched: Watched) -> Ask:
+        check, tally = watched.check, watched.tally
+        hold = max(check.timeout, check.interval * self._rng.uniform(1 - self._timing.jitter, 1))
+        return Ask(watched.upstream.member, check, tally.state.value, tally.run, hold)
+
+    def _follow(self, watched: Watched, answer: Answer) -> None:
+        """Take up what is known, make the check where it is this instance's, and ask again when it is due."""
+        self.told(watched, answer.state, answer.run)
+        if answer.claim:
+            task = asyncio.create_task(self._check(watched, answer.claim))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+        self._ask_after(watched, answer.wait + self._rng.uniform(0, self._timing.jitter * watched.check.interval))
+
+    def _ask_after(self, watched: Watched, seconds: float) -> None:
+        heapq.heappush(self._next, (self._clock() + seconds, next(self._order), watched))
+
+    async def _check(self, watched: Watched, claim: int) -> None:
+        check, upstream = watched.check, watched.upstream
+        fault = await self._probe.fault(upstream.spec, check)
+        if not watched.uses or not self._availability.knows(upstream):
+            return
+        self._metrics.health_checks[upstream.member, "failed" if fault else "passed"] += 1
+        tally = watched.tally.after(fault is None, check)
+        self._conclude(watched, tally, fault or "it passes")
+        if claim != _OWN_EYES:
+            self._found.append(Report(upstream.member, check, claim, tally.state.value, tally.run))
+            if self._reporting is None:
+                self._reporting = asyncio.create_task(self._report())
+                self._reporting.add_done_callback(self._reported)
+
+    async def _report(self) -> None:
+        """Tell the fleet what was found. What comes while a call is under way goes with the next."""
+        while self._found:
+            some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
+            try:
+                await self._store.report(some)
+            except RedisUnavailable as error:
+                _log.debug("health_not_reported", checks=len(some), error=str(error))
+
+    def _reported(self, task: "asyncio.Task[None]") -> None:
+        self._reporting = None
+        self._ended(task)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("health_check_broke", exc_info=error)
+
+    def _conclude(self, watched: Watched, tally: Tally, why: str) -> None:
+        before, watched.tally = watched.tally.state, tally
+        if tally.state is before:
+            return
+        upstream, check = watched.upstream, watched.check
+        upstream.down = upstream.down - {check} if tally.state is State.UP else upstream.down | {check}
+        self._availability.moved(upstream, before, tally.state, f"{check.path}: {why}")
+        if not self._changed:
+            asyncio.get_running_loop().call_later(self._timing.settle, self._settle)
+        self._changed.add(upstream.member)
+
+    def _settle(self) -> None:
+        """Many move at once when a rack goes; each refresh looks at every route."""
+        changed, self._changed = self._changed, set()
+        self._availability.refresh(changed)
+
+    def _show_alone(self, alone: bool) -> None:
+        if alone is not self._alone:
+            self._alone = alone
+            _log.info("health_checks_alone" if alone else "health_checks_shared")
+
+
+def _own(ask: Ask, has_room: bool) -> Answer:
+    """Without Redis: every check that is due is one's own."""
+    return Answer(_OWN_EYES if has_room else 0, ask.hold if has_room else 0.0, "", 0)

@@ -1,0 +1,59 @@
+"""Makes what was found of upstreams take effect: on the routes that use them, the metrics and the log."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from slb.balance.upstream import LiveUpstream
+from slb.health.state import State
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+from slb.routing.table import Route
+
+_log = structlog.get_logger("slb.health")
+
+
+class Availability:
+    """One for each process. Panic begins and ends where a route is refreshed or made; each is said once."""
+
+    def __init__(self, mirror: Mirror, metrics: Metrics) -> None:
+        self._mirror = mirror
+        self._metrics = metrics
+        metrics.upstreams_up = lambda: [
+            (live.member, live.available and not live.down) for live in mirror.upstreams.values()
+        ]
+
+    def knows(self, upstream: LiveUpstream) -> bool:
+        """Whether a route still names it; one of its name that came later is another."""
+        return self._mirror.upstream(upstream.member) is upstream
+
+    def moved(self, upstream: LiveUpstream, before: State, after: State, why: str) -> None:
+        """Log a transition."""
+        if after in (State.DOWN, State.EJECTED):
+            told = _log.warning
+        else:  # that an upstream is up is no news where nothing else was known
+            told = _log.debug if before is State.UNKNOWN else _log.info
+        told("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
+
+    def refresh(self, members: Iterable[str]) -> None:
+        """Let routes use what these members have become."""
+        for route in self._mirror.refresh(frozenset(members)):
+            self.note_panic(route)
+
+    def note_panic(self, route: Route) -> None:
+        """Count and log a panic that begins or ends with what `route` serves from now."""
+        panicking = self._metrics.panicking
+        if route.panic == (route.path in panicking):
+            return
+        upstreams = len(route.upstreams)
+        if route.panic:
+            panicking.add(route.path)
+            self._metrics.panics[route.path] += 1
+            _log.warning("panic_begins", route=route.path, upstreams=upstreams, serving="all")
+        else:
+            panicking.discard(route.path)
+            _log.info("panic_ends", route=route.path, upstreams=upstreams, serving=len(route.serving))
+
+    def forget_route(self, path: str) -> None:
+        """A route is gone."""
+        self._metrics.panicking.discard(path)

@@ -1,0 +1,93 @@
+"""Which upstreams are to be checked, and how: what the routes ask for, kept up as the table changes."""
+
+from collections.abc import Callable
+
+from slb.balance.upstream import LiveUpstream
+from slb.control.keys import health_key
+from slb.control.slices import Slices
+from slb.health.availability import Availability
+from slb.health.state import Tally
+from slb.model import HealthCheck
+from slb.routing.table import Route, Table
+
+
+class Watched:
+    """One check of one upstream, for as long as `uses` routes ask for it."""
+
+    __slots__ = ("check", "key", "tally", "upstream", "uses")
+
+    def __init__(self, upstream: LiveUpstream, check: HealthCheck) -> None:
+        self.upstream = upstream
+        self.check = check
+        self.key = health_key(upstream.member, check)
+        self.tally = Tally()
+        self.uses = 0
+
+
+class Roster:
+    """Routes whose checks are alike in all share one; `added` is called with each that is new."""
+
+    def __init__(self, availability: Availability, added: Callable[[Watched], None]) -> None:
+        self._availability = availability
+        self._added = added
+        self._watched: dict[tuple[LiveUpstream, HealthCheck], Watched] = {}
+        self._by_key: dict[str, Watched] = {}
+        self._routes: dict[str, Route] = {}
+        self._table: Table | None = None
+
+    def named(self, key: str) -> Watched | None:
+        """What is watched under a key of Redis."""
+        return self._by_key.get(key)
+
+    async def follow(self, table: Table) -> None:
+        """Take over what has changed since the last table."""
+        if table is self._table:
+            return
+        self._table = table
+        slices = Slices()
+        for path, route in table.routes.items():
+            if self._routes.get(path) is not route:
+                self._change(path, route)
+            await slices.rest()
+        for path in self._routes.keys() - table.routes.keys():
+            self._change(path, None)
+            await slices.rest()
+
+    def _change(self, path: str, route: Route | None) -> None:
+        """The new before the old: what both ask for goes on as it was."""
+        old = self._routes.pop(path, None)
+        if route is not None:
+            self._routes[path] = route
+            self._use(route)
+            self._availability.note_panic(route)
+        else:
+            self._availability.forget_route(path)
+        if old is not None:
+            self._release(old)
+
+    def _use(self, route: Route) -> None:
+        check = route.settings.health_check
+        for upstream in route.upstreams if check else ():
+            assert check is not None
+            watched = self._watched.get((upstream, check))
+            if watched is None:
+                watched = self._watched[upstream, check] = Watched(upstream, check)
+                self._by_key[watched.key] = watched
+                self._added(watched)
+            watched.uses += 1
+
+    def _release(self, route: Route) -> None:
+        check = route.settings.health_check
+        for upstream in route.upstreams if check else ():
+            assert check is not None
+            watched = self._watched[upstream, check]
+            watched.uses -= 1
+            if not watched.uses:
+                self._drop(watched)
+
+    def _drop(self, watched: Watched) -> None:
+        """What was found by a check nobody asks for counts no more."""
+        watched.upstream.down -= {watched.check}
+        del self._watched[watched.upstream, watched.check]
+        if self._by_key.get(watched.key) is watched:
+            del self._by_key[watched.key]

@@ -1,0 +1,82 @@
+"""The health of this instance's upstreams: active and passive, followed by one loop."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+
+from slb.addresses import AddressRules
+from slb.control.cancelled import raise_if_cancelled
+from slb.health.active import Active, ActiveTiming, Store
+from slb.health.availability import Availability
+from slb.health.passive import Passive
+from slb.health.probe import Prober
+from slb.health.roster import Roster
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+
+_GAP = 0.1
+"""Seconds between two looks: what falls due meanwhile is asked for in one command."""
+
+
+class HealthService:
+    """`passive.failed` is for the proxy to call; `run` does all else."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        metrics: Metrics,
+        store: Store,
+        rules: AddressRules,
+        rng: Random,
+        clock: Callable[[], float] = time.monotonic,
+        timing: ActiveTiming | None = None,
+        gap: float = _GAP,
+    ) -> None:
+        self._mirror = mirror
+        self._metrics = metrics
+        self._store = store
+        self._rules = rules
+        self._rng = rng
+        self._clock = clock
+        self._timing = timing
+        self._gap = gap
+        self._wake = asyncio.Event()
+        self._availability = Availability(mirror, metrics)
+        self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set)
+        mirror.on_swap(self._swapped)
+
+    async def run(self) -> None:
+        """Check, eject and let back, until cancelled."""
+        prober = Prober(self._rules)
+        active = Active(
+            self._store, prober, self._availability, self._metrics, self._rng, self._clock, self._timing
+        )
+        try:
+            await self._loop(active)
+        finally:
+            await active.aclose()
+            await prober.aclose()
+
+    async def _loop(self, active: Active) -> None:
+        roster = Roster(self._availability, active.add)
+        while True:
+            self._wake.clear()
+            await roster.follow(self._mirror.table)
+            self.passive.sweep()
+            await active.turn()
+            raise_if_cancelled()
+            await asyncio.sleep(self._gap)
+            dues = (active.due(), self.passive.due())
+            await self._until(min((due for due in dues if due is not None), default=None))
+
+    async def _until(self, due: float | None) -> None:
+        """Until then, or until something has changed."""
+        try:
+            async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _swapped(self, _: Sequence[str]) -> None:
+        self._wake.set()
