@@ -1,5 +1,6 @@
 """Makes the mirror true: by reading everything, or what is dirty; and gives Redis back what it lost."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ class Sync:
         attributes = part.attributes
         if self._loss is not None:
             changes, attributes = _with_good(self._loss, part)
+        await asyncio.sleep(0)
         if changes or attributes:
             self._mirror.update(changes, attributes)
             self._changed(len(changes))
