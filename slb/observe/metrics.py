@@ -79,6 +79,8 @@ class Metrics:
         """An upstream's series end with it: its counts move to the upstream-less series of the same outcome, so
         that sums over a route never go down."""
         gone = set(members)
+        if not gone:  # as on most swaps
+            return
         for key in [key for key in self.requests if key[1] in gone]:
             route, _, code, reason = key
             self.requests[route, "", code, reason] += self.requests.pop(key)
