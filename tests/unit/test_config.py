@@ -1,0 +1,154 @@
+"""What a process is told at its start: file < environment < flags, and one clear line where that cannot be."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from slb.config import Settings, access_log_share, host_port, load_settings
+from slb.errors import ConfigError
+
+
+def load(
+    environ: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None, toml: Path | None = None
+) -> Settings:
+    return load_settings(flags or {}, environ or {}, toml)
+
+
+def fault(environ: Mapping[str, str] | None = None, toml: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(environ, toml=toml)
+    line = str(caught.value)
+    assert "\n" not in line.strip()
+    return line
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "slb.toml"
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(toml: Path) -> None:
+    toml.write_text('listen = "127.0.0.1:1"\napi = "127.0.0.1:1"\nlog_level = "debug"\n')
+    environ = {"SLB_LISTEN": "127.0.0.1:2", "SLB_API": "127.0.0.1:2"}
+    settings = load(environ, {"listen": "127.0.0.1:3", "api": None}, toml)
+    assert (settings.listen, settings.api, settings.log_level) == ("127.0.0.1:3", "127.0.0.1:2", "debug")
+
+
+def test_a_value_can_stand_in_a_file_the_environment_names(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    settings = load({"SLB_API_TOKEN_FILE": str(tmp_path / "token")})
+    assert settings.api_token is not None
+    assert settings.api_token.get_secret_value() == "secret"
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    assert "SLB_API_TOKEN_FILE" in fault({"SLB_API_TOKEN_FILE": "/nowhere/at/all"})
+
+
+@pytest.mark.parametrize(
+    "name", ["SLB_PORT", "SLB_SERVICE_HOST", "SLB_ROUTES", "SLB_DEFAULTS", "OTHER", "slb_listen"]
+)
+def test_other_variables_are_not_ours_to_refuse(name: str) -> None:
+    assert load({name: "tcp://10.0.0.1:80"}) == load()
+
+
+def test_lists_are_written_with_commas() -> None:
+    settings = load({"SLB_UPSTREAM_NETWORKS": "10.0.0.0/8, fd00::/8,", "SLB_TRUSTED_PROXIES": ""})
+    assert list(map(str, settings.upstream_networks)) == ["10.0.0.0/8", "fd00::/8"]
+    assert settings.trusted_proxies == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLB_LISTEN", "8080"),
+        ("SLB_LISTEN", "127.0.0.1:99999"),
+        ("SLB_API", "::1:80"),
+        ("SLB_WORKERS", "0"),
+        ("SLB_WORKERS", "many"),
+        ("SLB_ROLES", "dancer"),
+        ("SLB_UPSTREAM_NETWORKS", "10.0.0.1/8"),
+        ("SLB_ACCESS_LOG", "2"),
+        ("SLB_ACCESS_LOG", "some"),
+        ("SLB_LOG_LEVEL", "loud"),
+        ("SLB_DRAIN_TIMEOUT", "30"),
+        ("SLB_HEAD_TIMEOUT", "0"),
+        ("SLB_MAX_HEADERS", "0"),
+        ("SLB_NAME", "a b"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_naming_setting_and_value(name: str, value: str) -> None:
+    line = fault({name: value})
+    assert name.removeprefix("SLB_").lower() in line
+    assert value in line
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("colour = 'red'", "colour"),
+        ("[defaults]\nretries = 99", "retries"),
+        ("[defaults]\ncolour = 'red'", "colour"),
+        ("[routes.'/p']\npolicy = 'x'", "policy"),
+        ("[routes.'/p/']\nretries = 1", "/p/"),
+        ("[routes.p]\nretries = 1", "'p'"),
+        ("workers = ", "slb.toml"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_naming_what_is_wrong(toml: Path, text: str, named: str) -> None:
+    toml.write_text(text)
+    assert named in fault(toml=toml)
+
+
+def test_bytes_that_are_no_text_are_refused_like_any_bad_file(toml: Path) -> None:
+    toml.write_bytes(b"\xff\xfe")
+    assert "slb.toml" in fault(toml=toml)
+
+
+def test_secrets_are_never_shown(toml: Path) -> None:
+    settings = load({"SLB_API_TOKEN": "hush", "SLB_REDIS_URL": "redis://:hush@h"})
+    assert "hush" not in repr(settings) + str(settings)
+    toml.write_text("api_token = ['hush']")
+    assert "hush" not in fault(toml=toml)
+
+
+def test_settings_of_a_route_come_from_redis_then_its_table_then_the_defaults() -> None:
+    settings = Settings.model_validate(
+        {"defaults": {"retries": 3, "idle_timeout": "3s"}, "routes": {"/p": {"retries": 4, "policy": "random"}}}
+    )
+    found = settings.route_settings("/p", {"policy": "p2c"})
+    assert (found.policy, found.retries, found.idle_timeout, found.first_byte_timeout) == ("p2c", 4, 3.0, 60.0)
+    assert settings.route_settings("/p/q", {}).retries == 3
+
+
+def test_the_root_may_have_settings_of_its_own() -> None:
+    assert Settings.model_validate({"routes": {"/": {"retries": 2}}}).route_settings("/", {}).retries == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:65535", ("::1", 65535)),
+        (":80", ("0.0.0.0", 80)),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
+    assert host_port(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "80", "h", "h:", "h:x", "h:-1", "h:65536", "h:٨", "::1", "[::1:80", "::1]:80"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        host_port(text)
+
+
+def test_the_access_log_may_be_a_share_of_requests() -> None:
+    assert [access_log_share(text) for text in ("0", "0.25", "1")] == [0.0, 0.25, 1.0]
+    for text in ("", "-0.1", "1.1", "nan", "inf", "x"):
+        with pytest.raises(ValueError, match="share"):
+            access_log_share(text)

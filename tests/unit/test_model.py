@@ -1,0 +1,127 @@
+"""What may be set on a route and said of an upstream; the rest is refused, or is as if it were not there."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from slb.model import RouteSettings, Upstream, UpstreamAttributes, setting_fault, usable_settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("policy", "p2c"),
+        ("retries", "0"),
+        ("retries", 10),
+        ("connect_timeout", "250ms"),
+        ("request_timeout", "0"),
+        ("request_timeout", 0),
+        ("strip_prefix", "true"),
+        ("strip_prefix", False),
+    ],
+)
+def test_a_setting_in_its_range_is_taken(name: str, value: object) -> None:
+    assert setting_fault(name, value) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("policy", "fastest"),
+        ("retries", "-1"),
+        ("retries", "11"),
+        ("retries", "two"),
+        ("connect_timeout", "0"),
+        ("first_byte_timeout", "0s"),
+        ("idle_timeout", "5"),
+        ("idle_timeout", 5),
+        ("request_timeout", "-1s"),
+        ("strip_prefix", "perhaps"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused_naming_it_and_the_value(name: str, value: object) -> None:
+    fault = setting_fault(name, value)
+    assert fault is not None
+    assert name in fault
+    assert str(value) in fault
+
+
+@pytest.mark.parametrize("name", ["", "polcy", "model_config", "__class__", "health_check"])
+def test_a_setting_nobody_knows_is_refused_by_its_name(name: str) -> None:
+    assert setting_fault(name, "1") == f"{name}: there is no route setting of this name"
+
+
+def test_usable_settings_are_those_without_a_fault() -> None:
+    kept, faults = usable_settings({"retries": "2", "policy": "x", "idle_timeout": "1s", "colour": "red"})
+    assert kept == {"retries": "2", "idle_timeout": "1s"}
+    assert [fault.split(" ")[0].rstrip(":") for fault in faults] == ["policy", "colour"]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(RouteSettings.model_fields)), st.text(max_size=8)))
+def test_whatever_a_hash_holds_what_is_usable_of_it_makes_settings(written: dict[str, str]) -> None:
+    kept, faults = usable_settings(written)
+    RouteSettings.model_validate(kept)
+    assert len(kept) + len(faults) == len(written)
+
+
+def test_durations_are_seconds_inside_and_written_with_a_unit_outside() -> None:
+    settings = RouteSettings.model_validate({"connect_timeout": "250ms", "first_byte_timeout": "2m"})
+    assert (settings.connect_timeout, settings.first_byte_timeout) == (0.25, 120.0)
+    shown = settings.model_dump()
+    assert (shown["connect_timeout"], shown["first_byte_timeout"], shown["request_timeout"]) == ("250ms", "2m", "0")
+
+
+def test_settings_that_are_shown_can_be_set_again() -> None:
+    settings = RouteSettings.model_validate({"policy": "random", "idle_timeout": "1234567s", "retries": 3})
+    assert RouteSettings.model_validate(settings.model_dump()) == settings
+
+
+def test_settings_cannot_be_changed_once_made() -> None:
+    with pytest.raises(ValidationError):
+        RouteSettings().retries = 2
+
+
+def test_an_upstream_is_what_its_member_and_its_hash_say() -> None:
+    found = Upstream.of(
+        "https://[2001:db8::1]:8443",
+        {"weight": "3", "slots": "8", "zone": "a", "node": "n1", "drain": "true", "joined": "1.5"},
+    )
+    assert (found.scheme, found.host, found.port) == ("https", "2001:db8::1", 8443)
+    assert (found.weight, found.slots, found.zone, found.node) == (3, 8, "a", "n1")
+    assert (found.drain, found.joined) == (True, 1.5)
+    assert found.authority == "[2001:db8::1]:8443"
+
+
+def test_an_upstream_without_a_hash_has_the_defaults() -> None:
+    found = Upstream.of("gpu-1")
+    assert (found.member, found.weight, found.slots, found.zone, found.drain) == ("gpu-1:80", 1, 1, "", False)
+    assert Upstream.of("gpu-1:80", {}) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weight", "0"),
+        ("weight", "1001"),
+        ("weight", "heavy"),
+        ("slots", "0"),
+        ("slots", "10001"),
+        ("zone", "a b"),
+        ("zone", "x" * 254),
+        ("node", "\n"),
+        ("drain", "perhaps"),
+        ("joined", "nan"),
+        ("joined", "-1"),
+        ("other", "1"),
+    ],
+)
+def test_a_bad_attribute_keeps_its_default_and_the_others_hold(name: str, value: str) -> None:
+    good = {"zone": "a"} if name != "zone" else {"node": "n"}
+    assert Upstream.of("h:1", {name: value, **good}) == Upstream.of("h:1", good)
+
+
+def test_what_a_person_says_of_an_upstream_is_not_guessed_at() -> None:
+    for said in ({"weight": 0}, {"zone": "a b"}, {"drain": True}, {"colour": "red"}):
+        with pytest.raises(ValidationError):
+            UpstreamAttributes.model_validate(said)
