@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 
 from slb.balance.eligible import takes_requests
@@ -13,10 +14,10 @@ from slb.routing.table import Route, Table
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
 
-_SLICE = 100
+_SLICE = 50
 """Members made into upstreams between two yields of `replace`: well under 5 ms of work."""
 
-_CHEAP_SLICE = 2000
+_CHEAP_SLICE = 1000
 """Members only looked up between two yields."""
 
 
@@ -84,41 +85,31 @@ class Mirror:
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
+        depth = 0
         draft = _Draft(attributes)
         self._refreshed.clear()
         yield from self._find_changed(attributes, draft.changed)
         done = 0
         for path, record in records.items():
             routes[path] = self._route(path, record, draft)
+            depth = max(depth, path.count("/"))
             done += 1 + len(record.members)
             if done >= _SLICE:
                 done = 0
                 yield
-        uses: dict[str, int] = {}
-        for record in records.values():
-            for member in record.members:
-                uses[member] = uses.get(member, 0) + 1
-            done += 1 + len(record.members)
-            if done >= _CHEAP_SLICE:
-                done = 0
-                yield
+        shift: dict[str, int] = {}
+        yield from self._find_shift(records, shift)
         specs: dict[str, Upstream] = {}
         for count, member in enumerate(draft.changed & self._live.keys(), 1):
             specs[member] = Upstream.of(member, attributes.get(member))
             if count % _SLICE == 0:
                 yield
-        gone: list[str] = []
-        for count, member in enumerate(self._live, 1):
-            if member not in uses:
-                gone.append(member)
-            if count % _CHEAP_SLICE == 0:
-                yield
         yield
         self._adopt(draft, specs)
         self.faults = {path: faults for path, faults in self.faults.items() if path in records}
-        self.records, self.attributes, self._uses = dict(records), dict(attributes), uses
+        self.records, self.attributes = dict(records), dict(attributes)
         moved = frozenset(self._refreshed)
-        self._swap(Table.of(routes), gone)
+        self._swap(Table(routes, depth), self._count(shift))
         if moved:  # while this table was made; what was made before that does not know
             self.refresh(moved)
 
@@ -132,9 +123,9 @@ class Mirror:
                 touched[path] = record
         routes: dict[str, Route | None] = {}
         draft = _Draft(self.attributes, changed)
-        gone: list[str] = []
+        shift: dict[str, int] = {}
         for path, new in touched.items():
-            gone += self._recount(self.records.get(path), new)
+            _shift(self.records.get(path), new, shift)
             if new is None:
                 routes[path] = None
                 self.records.pop(path, None)
@@ -144,7 +135,7 @@ class Mirror:
                 self.records[path] = new
         specs = {each: Upstream.of(each, self.attributes.get(each)) for each in changed & self._live.keys()}
         self._adopt(draft, specs)
-        self._swap(self.table.changed(routes), self._unused(gone))
+        self._swap(self.table.changed(routes), self._count(shift))
 
     def _store(self, changed: set[str], attributes: Attributes) -> None:
         for member in changed:
@@ -196,7 +187,10 @@ class Mirror:
         return live
 
     def _adopt(self, draft: _Draft, specs: Mapping[str, Upstream]) -> None:
-        self._live.update(draft.fresh)
+        if self._live:
+            self._live.update(draft.fresh)
+        else:
+            self._live = draft.fresh  # the first table: all of a hundred thousand at once
         for path, faults in draft.faults.items():
             self.faults.pop(path, None)
             if faults:
@@ -204,19 +198,30 @@ class Mirror:
         for member, spec in specs.items():
             self._live[member].spec = spec
 
-    def _recount(self, old: RouteRecord | None, new: RouteRecord | None) -> list[str]:
-        """Count the uses of members anew; those that may have lost their last."""
-        for member in new.members if new else ():
-            self._uses[member] = self._uses.get(member, 0) + 1
-        dropped = list(old.members) if old else []
-        for member in dropped:
-            self._uses[member] -= 1
-        return dropped
+    def _find_shift(self, records: Mapping[str, RouteRecord], shift: dict[str, int]) -> Iterator[None]:
+        """Add to `shift` by how much the uses of each member differ. Routes that are the same cost little."""
+        done = 0
+        for path in chain(records, (path for path in self.records if path not in records)):
+            old, new = self.records.get(path), records.get(path)
+            done += 1
+            if old is not new:
+                _shift(old, new, shift)
+                done += len(old.members if old else ()) + len(new.members if new else ())
+            if done >= _CHEAP_SLICE:
+                done = 0
+                yield
 
-    def _unused(self, dropped: Sequence[str]) -> list[str]:
-        gone = [member for member in dict.fromkeys(dropped) if not self._uses[member]]
-        for member in gone:
-            del self._uses[member]
+    def _count(self, shift: dict[str, int]) -> list[str]:
+        """Add `shift` to the uses; the members that no route names any more."""
+        if not self._uses:
+            self._uses = shift  # the first table's: a hundred thousand
+            return []
+        gone = []
+        for member, by in shift.items():
+            self._uses[member] = left = self._uses.get(member, 0) + by
+            if not left:
+                del self._uses[member]
+                gone.append(member)
         return gone
 
     def _swap(self, table: Table, gone: Sequence[str]) -> None:
@@ -226,3 +231,11 @@ class Mirror:
         self.ready = True
         for listener in self._listeners:
             listener(gone)
+
+
+def _shift(old: RouteRecord | None, new: RouteRecord | None, shift: dict[str, int]) -> None:
+    """Add to `shift` what a route's change does to the uses of its members."""
+    for member in new.members if new else ():
+        shift[member] = shift.get(member, 0) + 1
+    for member in old.members if old else ():
+        shift[member] = shift.get(member, 0) - 1
