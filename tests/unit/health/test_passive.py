@@ -1,0 +1,223 @@
+"""Upstreams that keep failing are ejected, for longer each time, and come back on probation."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from slb.health.passive import Passive
+from tests.unit.health.fleet import Clock, Routes
+
+
+class Fleet(Routes):
+    """`fails(1, 5)`: upstream u1 fails five requests in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.woken = 0
+        self.passive = Passive(self.mirror, self.availability, self.metrics, self.clock, self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def fails(self, number: int, times: int = 1, reason: str = "upstream_connect") -> None:
+        for _ in range(times):
+            self.passive.failed(self.live(number), reason)
+
+    def serves(self, number: int) -> None:
+        """What the proxy does on success."""
+        self.live(number).failures = 0
+
+    def passes(self, seconds: float) -> None:
+        self.clock.passes(seconds)
+        self.passive.sweep()
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    made.members("/", 4)
+    return made
+
+
+def test_an_upstream_is_ejected_at_its_last_failure_in_a_row_and_not_before(fleet: Fleet) -> None:
+    fleet.fails(1, 4)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.fails(1)
+    assert fleet.serving() == [2, 3, 4]
+    assert not fleet.live(1).available
+
+
+def test_a_success_begins_the_count_anew(fleet: Fleet) -> None:
+    fleet.fails(1, 4)
+    fleet.serves(1)
+    fleet.fails(1, 4)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_it_comes_back_when_its_hold_off_is_over(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    assert fleet.passive.due() == fleet.clock() + 10
+    fleet.passes(9.9)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(0.1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_one_failure_on_probation_ejects_again_for_twice_as_long(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    for seconds in (10, 20, 40, 80, 160, 300, 300):
+        assert fleet.passive.due() == fleet.clock() + seconds
+        fleet.passes(seconds)
+        assert fleet.serving() == [1, 2, 3, 4]
+        fleet.fails(1)
+        assert fleet.serving() == [2, 3, 4]
+
+
+def test_one_success_on_probation_clears_what_was_held_against_it(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    fleet.passes(10)
+    fleet.serves(1)
+    fleet.passes(1)
+    assert fleet.passive.due() is None
+    fleet.fails(1, 4)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.fails(1)
+    assert fleet.passive.due() == fleet.clock() + 10
+
+
+def test_a_success_and_a_failure_between_two_looks_do_not_eject(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    fleet.passes(10)
+    fleet.serves(1)
+    fleet.fails(1)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.live(1).failures == 1
+
+
+def test_with_one_failure_enough_probation_still_tells_failure_from_success(fleet: Fleet) -> None:
+    fleet.members("/", 4, eject_after="1")
+    fleet.fails(1)
+    fleet.passes(10)
+    fleet.passes(1)
+    fleet.fails(1)
+    assert fleet.serving() == [2, 3, 4]
+    assert fleet.passive.due() == fleet.clock() + 20
+
+
+def test_requests_that_were_under_way_change_nothing_while_it_is_ejected(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    until = fleet.passive.due()
+    fleet.fails(1, 20)
+    fleet.serves(1)
+    assert fleet.passive.due() == until
+    assert fleet.metrics.ejections == {("u1:80", "upstream_connect"): 1}
+
+
+def test_never_more_are_ejected_than_may_be(fleet: Fleet) -> None:
+    for number in (1, 2, 3, 4):
+        fleet.fails(number, 50)
+    assert fleet.serving() == [3, 4]
+    fleet.passes(10)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.fails(3)
+    fleet.fails(4)
+    assert fleet.serving() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("members", "share", "left"), [(1, "0.5", 1), (2, "0.5", 1), (3, "0.5", 2), (10, "0.3", 7), (4, "0", 4)]
+)
+def test_the_cap_is_a_share_of_the_routes_upstreams(members: int, share: str, left: int) -> None:
+    fleet = Fleet()
+    fleet.members("/", members, max_ejected=share)
+    for number in range(1, members + 1):
+        fleet.fails(number, 5)
+    assert len(fleet.serving()) == left
+
+
+def test_nobody_is_ejected_where_it_is_off(fleet: Fleet) -> None:
+    fleet.members("/", 4, eject_after="0")
+    fleet.fails(1, 100)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_a_route_that_takes_no_part_goes_on_using_what_another_ejected(fleet: Fleet) -> None:
+    fleet.members("/steady", 4, eject_after="0")
+    fleet.fails(1, 5)
+    assert (fleet.serving(), fleet.serving("/steady")) == ([2, 3, 4], [1, 2, 3, 4])
+
+
+def test_the_strictest_route_decides_and_the_smallest_is_not_emptied(fleet: Fleet) -> None:
+    fleet.members("/strict", 3, eject_after="2", eject_time="3s")
+    fleet.fails(1, 2)
+    assert (fleet.serving(), fleet.serving("/strict")) == ([2, 3, 4], [2, 3])
+    assert fleet.passive.due() == fleet.clock() + 3
+    fleet.fails(2, 10)
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_what_is_held_against_an_upstream_ends_with_it(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    gone = fleet.live(1)
+    fleet.members("/", 0)
+    assert fleet.passive.due() is None
+    fleet.members("/", 4)
+    assert fleet.live(1) is not gone
+    assert fleet.serving() == [1, 2, 3, 4]
+    for _ in range(10):
+        fleet.passive.failed(gone, "upstream_reset")
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.shown("slb_upstream_ejections_total") == {("", "upstream_connect"): 1}
+
+
+def test_an_upstream_stays_ejected_when_the_table_is_made_anew(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    fleet.members("/", 5)
+    assert fleet.serving() == [2, 3, 4, 5]
+
+
+def test_an_ejection_while_a_full_sync_is_made_is_not_lost(fleet: Fleet) -> None:
+    records = dict(fleet.mirror.records)
+    fleet.members("/", 5)  # so that the sync has to make the route anew
+    steps = fleet.mirror.replace(records, {})
+    next(steps)
+    fleet.fails(1, 5)
+    for _ in steps:
+        pass
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_ejection_is_counted_by_reason_shown_and_logged_once(fleet: Fleet) -> None:
+    with capture_logs() as logs:
+        fleet.fails(1, 4, "upstream_timeout")
+        fleet.fails(1, 7, "upstream_connect")
+        assert fleet.shown("slb_upstream_up") == {("u1:80",): 0, ("u2:80",): 1, ("u3:80",): 1, ("u4:80",): 1}
+        fleet.passes(10)
+        fleet.serves(1)
+        fleet.passes(1)
+        fleet.passes(1)
+    assert fleet.shown("slb_upstream_ejections_total") == {("u1:80", "upstream_connect"): 1}
+    moves = [(line["upstream"], line["was"], line["now"]) for line in logs]
+    assert moves == [
+        ("u1:80", "trusted", "ejected"),
+        ("u1:80", "ejected", "probation"),
+        ("u1:80", "probation", "trusted"),
+    ]
+    assert "5 failures in a row" in logs[0]["why"]
+    assert fleet.woken == 1
+
+
+def test_too_many_ejected_is_panic_named_and_counted(fleet: Fleet) -> None:
+    fleet.members("/", 4, max_ejected="1", panic_threshold="0.5")
+    with capture_logs() as logs:
+        for number in (1, 2):
+            fleet.fails(number, 5)
+        assert (fleet.serving(), fleet.route().panic) == ([3, 4], False)
+        fleet.fails(3, 5)
+        assert (fleet.serving(), fleet.route().panic) == ([1, 2, 3, 4], True)
+        assert fleet.shown("slb_panic") == {("/",): 1}
+        fleet.passes(10)
+        assert (fleet.serving(), fleet.route().panic) == ([1, 2, 3, 4], False)
+    assert fleet.shown("slb_panic") == {("/",): 0}
+    assert fleet.shown("slb_panics_total") == {("/",): 1}
+    assert [line["event"] for line in logs if "panic" in line["event"]] == ["panic_begins", "panic_ends"]
