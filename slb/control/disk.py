@@ -94,7 +94,8 @@ class DiskTable:
         for member, each in attributes:
             text += _line({"member": member, "attributes": _sound(each)})
             await slices.rest()
-        return text + _line({"routes": len(records), "upstreams": len(attributes)})
+        text += _line({"routes": len(records), "upstreams": len(attributes)})
+        return text
 
     def _write(self, text: bytearray) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
