@@ -28,6 +28,7 @@ from slb.api.runner import make_runner
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
+from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
@@ -39,6 +40,7 @@ from slb.memory import Freezer
 from slb.observe.log import AccessLog, configure_logging, console_line, is_readable, json_line, stderr_sink
 from slb.observe.metrics import Metrics, MetricsCollector
 from slb.proxy.listener import ProxyServer
+from slb.proxy.tls import check_files
 from slb.routing.mirror import Mirror
 
 _API_GRACE = 2.0
@@ -129,7 +131,12 @@ class App:
         self._access_log = make_access_log(core.settings)
         self._data_api: web.AppRunner | None = None
         self._health = HealthService(
-            core.mirror, core.metrics, HealthStore(core.connection), core.address_rules, Random()
+            core.mirror,
+            core.metrics,
+            HealthStore(core.connection),
+            HealthNews(core.connection),
+            core.address_rules,
+            Random(),
         )
         self._proxy = ProxyServer(
             settings=core.settings,
@@ -150,6 +157,7 @@ class App:
         await core.serve_api(parts)
         await self._proxy.start(core.sockets.data)
         core.tasks.start("health", self._health.run())
+        core.tasks.start("certificates", self._proxy.follow_files())
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> None:
@@ -189,6 +197,7 @@ def run(settings: Settings, end_with_stdin: bool = False, revive: bool = True) -
     `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
     """
     configure_logging(settings.log_level, settings.log_format)
+    check_files(settings)
     with Sockets.bind(settings) as sockets:
         return run_loop(lambda stopping: _serve(settings, sockets, revive, stopping), end_with_stdin)
 
@@ -244,7 +253,8 @@ async def reset_redis(settings: Settings) -> int:
 def announce(core: Core, workers: str = "") -> None:
     """One line for a person, and for programs that wait for it, once everything listens."""
     sockets, connection = core.sockets, core.connection
-    traffic = ", ".join(f"http://{each}" for each in sockets.data_shown())
+    scheme = "https" if core.settings.tls_certificates else "http"
+    traffic = ", ".join(f"{scheme}://{each}" for each in sockets.data_shown())
     redis = connection.url_shown
     if connection.embedded is not None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"

@@ -6,6 +6,7 @@ _COMMANDS = (
     *("ping", "client|setname", "select", "psubscribe", "time"),
     *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
     *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
+    "publish",
 )
 
 CONFIG = ("config|get", "config|set")
@@ -19,6 +20,6 @@ def acl_rules(db: int = 0, config: bool = True) -> list[str]:
     redis-py also sends CLIENT SETINFO, and goes on where it is refused; older servers do not know it.
     """
     key_patterns = [f"~{keys.MEMBERS}*", "~slb:*"]
-    channels = [f"&{pattern}" for pattern in keys.channel_patterns(db)]
+    channels = [f"&{pattern}" for pattern in (*keys.channel_patterns(db), keys.HEALTH_CHANNEL)]
     commands = [f"+{command}" for command in (*_COMMANDS, *(CONFIG if config else ()))]
     return [*key_patterns, *channels, "-@all", *commands]

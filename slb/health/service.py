@@ -3,7 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
+from typing import Protocol
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
@@ -19,6 +21,12 @@ _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
 
 
+class News(Protocol):
+    """Tells what other instances find: key, state, results in a row against it."""
+
+    async def run(self, heard: Callable[[str, str, int], None]) -> None: ...
+
+
 class HealthService:
     """`passive.failed` is for the proxy to call; `run` does all else."""
 
@@ -27,6 +35,7 @@ class HealthService:
         mirror: Mirror,
         metrics: Metrics,
         store: Store,
+        news: News,
         rules: AddressRules,
         rng: Random,
         clock: Callable[[], float] = time.monotonic,
@@ -36,12 +45,14 @@ class HealthService:
         self._mirror = mirror
         self._metrics = metrics
         self._store = store
+        self._news = news
         self._rules = rules
         self._rng = rng
         self._clock = clock
         self._timing = timing
         self._gap = gap
         self._wake = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
         self._availability = Availability(mirror, metrics)
         self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set)
         mirror.on_swap(self._swapped)
@@ -52,23 +63,34 @@ class HealthService:
         active = Active(
             self._store, prober, self._availability, self._metrics, self._rng, self._clock, self._timing
         )
+        roster = Roster(self._availability, active.add)
         try:
-            await self._loop(active)
+            await self._loop(active, roster)
         finally:
+            if self._listening is not None:
+                self._listening.cancel()
+                await asyncio.wait([self._listening])
             await active.aclose()
             await prober.aclose()
 
-    async def _loop(self, active: Active) -> None:
-        roster = Roster(self._availability, active.add)
+    async def _loop(self, active: Active, roster: Roster) -> None:
         while True:
             self._wake.clear()
             await roster.follow(self._mirror.table)
             self.passive.sweep()
             await active.turn()
             raise_if_cancelled()
+            self._listen(active, roster)
             await asyncio.sleep(self._gap)
             dues = (active.due(), self.passive.due())
             await self._until(min((due for due in dues if due is not None), default=None))
+
+    def _listen(self, active: Active, roster: Roster) -> None:
+        """Hear what others find, from the first check on. Raises what ended it: it is to go on for ever."""
+        if self._listening is not None and self._listening.done():
+            self._listening.result()
+        if self._listening is None and active.due() is not None:
+            self._listening = asyncio.create_task(self._news.run(partial(_heard, active, roster)))
 
     async def _until(self, due: float | None) -> None:
         """Until then, or until something has changed."""
@@ -80,3 +102,9 @@ class HealthService:
 
     def _swapped(self, _: Sequence[str]) -> None:
         self._wake.set()
+
+
+def _heard(active: Active, roster: Roster, key: str, state: str, run: int) -> None:
+    watched = roster.named(key)
+    if watched is not None:
+        active.told(watched, state, run)
