@@ -1,7 +1,6 @@
 """Makes the mirror true: by reading everything, or what is dirty; and gives Redis back what it lost."""
 
 import asyncio
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
