@@ -24,9 +24,10 @@ from slb.errors import (
 )
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk, last_chunk
 from slb.proxy.deadlines import Timed
-from slb.proxy.headers import ReplyHead, RequestHead
+from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
+from slb.proxy.replies import ReplyHead
 from slb.proxy.retry import RETRIED_STATUS, is_idempotent
 from slb.proxy.target import RequestLine
 from slb.proxy.tunnel import Tunnel

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from slb.proxy.headers import ReplyHead
+from slb.proxy.replies import ReplyHead
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange

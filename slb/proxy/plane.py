@@ -13,8 +13,9 @@ from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.deadlines import Wheel
-from slb.proxy.headers import HeadCache, parse_reply
+from slb.proxy.head_cache import HeadCache
 from slb.proxy.reader import RequestReader
+from slb.proxy.replies import parse_reply
 from slb.proxy.retry import Retries
 from slb.proxy.target import RequestLines
 from slb.routing.mirror import Mirror

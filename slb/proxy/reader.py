@@ -5,7 +5,8 @@ import re
 from slb.config import Settings
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, URI_TOO_LONG, Refused
 from slb.proxy.body import CHUNKED
-from slb.proxy.headers import HeadCache, RequestHead, RequestHeads
+from slb.proxy.head_cache import HeadCache
+from slb.proxy.headers import RequestHead, RequestHeads
 from slb.proxy.target import RequestLine, RequestLines, parse_line
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")

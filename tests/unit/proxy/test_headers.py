@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
 from slb.proxy.body import CHUNKED, UNTIL_CLOSE
-from slb.proxy.headers import HeadCache, MalformedReply, ReplyHead, RequestHead, RequestHeads, parse_reply
+from slb.proxy.head_cache import HeadCache
+from slb.proxy.headers import RequestHead, RequestHeads
+from slb.proxy.replies import MalformedReply, ReplyHead, parse_reply
 
 OWN_VIA = b"slb-0a1b2c3d"
 
@@ -176,6 +178,49 @@ def test_of_several_request_ids_the_first_usable_one_is_passed_on_alone(others: 
 def test_a_request_that_names_this_instance_in_via_has_looped(via: list[str], looped: bool) -> None:
     assert head(*via, "X: y").looped is looped
     assert passed_on(*via) == via
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_a_trace_that_was_begun_is_passed_on() -> None:
+    assert (head(f"traceparent: {TRACE}").trace, passed_on(f"traceparent: {TRACE}")) == (
+        TRACE.encode(),
+        [f"traceparent: {TRACE}"],
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", TRACE[:-1], TRACE.upper(), "ff" + TRACE[2:], "00-" + "0" * 32 + TRACE[35:]]
+)
+def test_a_trace_that_cannot_be_read_is_dropped(value: str) -> None:
+    found = head(f"traceparent: {value}", "A: b")
+    assert (found.trace, found.fields) == (b"", b"A: b\r\n")
+
+
+def test_only_a_trusted_peer_sets_the_time_a_request_has() -> None:
+    assert head("X-Request-Timeout: 250ms").timeout == 0.0
+    found = head("X-Request-Timeout: 250ms", "A: b", trusted=True)
+    assert (found.timeout, found.fields) == (0.25, b"A: b\r\n")
+    assert refusal("X-Request-Timeout: soon", trusted=True).reason is BAD_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("lines", "upgrade"),
+    [
+        (["Connection: Upgrade", "Upgrade: websocket"], b"websocket"),
+        (["Upgrade: websocket"], b""),
+        (["Connection: Upgrade"], b""),
+        (["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA"], b""),
+        (["Connection: Upgrade", "Upgrade: websocket", "Content-Length: 5"], b""),
+        (["Connection: Upgrade", "Upgrade: a, b"], b""),
+    ],
+)
+def test_an_upgrade_is_a_wish_for_this_hop_to_make_again(lines: list[str], upgrade: bytes) -> None:
+    found = head(*lines)
+    assert (found.upgrade, found.plain) == (upgrade, not upgrade)
+    assert b"pgrade" not in found.fields
+    assert b"HTTP2" not in found.fields
 
 
 # -- framing of requests
