@@ -64,6 +64,16 @@ def is_address(host: str) -> bool:
     return True
 
 
+def in_networks(ip: str, networks: Sequence[Network]) -> bool:
+    """Whether `ip` is an address in one of `networks`. IPv4 in the IPv6 form that a socket for both has is IPv4."""
+    if not networks or not is_address(ip):
+        return False
+    address: Address = ipaddress.ip_address(ip)
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    return any(address in network for network in networks)
+
+
 def unwrapped(ip: str) -> Address:
     """The address packets go to: IPv4 out of its IPv6 wrappings (mapped, NAT64), no zone. Raises ValueError."""
     address = ipaddress.ip_address(ip.partition("%")[0])

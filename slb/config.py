@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from slb.errors import ConfigError
 from slb.model import Duration, PositiveDuration, RouteSettings, setting_fault
@@ -38,6 +46,8 @@ class Settings(BaseModel):
     data_register: bool = True
     upstream_networks: tuple[Network, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
+    proxy_protocol: bool = False
+    tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -54,6 +64,9 @@ class Settings(BaseModel):
     max_body: Annotated[int, Field(ge=0)] = 0
     upstream_keepalive: Annotated[int, Field(ge=0)] = 256
     upstream_keepalive_timeout: PositiveDuration = 50.0
+    upstream_ca: Path | None = None
+    upstream_certificate: Path | None = None
+    upstream_key: Path | None = None
     defaults: dict[str, Any] = {}
     routes: dict[str, dict[str, Any]] = {}
 
@@ -63,10 +76,25 @@ class Settings(BaseModel):
         host_port(text)
         return text
 
-    @field_validator("roles", "upstream_networks", "trusted_proxies", mode="before")
+    @field_validator("roles", "upstream_networks", "trusted_proxies", "tls_certificates", mode="before")
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("tls_certificates")
+    @classmethod
+    def _are_certificates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            certificate_files(text)
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "Settings":
+        if self.proxy_protocol and not self.trusted_proxies:
+            raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
+        if self.upstream_key is not None and self.upstream_certificate is None:
+            raise ValueError(f"upstream_key = {self.upstream_key}: set upstream_certificate too")
+        return self
 
     @field_validator("access_log")
     @classmethod
@@ -108,6 +136,14 @@ def access_log_share(text: str) -> float:
     return share
 
 
+def certificate_files(text: str) -> tuple[Path, Path]:
+    """`cert.pem:key.pem`, or `both.pem` -> the files of a certificate and its key. Raises ValueError."""
+    certificate, colon, key = text.partition(":")
+    if not certificate or (colon and not key) or ":" in key:
+        raise ValueError(f"{text!r} is neither CERTIFICATE:KEY nor one file that holds both")
+    return Path(certificate), Path(key or certificate)
+
+
 def host_port(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080`, `[::1]:0`, `:8080` (all addresses) -> host and port. Raises ValueError."""
     host, colon, port = text.rpartition(":")
@@ -132,7 +168,9 @@ def load_settings(
 
 def _first_fault(error: ValidationError) -> str:
     fault = error.errors()[0]
-    name = ".".join(str(part) for part in fault["loc"][:1]) or "settings"
+    if not fault["loc"]:  # two settings that do not go together; the message names them
+        return str(fault["msg"]).removeprefix("Value error, ")
+    name = ".".join(str(part) for part in fault["loc"][:1])
     if fault["type"] == "extra_forbidden":
         return f"{name}: there is no setting of this name"
     shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])

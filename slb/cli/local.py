@@ -22,9 +22,11 @@ def add_to(app: typer.Typer) -> None:
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
     """Say which settings `slb serve` would run with, secrets masked, and which Redis; fails where it would."""
     from slb.control.redis_url import EMBEDDED, scheme_of
+    from slb.proxy.tls import check_files
 
     settings = _settings(config, redis, None)
     url = _checked_url(settings)
+    check_files(settings)
     for name in type(settings).model_fields:
         typer.echo(f"{name} = {_shown(settings, name)}")
     typer.echo("")

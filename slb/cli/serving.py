@@ -30,6 +30,10 @@ def serve(
     data_dir: Annotated[Path | None, typer.Option(help="Where the table and the embedded Valkey live.")] = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
+    tls_certificate: Annotated[
+        list[str] | None,
+        typer.Option(help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
     end_with_stdin: EndWithStdin = False,
@@ -46,6 +50,7 @@ def serve(
         "data_dir": data_dir,
         "name": name,
         "drain_timeout": drain_timeout,
+        "tls_certificates": tls_certificate or None,
         "log_level": log_level,
         "log_format": log_format,
     }

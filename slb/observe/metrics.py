@@ -65,6 +65,10 @@ class Metrics:
         self.health_checks: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.panics: defaultdict[str, int] = defaultdict(int)
         self.panicking: set[str] = set()
+        self.proxy_protocol_refused: defaultdict[str, int] = defaultdict(int)
+        self.tls_handshake_failures: defaultdict[str, int] = defaultdict(int)
+        self.tls_reload_failures = 0
+        self.tls_not_after: dict[str, float] = {}
 
     def request_ended(
         self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float
@@ -97,6 +101,7 @@ class MetricsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._traffic()
+        yield from self._entrance()
         yield from self._health()
         yield from self._control_plane()
 
@@ -125,6 +130,34 @@ class MetricsCollector(Collector):
             value=metrics.client_disconnects,
         )
         yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections())
+
+    def _entrance(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        refused = CounterMetricFamily(
+            "slb_proxy_protocol_refused", "Connections ended before they were at HTTP or TLS.", labels=("reason",)
+        )
+        for reason, count in list(metrics.proxy_protocol_refused.items()):
+            refused.add_metric((reason,), count)
+        yield refused
+        failures = CounterMetricFamily(
+            "slb_tls_handshake_failures", "Clients that did not get through the TLS handshake.", labels=("reason",)
+        )
+        for reason, count in list(metrics.tls_handshake_failures.items()):
+            failures.add_metric((reason,), count)
+        yield failures
+        yield CounterMetricFamily(
+            "slb_tls_reload_failures",
+            "Changed certificate files that were refused.",
+            value=metrics.tls_reload_failures,
+        )
+        expiry = GaugeMetricFamily(
+            "slb_tls_certificate_not_after_seconds",
+            "When the certificate ends, in seconds since 1970.",
+            labels=("certificate",),
+        )
+        for file, seconds in list(metrics.tls_not_after.items()):
+            expiry.add_metric((file,), seconds)
+        yield expiry
 
     def _health(self) -> Iterator[Metric]:
         metrics = self._metrics

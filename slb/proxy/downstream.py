@@ -5,9 +5,9 @@ meanwhile waits. Handing over to the applications is for good: they answer one r
 """
 
 import asyncio
-import ipaddress
 from typing import Any, cast
 
+from slb.addresses import in_networks
 from slb.errors import (
     BAD_REQUEST,
     BODY_TOO_LARGE,
@@ -35,6 +35,8 @@ _LINGER = 5.0
 answer before it is read (RFC 9112, 9.6)."""
 _LINGER_BYTES = 1 << 20
 
+_PROTO = (b"X-Forwarded-Proto: http\r\n", b"X-Forwarded-Proto: https\r\n")
+
 # Why reading is paused; several reasons can hold at once.
 _UPLOAD = 1
 _PIPELINE = 2
@@ -53,6 +55,7 @@ class Downstream(asyncio.Protocol, Timed):
         "_paused",
         "_peer_line",
         "_plane",
+        "_proto_line",
         "_reader",
         "_served",
         "exchange",
@@ -87,7 +90,8 @@ class Downstream(asyncio.Protocol, Timed):
         self.peer, trusted = _peer(transport.get_extra_info("peername"), plane)
         self._reader = plane.readers[trusted]
         self._peer_line = self.peer.encode()
-        self._forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % self._peer_line
+        self._proto_line = _PROTO[transport.get_extra_info("sslcontext") is not None]
+        self._forwarded = b"X-Forwarded-For: %b\r\n%b" % (self._peer_line, self._proto_line)
         if not plane.admits(self):
             self._refuse_unread(Refused(OVERLOADED, "too many connections"))
             return
@@ -208,7 +212,7 @@ class Downstream(asyncio.Protocol, Timed):
         if not head.forwarded_for and not head.has_proto:
             return self._forwarded
         chain = b"%b, %b" % (head.forwarded_for, self._peer_line) if head.forwarded_for else self._peer_line
-        return b"X-Forwarded-For: %b\r\n%b" % (chain, b"" if head.has_proto else b"X-Forwarded-Proto: http\r\n")
+        return b"X-Forwarded-For: %b\r\n%b" % (chain, b"" if head.has_proto else self._proto_line)
 
     def connection_line(self, line: RequestLine, head: RequestHead, keep: bool) -> bytes:
         """The Connection line of a reply: said only where it is not the version's default."""
@@ -377,6 +381,8 @@ class Downstream(asyncio.Protocol, Timed):
         self._resume(_UPLOAD | _PIPELINE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
+        else:  # TLS: its close says so, and reads on until the client has closed too
+            self.transport.close()
         self._arm(_LINGER)
 
     def _discard(self, data: bytes) -> None:
@@ -412,8 +418,7 @@ def _peer(peername: Any, plane: Plane) -> tuple[str, bool]:
     if not isinstance(peername, tuple):
         return "unix", False
     address = str(peername[0])
-    networks = plane.settings.trusted_proxies
-    return address, bool(networks) and any(ipaddress.ip_address(address) in network for network in networks)
+    return address, in_networks(address, plane.settings.trusted_proxies)
 
 
 def _reason(error: MalformedBody) -> Reason:

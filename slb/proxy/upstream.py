@@ -2,15 +2,15 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.deadlines import Timed
-from slb.proxy.headers import MalformedReply, ReplyHead
 from slb.proxy.plane import Plane
+from slb.proxy.headers import MalformedReply, ReplyHead
+from slb.proxy.tls import UpstreamTls, fault
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
@@ -25,7 +25,18 @@ class ConnectFailed(Exception):
 class UpstreamConnection(asyncio.Protocol, Timed):
     """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it."""
 
-    __slots__ = ("_body", "_head", "_partial", "_paused", "counted", "exchange", "pool", "transport", "used")
+    __slots__ = (
+        "_body",
+        "_ended",
+        "_head",
+        "_partial",
+        "_paused",
+        "counted",
+        "exchange",
+        "pool",
+        "transport",
+        "used",
+    )
 
     def __init__(self, pool: "Pool") -> None:
         Timed.__init__(self)
@@ -33,6 +44,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.exchange: Exchange | None = None
         self.used = False
         self.counted = False
+        self._ended = False
         self._partial = b""
         self._head: ReplyHead | None = None
         self._body: Body | None = None
@@ -169,11 +181,15 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         if transport is not None:
             transport.abort()
 
+    def eof_received(self) -> None:
+        """The upstream said that this is the end. Over TLS a connection can end without: cut off by somebody."""
+        self._ended = True
+
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
-            exchange.upstream_lost(self, clean=error is None, heard=bool(self._partial))
+            exchange.upstream_lost(self, clean=error is None and self._ended, heard=bool(self._partial))
 
     @property
     def ends_with_connection(self) -> bool:
@@ -198,7 +214,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 class Pool:
     """The connections to one upstream. Idle ones are taken last in, first out: the warmest; the rest may age."""
 
-    def __init__(self, plane: Plane, upstream: LiveUpstream) -> None:
+    def __init__(self, plane: Plane, upstream: LiveUpstream, tls: UpstreamTls) -> None:
         self.upstream = upstream
         self.wheel = plane.wheel
         self.reply_heads = plane.reply_heads
@@ -210,7 +226,7 @@ class Pool:
         self._open = 0
         self._limit = plane.settings.max_upstream_connections
         self._closed = False
-        self._secure: ssl.SSLContext | None = None
+        self._tls = tls
 
     @property
     def is_full(self) -> bool:
@@ -287,7 +303,7 @@ class Pool:
     async def _connect_to(self, addresses: Sequence[str], made: list[UpstreamConnection]) -> UpstreamConnection:
         loop = asyncio.get_running_loop()
         spec = self.upstream.spec
-        secure = self._secure = self._secure or (ssl.create_default_context() if spec.scheme == "https" else None)
+        secure = await self._tls.context() if spec.scheme == "https" else None
         failures: list[str] = []
         for address in addresses:
             connection = UpstreamConnection(self)
@@ -300,18 +316,21 @@ class Pool:
                     ssl=secure,
                     server_hostname=spec.host if secure else None,
                 )
-            except (OSError, ssl.SSLError) as error:
-                failures.append(f"{address} port {spec.port}: {error.strerror or error}")
-            else:
+            except OSError as error:  # ssl.SSLError is one
+                failures.append(f"{address} port {spec.port}: {fault(error)}")
+                continue
+            if not connection.transport.is_closing():
                 return connection
+            failures.append(f"{address} port {spec.port}: the connection was closed")
         raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}")
 
 
 class Pools:
     """member -> Pool; follows the mirror's swaps."""
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, plane: Plane, tls: UpstreamTls) -> None:
         self._plane = plane
+        self._tls = tls
         self._pools: dict[str, Pool] = {}
         plane.mirror.on_swap(self.drop)
 
@@ -319,7 +338,7 @@ class Pools:
         """The upstream's pool; an upstream that left and came back is another one, with a pool of its own."""
         pool = self._pools.get(upstream.member)
         if pool is None or pool.upstream is not upstream:
-            pool = Pool(self._plane, upstream)
+            pool = Pool(self._plane, upstream, self._tls)
             if self._plane.mirror.upstream(upstream.member) is upstream:
                 self._pools[upstream.member] = pool
         return pool

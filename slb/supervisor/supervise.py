@@ -11,6 +11,7 @@ from slb.config import Settings
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.log import configure_logging
+from slb.proxy.tls import check_files
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
@@ -28,6 +29,7 @@ _log = logging.getLogger("slb.supervisor")
 def supervise(settings: Settings, end_with_stdin: bool = False) -> int:
     """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start."""
     configure_logging(settings.log_level, settings.log_format)
+    check_files(settings)
     with (
         Sockets.bind(settings) as sockets,
         tempfile.TemporaryDirectory(prefix="slb-", dir=_short_directory()) as directory,  # this user's only (0700)

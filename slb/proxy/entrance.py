@@ -1,0 +1,223 @@
+"""What a connection passes before HTTP begins: the PROXY header of a trusted balancer, the TLS handshake.
+
+Where neither is set the listener takes connections itself, and nothing of this is in the way.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from slb.addresses import Network, in_networks
+from slb.observe.metrics import Metrics
+from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
+from slb.proxy.tls import Certificates
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds a client has for its part of the TLS handshake."""
+_SHUTDOWN_TIMEOUT = 5.0
+"""Seconds a client has to answer close_notify: some never do, and a drain waits for them."""
+_AT_ONCE = 64
+"""Connections taken before others have their turn."""
+_PAUSE = 1.0
+"""Seconds without accepting after it failed, which is when there are no descriptors left."""
+_UNKNOWN = ("unknown", 0)
+"""The peer where the balancer does not know it. Taking the balancer's own address for it would lend the balancer's
+trust to whoever is behind."""
+
+Peer = tuple[Any, ...]
+"""As the socket module has it: address, port, and for IPv6 two more."""
+
+_log = logging.getLogger("slb.proxy")
+
+
+class _Refused(Exception):
+    """No PROXY header that could be believed; the message is the metric's label."""
+
+
+class Entrance:
+    """Accepts on listening sockets and lets through who knows the way. `serve` makes the protocol of HTTP.
+
+    `certificates`: None for no TLS. `networks`: who may send a PROXY header, and has to; None for no such header.
+    `patience`: seconds for that header. `limit`: how many may be arriving at the same time; 0 for no limit.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[], asyncio.Protocol],
+        certificates: Certificates | None,
+        networks: tuple[Network, ...] | None,
+        patience: float,
+        limit: int,
+        metrics: Metrics,
+    ) -> None:
+        self._serve = serve
+        self._certificates = certificates
+        self._networks = networks
+        self._patience = patience
+        self._limit = limit
+        self._metrics = metrics
+        self._listeners: list[socket.socket] = []
+        self._arriving: set[asyncio.Task[None]] = set()
+
+    def open(self, listener: socket.socket, backlog: int) -> None:
+        """Accept on `listener`, bound and non-blocking, from now on."""
+        listener.setblocking(False)
+        listener.listen(backlog)
+        self._listeners.append(listener)
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def close(self) -> None:
+        """Accept nobody any more. Who has come already may go on."""
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self._listeners.clear()
+
+    async def empty(self) -> None:
+        """Wait until everybody who came has got through, or was refused."""
+        while self._arriving:
+            await asyncio.wait(self._arriving)
+
+    async def abort(self) -> None:
+        """End what has not got through."""
+        for arrival in self._arriving:
+            arrival.cancel()
+        await self.empty()
+
+    # -- accepting
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, peer = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(listener, error)
+                return
+            self._take(accepted, peer)
+
+    def _pause(self, listener: socket.socket, error: OSError) -> None:
+        _log.error("no connection can be accepted: %s", error.strerror)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(_PAUSE, self._go_on, listener)
+
+    def _go_on(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _take(self, accepted: socket.socket, peer: Peer) -> None:
+        if self._limit and len(self._arriving) >= self._limit:
+            self._metrics.proxy_protocol_refused["overloaded"] += 1
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        arrival = asyncio.get_running_loop().create_task(self._let_in(accepted, peer))
+        self._arriving.add(arrival)
+        arrival.add_done_callback(self._arriving.discard)
+
+    # -- arriving
+
+    async def _let_in(self, accepted: socket.socket, peer: Peer) -> None:
+        try:
+            client = await self._client(accepted, peer)
+        except (_Refused, OSError) as error:
+            reason = str(error) if isinstance(error, _Refused) else "closed"
+            self._metrics.proxy_protocol_refused[reason] += 1
+            accepted.close()
+            return
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+        await self._begin_http(accepted, client)
+
+    async def _begin_http(self, accepted: socket.socket, client: Peer | None) -> None:
+        loop = asyncio.get_running_loop()
+        serve = self._serve if client is None else lambda: _Forwarded(self._serve(), client)
+        if self._certificates is None:
+            await loop.connect_accepted_socket(serve, accepted)
+            return
+        try:
+            await loop.connect_accepted_socket(
+                serve,
+                accepted,
+                ssl=self._certificates.context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT,
+            )
+        except OSError as error:
+            self._metrics.tls_handshake_failures[_label(error)] += 1
+
+    async def _client(self, accepted: socket.socket, peer: Peer) -> Peer | None:
+        """Whom the PROXY header names; None where the peer is who it seems to be. Raises _Refused, OSError."""
+        if self._networks is None:
+            return None
+        if not in_networks(str(peer[0]), self._networks):
+            raise _Refused("untrusted")
+        try:
+            async with asyncio.timeout(self._patience):
+                header = parse(await _read_header(accepted))
+        except TimeoutError:
+            raise _Refused("timeout") from None
+        except MalformedHeader:
+            raise _Refused("malformed") from None
+        return None if header.local else header.client or _UNKNOWN
+
+
+async def _read_header(accepted: socket.socket) -> bytes:
+    """A PROXY header, and not a byte of what follows. Raises MalformedHeader, OSError."""
+    header = b""
+    while still := missing(header):
+        try:
+            data = accepted.recv(still)
+        except BlockingIOError:
+            data = await asyncio.get_running_loop().sock_recv(accepted, still)
+        if not data:
+            raise ConnectionResetError
+        header += data
+    return header
+
+
+def _label(error: OSError) -> str:
+    """OpenSSL's own name for it, of which there are finitely many."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "other").lower()
+    return "timeout" if isinstance(error, ConnectionAbortedError) else "closed"
+
+
+class _Forwarded(asyncio.Protocol):
+    """Begins a connection whose peer is `client`, and is gone."""
+
+    def __init__(self, protocol: asyncio.Protocol, client: Peer) -> None:
+        self._protocol = protocol
+        self._client = client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        real = cast("asyncio.Transport", transport)
+        real.set_protocol(self._protocol)
+        self._protocol.connection_made(cast("asyncio.Transport", ForwardedTransport(real, self._client)))
+
+
+class ForwardedTransport:
+    """A transport whose peer is the client a balancer named. Whoever asks for the peer sees this one: also the API,
+    which trusts loopback, where the balancer may well be."""
+
+    __slots__ = ("_client", "_transport", "abort", "close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, client: Peer) -> None:
+        self._transport = transport
+        self._client = client
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = transport.close
+        self.abort = transport.abort
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._client if name == "peername" else self._transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

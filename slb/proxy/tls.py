@@ -1,0 +1,300 @@
+"""TLS: the contexts of the listener, chosen by name, and the one towards upstreams; both follow their files.
+
+A certificate is renewed by replacing files. What is new is taken for connections from then on, once it is whole;
+what cannot be used is refused and logged, and the old one stays.
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slb.config import Settings, certificate_files
+from slb.errors import ConfigError
+from slb.observe.metrics import Metrics
+
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2: forward secrecy and authenticated encryption. Those of 1.3 are all sound."""
+_ALPN = ["http/1.1"]
+_LOOK_AGAIN = 5.0
+"""Seconds between two looks at the files."""
+
+_log = logging.getLogger("slb.tls")
+
+Seen = tuple[tuple[int, int, int], ...]
+"""Of each file what changes with it: time, size, inode."""
+
+
+def fault(error: OSError | ssl.SSLError) -> str:
+    """What failed, for a person, without the library's own coordinates."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"TLS: {error.reason.lower().replace('_', ' ')}"
+    return error.strerror or str(error) or "the connection was closed"
+
+
+# -- files
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate (leaf first, then its chain) and its key, both PEM; they may be in one file."""
+
+    certificate: Path
+    key: Path
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Raises ConfigError."""
+        for file in (self.certificate, self.key):
+            readable(file)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
+        except _Encrypted:
+            raise ConfigError(f"{self.key}: the key is encrypted, which slb cannot read") from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self._shown()}: {_load_fault(error)}") from None
+
+    def _shown(self) -> str:
+        return str(self.certificate) if self.certificate == self.key else f"{self.certificate} with {self.key}"
+
+
+class _Encrypted(Exception):
+    """A passphrase was asked for."""
+
+
+def _no_passphrase() -> str:
+    """Without this OpenSSL would ask whoever sits at the terminal."""
+    raise _Encrypted
+
+
+def _load_fault(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "the key is not this certificate's"
+        return f"not a certificate and a key in PEM form ({fault(error)})"
+    return str(error)
+
+
+def readable(file: Path) -> None:
+    """Raises ConfigError where `file` cannot be read."""
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+
+
+def _seen(files: Iterable[Path]) -> Seen:
+    """Links are followed: mounted secrets change by one."""
+    found = []
+    for file in files:
+        try:
+            about = os.stat(file)
+        except OSError:
+            found.append((0, 0, 0))
+        else:
+            found.append((about.st_mtime_ns, about.st_size, about.st_ino))
+    return tuple(found)
+
+
+# -- the listener's
+
+
+class Certificate:
+    """One pair as the listener presents it. `names`: of its SANs, lower case. `not_after`: seconds since 1970."""
+
+    def __init__(self, pair: Pair) -> None:
+        """Raises ConfigError."""
+        self.pair = pair
+        self.context = _server_context()
+        pair.load_into(self.context)
+        self.names, self.not_after = _read(pair.certificate)
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.set_alpn_protocols(_ALPN)
+    # Renegotiation lets a client make a server work for nothing.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    return context
+
+
+def _read(file: Path) -> tuple[Sequence[str], float]:
+    """Names and end of the first certificate in `file`, which OpenSSL has accepted."""
+    from cryptography import x509  # costs memory and time that only those who serve TLS are to pay
+
+    try:
+        leaf = x509.load_pem_x509_certificates(file.read_bytes())[0]
+        names: list[str] = []
+        for extension in leaf.extensions:
+            if isinstance(extension.value, x509.SubjectAlternativeName):
+                names = [name.lower() for name in extension.value.get_values_for_type(x509.DNSName)]
+        return names, leaf.not_valid_after_utc.timestamp()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def by_name(certificates: Sequence[Certificate]) -> Mapping[str, Certificate]:
+    """Name, as in the certificate, to the first certificate that has it."""
+    found: dict[str, Certificate] = {}
+    for certificate in certificates:
+        for name in certificate.names:
+            found.setdefault(name, certificate)
+    return found
+
+
+def chosen(names: Mapping[str, Certificate], asked: str | None) -> Certificate | None:
+    """The certificate for the name a client asks for: the name itself, then the wildcard one label up
+    (RFC 6125, 6.4.3); None where there is none."""
+    name = (asked or "").lower().removesuffix(".")
+    _, dot, parent = name.partition(".")
+    return names.get(name) or (names.get(f"*.{parent}") if dot else None)
+
+
+class Certificates:
+    """All pairs of the listener. `context` is for the next connection; the first pair is for those who name nobody,
+    or somebody unknown."""
+
+    def __init__(self, pairs: Sequence[Pair], metrics: Metrics, clock: Callable[[], float] = time.time) -> None:
+        """Raises ConfigError."""
+        self._metrics = metrics
+        self._clock = clock
+        self._names: Mapping[str, Certificate] = {}
+        self._seen = [_seen((pair.certificate, pair.key)) for pair in pairs]
+        self._loaded = [self._load(pair) for pair in pairs]
+        self._names = by_name(self._loaded)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What a handshake begins with."""
+        return self._loaded[0].context
+
+    def reload(self) -> None:
+        """Take what has changed since the last look. Reads files: not for the event loop."""
+        for number, old in enumerate(self._loaded):
+            seen = _seen((old.pair.certificate, old.pair.key))
+            if seen != self._seen[number]:
+                self._seen[number] = seen
+                self._replace(number, old)
+
+    def _replace(self, number: int, old: Certificate) -> None:
+        try:
+            self._loaded[number] = self._load(old.pair)
+        except ConfigError as error:
+            self._metrics.tls_reload_failures += 1
+            _log.error("the old certificate stays: %s", error)
+        else:
+            self._names = by_name(self._loaded)
+            _log.info("new certificate from %s", old.pair.certificate)
+
+    def _load(self, pair: Pair) -> Certificate:
+        loaded = Certificate(pair)
+        loaded.context.sni_callback = self._choose
+        self._metrics.tls_not_after[str(pair.certificate)] = loaded.not_after
+        if loaded.not_after < self._clock():
+            _log.warning("the certificate in %s has expired", pair.certificate)
+        return loaded
+
+    def _choose(self, handshake: ssl.SSLObject, asked: str | None, _: ssl.SSLContext) -> None:
+        found = chosen(self._names, asked)
+        if found is not None:
+            handshake.context = found.context
+
+
+def certificates(settings: Settings, metrics: Metrics) -> Certificates | None:
+    """Those of `tls_certificates`; None where the listener speaks no TLS. Raises ConfigError."""
+    pairs = [Pair(*certificate_files(text)) for text in settings.tls_certificates]
+    try:
+        return Certificates(pairs, metrics) if pairs else None
+    except ConfigError as error:
+        raise ConfigError(f"tls_certificates: {error}") from None
+
+
+# -- towards upstreams
+
+
+class UpstreamTls:
+    """How slb meets `https://` upstreams: one context for all of them.
+
+    `upstream_ca` stands in the place of the system's authorities; `upstream_certificate` and `upstream_key` are
+    what slb shows of itself.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Raises ConfigError for files that cannot be used."""
+        self._metrics = metrics
+        self._authorities = settings.upstream_ca
+        own, key = settings.upstream_certificate, settings.upstream_key
+        self._own = Pair(own, key or own) if own is not None else None
+        pair = (self._own.certificate, self._own.key) if self._own is not None else ()
+        self._files = [file for file in (self._authorities, *pair) if file is not None]
+        self._seen = _seen(self._files)
+        self._context = self._load() if self._files else None
+
+    async def context(self) -> ssl.SSLContext:
+        """For the next connection. The system's authorities are read when the first asks, and beside the event
+        loop: they are many."""
+        if self._context is None:
+            self._context = await asyncio.to_thread(self._load)
+        return self._context
+
+    def reload(self) -> None:
+        """Take what has changed since the last look. Reads files: not for the event loop."""
+        seen = _seen(self._files)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._context = self._load()
+        except ConfigError as error:
+            self._metrics.tls_reload_failures += 1
+            _log.error("the old context stays: %s", error)
+        else:
+            _log.info("new certificates for upstreams")
+
+    def _load(self) -> ssl.SSLContext:
+        """Raises ConfigError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(_ALPN)
+        self._trust(context)
+        if self._own is not None:
+            try:
+                self._own.load_into(context)
+            except ConfigError as error:
+                raise ConfigError(f"upstream_certificate: {error}") from None
+        return context
+
+    def _trust(self, context: ssl.SSLContext) -> None:
+        if self._authorities is None:
+            context.load_default_certs()
+            return
+        try:
+            context.load_verify_locations(self._authorities)
+        except OSError as error:
+            why = "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+            raise ConfigError(f"upstream_ca: {self._authorities}: {why}") from None
+
+
+# -- both
+
+
+async def follow(parts: Sequence[Certificates | UpstreamTls], period: float = _LOOK_AGAIN) -> None:
+    """Look at the files again and again, until cancelled."""
+    while True:
+        await asyncio.sleep(period)
+        for part in parts:
+            await asyncio.to_thread(part.reload)
+
+
+def check_files(settings: Settings) -> None:
+    """Read all that the settings name and keep nothing. Raises ConfigError."""
+    certificates(settings, Metrics())
+    UpstreamTls(settings, Metrics())
