@@ -75,9 +75,6 @@ class Table:
         than let its requests fall through to somebody else's.
         """
         routes = self._routes
-        found = routes.get(path)
-        if found is not None:
-            return found
         extra = path.count("/") - self._depth
         if extra > 0:
             path = path.rsplit("/", extra)[0]
