@@ -9,7 +9,7 @@ from slb.balance.upstream import LiveUpstream
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.deadlines import Timed
 from slb.proxy.plane import Plane
-from slb.proxy.headers import MalformedReply, ReplyHead
+from slb.proxy.replies import MalformedReply, ReplyHead
 from slb.proxy.tls import UpstreamTls, fault
 
 if TYPE_CHECKING:
