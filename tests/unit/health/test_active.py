@@ -1,0 +1,278 @@
+"""Active checks by a clock of their own, with a store and upstreams that answer as they are told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from random import Random
+
+import pytest_asyncio
+from structlog.testing import capture_logs
+
+from slb.control.health_store import Answer, Ask, Report
+from slb.errors import RedisUnavailable
+from slb.health.active import Active, ActiveTiming
+from slb.health.roster import Roster, Watched
+from slb.model import HealthCheck, Upstream
+from tests.support.waiting import eventually
+from tests.unit.health.fleet import Clock, Routes
+
+
+class Store:
+    """A fleet of one: everything that is asked for is granted, unless others are said to have it."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.fails = False
+        self.others = Answer(0, 5.0, "", 0)
+        self.theirs = False
+        self.asks: list[list[Ask]] = []
+        self.reports: list[Report] = []
+
+    async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:
+        if self.fails:
+            raise RedisUnavailable("away")
+        self.asks.append(list(asks))
+        answers = [self.others if self.theirs else Answer(7, ask.hold, ask.state, ask.run) for ask in asks]
+        return [answer if index < room else Answer(0, 0.0, "", 0) for index, answer in enumerate(answers)]
+
+    async def report(self, reports: Sequence[Report]) -> int:
+        self.reports += reports
+        return len(reports)
+
+
+class Upstreams:
+    """Those whose number is in `ill` fail their checks; with `gate` cleared, answers are held back."""
+
+    def __init__(self) -> None:
+        self.ill: set[str] = set()
+        self.asked: list[tuple[str, str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def fault(self, upstream: Upstream, check: HealthCheck) -> str | None:
+        self.asked.append((upstream.member, check.path))
+        await self.gate.wait()
+        return "status 500" if upstream.host in self.ill else None
+
+
+class Fleet(Routes):
+    """`passes(seconds)` lets time go by and everything that falls due in it happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.store = Store()
+        self.upstreams = Upstreams()
+        timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
+        self.active = Active(
+            self.store, self.upstreams, self.availability, self.metrics, Random(3), self.clock, timing
+        )
+        self.watched: list[Watched] = []
+        self.roster = Roster(self.availability, self._add)
+
+    def _add(self, watched: Watched) -> None:
+        self.watched.append(watched)
+        self.active.add(watched)
+
+    async def follow(self) -> None:
+        await self.roster.follow(self.mirror.table)
+
+    async def passes(self, seconds: float, step: float = 0.25) -> None:
+        for _ in range(round(seconds / step)):
+            self.clock.passes(step)
+            await self.active.turn()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+@pytest_asyncio.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    made = Fleet()
+    made.members("/", 3, health_path="/h")
+    await made.follow()
+    yield made
+    made.upstreams.gate.set()
+    await made.active.aclose()
+
+
+async def test_every_upstream_is_checked_soon_and_then_about_once_per_interval(fleet: Fleet) -> None:
+    await fleet.passes(1.25)
+    assert sorted(fleet.upstreams.asked) == [(f"u{number}:80", "/h") for number in (1, 2, 3)]
+    await fleet.passes(100)
+    for number in (1, 2, 3):
+        assert 18 <= fleet.upstreams.asked.count((f"u{number}:80", "/h")) <= 23
+
+
+async def test_an_upstream_that_fails_often_enough_serves_no_more_until_it_has_passed(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u2"}
+    await fleet.passes(8)
+    assert fleet.serving() == [1, 2, 3]
+    await fleet.passes(9)
+    assert fleet.serving() == [1, 3]
+    fleet.upstreams.ill = set()
+    await fleet.passes(5.5)
+    assert fleet.serving() == [1, 3]
+    await fleet.passes(6)
+    assert fleet.serving() == [1, 2, 3]
+
+
+async def test_what_was_found_is_reported_with_its_claim(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u2"}
+    await fleet.passes(1.25)
+    found = {each.member: (each.claim, each.state, each.run) for each in fleet.store.reports}
+    assert found == {"u1:80": (7, "up", 0), "u2:80": (7, "unknown", 1), "u3:80": (7, "up", 0)}
+
+
+async def test_what_others_found_holds_here_too(fleet: Fleet) -> None:
+    fleet.store.theirs, fleet.store.others = True, Answer(0, 5.0, "down", 1)
+    await fleet.passes(1.25)
+    assert fleet.upstreams.asked == []
+    assert fleet.route().panic
+    assert {each.tally.run for each in fleet.watched} == {1}
+    fleet.store.others = Answer(0, 5.0, "up", 0)
+    await fleet.passes(6)
+    assert (fleet.serving(), fleet.route().panic) == ([1, 2, 3], False)
+
+
+async def test_a_fleet_that_knows_nothing_teaches_nothing(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    assert fleet.serving() == [2, 3]
+    for nothing in ("", "unknown", "ejected", "nonsense"):
+        fleet.store.theirs, fleet.store.others = True, Answer(0, 5.0, nothing, 2)
+        await fleet.passes(6)
+        assert fleet.serving() == [2, 3]
+
+
+async def test_the_count_of_the_one_before_goes_on(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    fleet.store.theirs, fleet.store.others = True, Answer(0, 5.0, "unknown", 2)
+    await fleet.passes(1.25)
+    fleet.store.theirs = False
+    await fleet.passes(6)
+    assert fleet.serving() == [2, 3]
+
+
+async def test_without_redis_each_goes_by_its_own_eyes(fleet: Fleet) -> None:
+    await fleet.passes(2)
+    told = len(fleet.store.reports)
+    fleet.store.up = False
+    fleet.upstreams.ill = {"u3"}
+    with capture_logs() as logs:
+        await fleet.passes(17)
+    assert fleet.serving() == [1, 2]
+    assert len(fleet.store.reports) == told
+    assert [line["event"] for line in logs].count("health_checks_alone") == 1
+
+
+async def test_a_redis_that_fails_in_the_middle_of_a_call_is_one_that_is_gone(fleet: Fleet) -> None:
+    fleet.store.fails = True
+    fleet.upstreams.ill = {"u3"}
+    await fleet.passes(17)
+    assert fleet.serving() == [1, 2]
+    fleet.store.fails = False
+    await fleet.passes(6)
+    asked = {(ask.member, ask.state) for asks in fleet.store.asks for ask in asks}
+    assert asked == {("u1:80", "up"), ("u2:80", "up"), ("u3:80", "down")}
+
+
+async def test_no_more_checks_run_than_may_and_the_others_follow(fleet: Fleet) -> None:
+    fleet.members("/", 20, health_path="/h", health_timeout="1m")
+    await fleet.follow()
+    fleet.upstreams.gate.clear()
+    await fleet.passes(20)
+    assert len(fleet.upstreams.asked) == 8
+    fleet.upstreams.gate.set()
+    await fleet.passes(3)
+    assert len({member for member, _ in fleet.upstreams.asked}) == 20
+
+
+async def test_many_checks_are_one_call(fleet: Fleet) -> None:
+    fleet.members("/", 200, health_path="/h")
+    await fleet.follow()
+    await fleet.passes(10, step=1.0)
+    assert len(fleet.store.asks) <= 10
+    assert max(map(len, fleet.store.asks)) > 20
+
+
+async def test_routes_that_check_alike_share_one_check_and_others_have_their_own(fleet: Fleet) -> None:
+    fleet.members("/same", 1, health_path="/h")
+    fleet.members("/other", 1, health_path="/other")
+    await fleet.follow()
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(1.25)
+    assert sorted(fleet.upstreams.asked)[:2] == [("u1:80", "/h"), ("u1:80", "/other")]
+    assert len(fleet.upstreams.asked) == 4
+
+
+async def test_a_check_that_fails_concerns_only_the_routes_that_make_it(fleet: Fleet) -> None:
+    fleet.members("/unchecked", 3)
+    await fleet.follow()
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    assert (fleet.serving(), fleet.serving("/unchecked")) == ([2, 3], [1, 2, 3])
+
+
+async def test_what_a_check_found_ends_with_it(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    fleet.members("/", 3, health_path="/elsewhere")
+    await fleet.follow()
+    assert fleet.serving() == [1, 2, 3]
+    fleet.members("/", 3)
+    await fleet.follow()
+    before = len(fleet.upstreams.asked)
+    await fleet.passes(20)
+    assert len(fleet.upstreams.asked) == before
+    assert fleet.active.due() is None
+    assert not fleet.live(1).down
+
+
+async def test_changing_the_route_keeps_what_its_checks_found(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    fleet.members("/", 4, health_path="/h", retries="3")
+    assert fleet.serving() == [2, 3, 4]
+    await fleet.follow()
+    assert fleet.serving() == [2, 3, 4]
+    assert len(fleet.watched) == 4
+
+
+async def test_an_upstream_that_left_while_it_was_checked_leaves_nothing(fleet: Fleet) -> None:
+    fleet.upstreams.gate.clear()
+    await fleet.passes(1.25)
+    fleet.members("/", 0, health_path="/h")
+    fleet.upstreams.gate.set()
+    await fleet.passes(1)
+    await fleet.follow()
+    assert fleet.shown("slb_health_checks_total") == {}
+    assert fleet.shown("slb_upstream_up") == {}
+    assert fleet.store.reports == []
+
+
+async def test_results_are_counted_and_changes_logged_once(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    with capture_logs() as logs:
+        await fleet.passes(30)
+    counts = fleet.shown("slb_health_checks_total")
+    assert counts["u1:80", "failed"] == sum(asked == ("u1:80", "/h") for asked in fleet.upstreams.asked)
+    assert fleet.shown("slb_upstream_up")["u1:80",] == 0
+    falls = [(line["upstream"], line["was"], line["now"], line["why"]) for line in logs if line["now"] == "down"]
+    assert falls == [("u1:80", "unknown", "down", "/h: status 500")]
+
+
+async def test_a_check_that_breaks_is_logged_and_the_others_go_on(fleet: Fleet) -> None:
+    class Broken(Upstreams):
+        async def fault(self, upstream: Upstream, check: HealthCheck) -> str | None:
+            await super().fault(upstream, check)
+            if upstream.host == "u1":
+                raise RuntimeError("a bug")
+            return None
+
+    active = Active(Store(), Broken(), fleet.availability, fleet.metrics, Random(1), fleet.clock)
+    for each in fleet.watched:
+        active.add(each)
+    fleet.active = active
+    with capture_logs() as logs:
+        await fleet.passes(2)
+        await eventually(lambda: any(line["event"] == "health_check_broke" for line in logs))
+    assert fleet.metrics.health_checks == {("u2:80", "passed"): 1, ("u3:80", "passed"): 1}
