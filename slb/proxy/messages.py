@@ -38,10 +38,11 @@ def _what_heads_rarely_say(exchange: "Exchange") -> bytes:
 
 
 def _identity(exchange: "Exchange", plane: "Plane") -> bytes:
-    """An id where the client gave none, and a trace begun where there is none (W3C Trace Context, level 1)."""
-    head = exchange.head
-    named = b"" if head.request_id else b"X-Request-Id: %b\r\n" % exchange.request_id
-    return named if head.trace else named + plane.new_trace()
+    """An id where the client gave none, and a trace begun where there is none."""
+    if exchange.head.request_id:
+        return plane.new_trace(plane.new_request_id())
+    named = b"X-Request-Id: %b\r\n" % exchange.request_id
+    return named if exchange.head.trace else named + plane.new_trace(exchange.request_id)
 
 
 def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:

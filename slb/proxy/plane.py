@@ -96,9 +96,10 @@ class Plane:
         self._request_number += 1
         return b"%b%012x" % (self._request_prefix, self._request_number)
 
-    def new_trace(self) -> bytes:
-        """A traceparent line, sampled: nobody before has decided otherwise."""
-        return b"traceparent: 00-%032x-%016x-01\r\n" % (self.rng.getrandbits(128), self.rng.getrandbits(64) or 1)
+    def new_trace(self, request_id: bytes) -> bytes:
+        """A traceparent line (W3C Trace Context), sampled: nobody before has decided otherwise. `request_id` is one
+        of `new_request_id`: it is the trace's id too, so that logs and traces find each other."""
+        return b"traceparent: 00-%b-%016x-01\r\n" % (request_id, self._request_number)
 
     def log_exchange(self, exchange: "Exchange", status: int, reason: str, detail: str, now: float) -> None:
         """One line of the access log. Times are seconds; `owed`: bytes missing of a reply of known length."""
