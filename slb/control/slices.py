@@ -33,8 +33,8 @@ async def same_objects(one: Mapping[str, object], other: Mapping[str, object], s
     """Whether both have the same keys with the very same values."""
     if len(one) != len(other):
         return False
-    for count, (key, value) in enumerate(list(one.items())):
-        if other.get(key) is not value:
+    for count, key in enumerate(list(one)):
+        if other.get(key) is not one.get(key):
             return False
         if count % 1000 == 0:
             await slices.rest()
