@@ -1,0 +1,378 @@
+"""Several instances check their upstreams together through one real Valkey."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from slb.addresses import AddressRules
+from slb.control import keys
+from slb.control.acl import acl_rules
+from slb.control.connection import Connection
+from slb.control.health_news import HealthNews
+from slb.control.health_store import Ask, HealthStore, Report
+from slb.errors import RedisUnavailable
+from slb.health.active import ActiveTiming
+from slb.health.service import HealthService
+from slb.model import HealthCheck
+from slb.observe.metrics import Metrics
+from tests.support.following import Follower
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+CHECK = HealthCheck("/h", interval=0.2, rise=2, fall=2, timeout=0.1)
+MEMBER = "10.0.0.1:80"
+SETTINGS = {"health_path": "/h", "health_interval": "200ms", "health_timeout": "100ms", "health_fall": "2"}
+
+
+@dataclass
+class Upstream:
+    """Answers its checks with `status`; who asked is not told apart."""
+
+    member: str = ""
+    status: int = 200
+    checks: int = 0
+    runner: web.AppRunner | None = field(default=None, repr=False)
+
+    async def start(self) -> "Upstream":
+        application = web.Application()
+        application.router.add_get("/h", self._answer)
+        self.runner = web.AppRunner(application, access_log=None)
+        await self.runner.setup()
+        site = web.TCPSite(self.runner, "127.0.0.1", 0)
+        await site.start()
+        self.member = f"127.0.0.1:{self.runner.addresses[0][1]}"
+        return self
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        self.checks += 1
+        return web.Response(status=self.status)
+
+
+class Instance(Follower):
+    """A follower with health checks. `eyes` are the checks it made itself."""
+
+    def __init__(self, url: str, seed: int = 1) -> None:
+        super().__init__(url, command_deadline=0.5)
+        self.health = HealthService(
+            self.mirror,
+            self.metrics,
+            HealthStore(self.connection),
+            HealthNews(self.connection, retry=0.05),
+            AddressRules((), lambda: ()),
+            Random(seed),
+            timing=ActiveTiming(first=0.1),
+            gap=0.01,
+        )
+        self._checking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Instance":
+        await super().__aenter__()
+        self._checking = asyncio.create_task(self.health.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.dies()
+        await super().__aexit__(kind, error, trace)
+
+    async def dies(self) -> None:
+        """Its checks end, whatever it had claimed."""
+        assert self._checking is not None
+        self._checking.cancel()
+        await asyncio.wait([self._checking])
+        if not self._checking.cancelled():
+            self._checking.result()
+
+    @property
+    def eyes(self) -> int:
+        return sum(self.metrics.health_checks.values())
+
+    def serving(self) -> set[str]:
+        return {each.member for each in self.mirror.table.routes["/"].serving}
+
+    async def serves(self, *upstreams: Upstream) -> None:
+        wanted = {each.member for each in upstreams}
+        await eventually(
+            lambda: "/" in self.mirror.table.routes and self.serving() == wanted, what=f"served by {wanted}"
+        )
+
+
+MakeUpstream = Callable[[], Awaitable[Upstream]]
+
+
+@pytest_asyncio.fixture
+async def upstreams() -> AsyncIterator[MakeUpstream]:
+    made: list[Upstream] = []
+
+    async def make() -> Upstream:
+        made.append(await Upstream().start())
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.runner is not None
+        await each.runner.cleanup()
+
+
+@pytest_asyncio.fixture
+async def trio(valkey: Valkey, upstreams: MakeUpstream) -> list[Upstream]:
+    """Three upstreams of the route `/`, which has them checked each 200 ms."""
+    made = [await upstreams() for _ in range(3)]
+    valkey.admin.hset("slb:route:/", items=[each for pair in SETTINGS.items() for each in pair])
+    valkey.admin.sadd("slb_", *(each.member for each in made))
+    return made
+
+
+async def has_checked(upstream: Upstream, times: int) -> None:
+    until = upstream.checks + times
+    await eventually(lambda: upstream.checks >= until, what=f"{times} more checks")
+
+
+async def test_each_upstream_is_checked_once_per_interval_by_all_together(
+    valkey: Valkey, trio: list[Upstream]
+) -> None:
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b, Instance(valkey.url, 3) as c:
+        clock = asyncio.get_running_loop().time
+        await has_checked(trio[0], 2)
+        began, before = clock(), [each.checks for each in trio]
+        await has_checked(trio[0], 10)
+        intervals = (clock() - began) / 0.2
+        for upstream, count in zip(trio, before, strict=True):
+            # A check is due again after at least nine tenths of an interval, whatever the machine is busy with.
+            assert upstream.checks - count <= intervals / 0.9 + 2
+        assert a.eyes + b.eyes + c.eyes <= sum(each.checks for each in trio)
+
+
+async def test_all_go_by_the_same_verdict_down_and_up_again(valkey: Valkey, trio: list[Upstream]) -> None:
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b:
+        trio[0].status = 500
+        for each in (a, b):
+            await each.serves(*trio[1:])
+        trio[0].status = 302
+        for each in (a, b):
+            await each.serves(*trio)
+
+
+async def test_one_that_never_checked_hears_of_it(valkey: Valkey, trio: list[Upstream]) -> None:
+    """It asks, and all is claimed: what it knows it was told."""
+    async with Instance(valkey.url, 1) as a, Follower(valkey.url) as b:
+        heard: list[tuple[str, str]] = []
+        news = asyncio.create_task(
+            HealthNews(b.connection, retry=0.01).run(lambda key, state, run: heard.append((key, state)))
+        )
+        await a.serves(*trio)
+        await eventually(lambda: valkey.admin.pubsub_numpat() > 0)
+        trio[0].status = 500
+        told = keys.health_key(trio[0].member, HealthCheck("/h", 0.2, 2, 2, 0.1))
+        await eventually(lambda: (told, "down") in heard)
+        news.cancel()
+        await asyncio.wait([news])
+
+
+async def test_one_that_starts_knows_at_once_who_is_down(valkey: Valkey, trio: list[Upstream]) -> None:
+    async with Instance(valkey.url, 1) as a:
+        trio[0].status = 500
+        await a.serves(*trio[1:])
+    trio[0].status = 200
+    key = keys.health_key(trio[0].member, CHECK)
+    due, state, run = str(valkey.admin.get(key)).split()
+    assert state == "down"
+    valkey.admin.set(key, f"{int(due) + 3_600_000} {state} {run}", px=60_000)  # nobody may check it for an hour
+    async with Instance(valkey.url, 2) as b:
+        await b.serves(*trio[1:])
+
+
+async def test_when_the_one_that_checks_dies_another_goes_on(valkey: Valkey, trio: list[Upstream]) -> None:
+    async with Instance(valkey.url, 1) as a:
+        await a.serves(*trio)
+        await eventually(lambda: a.eyes > 3)
+        async with Instance(valkey.url, 2) as b:
+            await b.serves(*trio)
+            await a.dies()
+            trio[0].status = 500
+            await b.serves(*trio[1:])
+            assert b.eyes >= 2
+
+
+async def test_without_redis_each_goes_by_its_own_eyes_and_they_share_again_when_it_is_back(
+    valkey: Valkey, trio: list[Upstream]
+) -> None:
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b:
+        for each in (a, b):
+            await each.serves(*trio)
+        valkey.kill()
+        await a.up(False)
+        await b.up(False)
+        eyes = a.eyes, b.eyes
+        trio[0].status = 500
+        for each in (a, b):
+            await each.serves(*trio[1:])
+        assert a.eyes - eyes[0] >= 2
+        assert b.eyes - eyes[1] >= 2
+        valkey.start()
+        await a.up(True)
+        await b.up(True)
+        key = keys.health_key(trio[0].member, CHECK)
+        await eventually(lambda: (valkey.admin.get(key) or "").split()[1:2] == ["down"])
+        assert a.serving() == b.serving() == {each.member for each in trio[1:]}
+        trio[0].status = 200
+        for each in (a, b):
+            await each.serves(*trio)
+
+
+async def test_a_redis_that_answers_nothing_does_not_stop_the_checks(valkey: Valkey, trio: list[Upstream]) -> None:
+    async with Instance(valkey.url, 1) as a:
+        await a.serves(*trio)
+        valkey.freeze()
+        try:
+            trio[0].status = 500
+            await a.serves(*trio[1:])
+        finally:
+            valkey.thaw()
+
+
+async def test_every_key_of_a_check_has_a_lifetime(valkey: Valkey, trio: list[Upstream]) -> None:
+    async with Instance(valkey.url, 1) as a:
+        await eventually(lambda: a.eyes > 3)
+    found = list(valkey.admin.scan_iter(match="slb:{health}:*"))
+    assert len(found) == 3
+    assert all(0 < valkey.admin.pttl(key) <= 60_000 for key in found)
+
+
+async def test_an_upstream_that_leaves_is_checked_no_more(valkey: Valkey, trio: list[Upstream]) -> None:
+    async with Instance(valkey.url, 1) as a:
+        await a.serves(*trio)
+        await eventually(lambda: trio[0].checks > 1)
+        valkey.admin.srem("slb_", trio[0].member)
+        await a.serves(*trio[1:])
+        await has_checked(trio[1], 2)
+        checks = trio[0].checks
+        await has_checked(trio[1], 3)
+        assert trio[0].checks <= checks + 1
+
+
+class Two:
+    """Two stores of one Valkey, and one check to share."""
+
+    def __init__(self, url: str) -> None:
+        self.connections = [Connection(url, Metrics(), command_deadline=0.5) for _ in range(2)]
+        self.one, self.other = map(HealthStore, self.connections)
+
+    @staticmethod
+    def ask(state: str = "unknown", run: int = 0, hold: float = 60.0) -> list[Ask]:
+        return [Ask(MEMBER, CHECK, state, run, hold)]
+
+    @staticmethod
+    def report(claim: int, state: str, run: int = 0) -> list[Report]:
+        return [Report(MEMBER, CHECK, claim, state, run)]
+
+
+@pytest_asyncio.fixture
+async def two(valkey: Valkey) -> AsyncIterator[Two]:
+    made = Two(valkey.url)
+    yield made
+    for connection in made.connections:
+        await connection.aclose()
+
+
+async def test_a_claim_is_one_instances_until_it_is_due_again(two: Two) -> None:
+    [mine] = await two.one.claim(two.ask(), 1)
+    [theirs] = await two.other.claim(two.ask(), 1)
+    assert (bool(mine.claim), theirs.claim, mine.wait) == (True, 0, 60.0)
+    assert 50 < theirs.wait <= 60
+
+
+async def test_a_claim_that_lapsed_is_the_next_ones_and_its_report_changes_nothing(two: Two) -> None:
+    [lapsed] = await two.one.claim(two.ask(hold=0.001), 1)
+    await asyncio.sleep(0.005)  # by the server's clock, which nothing tells us of
+    [mine] = await two.other.claim(two.ask(), 1)
+    assert mine.claim > lapsed.claim
+    assert await two.one.report(two.report(lapsed.claim, "down")) == 0
+    assert await two.other.report(two.report(mine.claim, "up")) == 1
+    [known] = await two.one.claim(two.ask(), 1)
+    assert (known.claim, known.state, known.run) == (0, "up", 0)
+
+
+async def test_what_was_reported_goes_on_with_the_next_claim(two: Two, valkey: Valkey) -> None:
+    [mine] = await two.one.claim(two.ask(hold=60), 1)
+    await two.one.report(two.report(mine.claim, "up", 2))
+    [theirs] = await two.other.claim(two.ask("down", 0), 1)
+    assert (theirs.claim, theirs.state, theirs.run) == (0, "up", 2)
+
+
+@pytest.mark.parametrize(
+    ("kept", "seen", "taken"),
+    [
+        pytest.param("1 up 2", ("down", 0), ("down", 0), id="nobody has kept it: what was seen meanwhile is newer"),
+        pytest.param("1 down 1", ("unknown", 1), ("down", 1), id="who knows nothing has nothing to say against it"),
+        pytest.param(None, ("down", 1), ("down", 1), id="Redis lost it"),
+        pytest.param("9 unknown 2", ("unknown", 0), ("unknown", 2), id="the count goes on"),
+        pytest.param("1 unknown 2", ("up", 0), ("up", 0), id="something is better than nothing"),
+        pytest.param("nonsense", ("up", 1), ("up", 1), id="somebody wrote what is not ours"),
+    ],
+)
+async def test_whose_word_holds_when_a_check_is_taken_up(
+    two: Two, valkey: Valkey, kept: str | None, seen: tuple[str, int], taken: tuple[str, int]
+) -> None:
+    if kept is not None:
+        valkey.admin.set(keys.health_key(MEMBER, CHECK), kept)
+    [answer] = await two.one.claim(two.ask(*seen), 1)
+    assert answer.claim
+    assert (answer.state, answer.run) == taken
+
+
+async def test_what_was_kept_lately_wins_over_what_the_next_one_believes(two: Two, valkey: Valkey) -> None:
+    seconds, _ = valkey.admin.time()
+    valkey.admin.set(keys.health_key(MEMBER, CHECK), f"{seconds * 1000 - 1000} down 1")
+    [answer] = await two.one.claim(two.ask("up", hold=60), 1)
+    assert (bool(answer.claim), answer.state, answer.run) == (True, "down", 1)
+
+
+async def test_a_key_of_another_type_is_taken_over(two: Two, valkey: Valkey) -> None:
+    valkey.admin.sadd(keys.health_key(MEMBER, CHECK), "x")
+    [answer] = await two.one.claim(two.ask(), 1)
+    assert await two.one.report(two.report(answer.claim, "up")) == 1
+
+
+async def test_nobody_is_given_more_than_it_has_room_for(two: Two) -> None:
+    asks = [Ask(f"10.0.0.{number}:80", CHECK, "unknown", 0, 60.0) for number in range(1, 6)]
+    assert [bool(each.claim) for each in await two.one.claim(asks, 2)] == [True, True, False, False, False]
+    assert [bool(each.claim) for each in await two.other.claim(asks, 9)] == [False, False, True, True, True]
+    assert [bool(each.claim) for each in await two.other.claim(asks, -3)] == [False] * 5
+
+
+async def test_a_redis_that_is_gone_is_said_by_name(two: Two, valkey: Valkey) -> None:
+    valkey.kill()
+    with pytest.raises(RedisUnavailable):
+        await two.one.claim(two.ask(), 1)
+    with pytest.raises(RedisUnavailable):
+        await two.one.report(two.report(1, "up"))
+
+
+async def test_the_rules_of_the_acl_are_enough(valkey: Valkey) -> None:
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
+    connection = Connection(valkey.url.replace("unix://", "unix://slb:pw@"), Metrics(), command_deadline=0.5)
+    await connection.probe()
+    heard: list[tuple[str, str, int]] = []
+    news = asyncio.create_task(HealthNews(connection).run(lambda *said: heard.append(said)))
+    await eventually(lambda: admin.pubsub_numpat() > 0)
+    store = HealthStore(connection)
+    [mine] = await store.claim(Two.ask(), 1)
+    await store.report(Two.report(mine.claim, "down", 0))
+    await eventually(lambda: heard == [(keys.health_key(MEMBER, CHECK), "down", 0)])
+    for nonsense in ("", "x", "a b c", "key down 99999999999", "key down ²"):
+        admin.publish(keys.HEALTH_CHANNEL, nonsense)
+    admin.publish(keys.HEALTH_CHANNEL, "key up 1")
+    await eventually(lambda: heard[1:] == [("key", "up", 1)])
+    news.cancel()
+    await asyncio.wait([news])
+    await connection.aclose()
