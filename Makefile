@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench e2e lock clean
+.PHONY: help run test lint format bench bench-register bench-outage bench-routes e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -16,8 +16,8 @@ endif
 
 help: ## what can be made
 	@echo "make TARGET, where TARGET is"
-	@sed -n 's/^\([a-z0-9]*\):.*## /  \1	/p' Makefile
-	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, bench and e2e."
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1	/p' Makefile
+	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, bench... and e2e."
 
 run: $(VENV)/installed-run ## watch two instances balance three upstreams, lose Redis and get it back
 	@$(BIN)/slb demo $(ARGS)
@@ -38,6 +38,15 @@ format: $(VENV)/installed-dev ## put the code into its form
 
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-register: $(VENV)/installed-run ## how soon a registration through one instance is served by another
+	@$(BIN)/python -m bench register $(ARGS)
+
+bench-outage: $(VENV)/installed-run ## Redis killed under traffic: failed requests, and when the mirror is true again
+	@$(BIN)/python -m bench outage $(ARGS)
+
+bench-routes: $(VENV)/installed-run ## 10,000 routes: first sync, memory, lookups, how long a resync holds the loop
+	@$(BIN)/python -m bench routes $(ARGS)
 
 e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requests, exact halves
 	@$(BIN)/python -m e2e $(ARGS)

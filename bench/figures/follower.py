@@ -68,8 +68,8 @@ class Follower:
         watching = asyncio.create_task(self._watcher.run())
         await self._until(lambda: self._mirror.ready)
         first_sync = time.perf_counter() - started
-        first_held = self._heartbeat.take()
         await asyncio.sleep(SETTLE_SECONDS)
+        first_held = self._heartbeat.take()
         unchanged, seconds = await self._resyncs(resyncs, self._nothing)
         changed, _ = await self._resyncs(resyncs, self._change_unseen)
         single, _ = await self._windows(resyncs, self._register_one)

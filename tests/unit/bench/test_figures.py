@@ -1,0 +1,180 @@
+"""Figures, their goals, and what goes into them."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+import uvloop
+from rich.console import Console
+
+from bench.figures import register, routes
+from bench.figures.figure import Figure, Outcome, Section, percentile, short
+from bench.figures.heartbeat import Heartbeat, Held
+from bench.figures.large_table import LargeTable, set_of
+from bench.figures.traffic import Answer, KeptAlive, Tally, Traffic, parse_head
+from slb.control.keys import path_of, route_key
+from slb.names import normal_member
+
+REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize(
+    ("figure", "met"),
+    [
+        (Figure("x", 20, at_most=20), True),
+        (Figure("x", 20.1, at_most=20), False),
+        (Figure("x", 20, below=20), False),
+        (Figure("x", 19.9, below=20), True),
+        (Figure("x", math.nan, below=20), False),
+        (Figure("x", 1), None),
+    ],
+)
+def test_a_goal_is_met_up_to_its_bound_or_below_it(figure: Figure, met: bool | None) -> None:
+    assert figure.met is met
+
+
+def test_an_outcome_is_met_where_no_goal_is_missed() -> None:
+    told, missed = Figure("told", 1), Figure("missed", 2, at_most=1)
+    assert Outcome([Section("a", [told])]).met
+    assert not Outcome([Section("a", [told]), Section("b", [missed])]).met
+
+
+def test_a_section_shows_value_goal_and_verdict() -> None:
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(Section("a", [Figure("first sync", 3.25, "s", below=3)]).table())
+    assert capture.get().split()[-8:] == ["first", "sync", "3.25", "s", "below", "3", "s", "MISSED"]
+
+
+def test_a_figure_that_could_not_be_had_is_null_in_json() -> None:
+    assert Figure("x", math.nan, "ms", below=20).as_json() == {
+        "what": "x",
+        "value": None,
+        "unit": "ms",
+        "goal": "below 20 ms",
+        "met": False,
+    }
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.0, 1), (0.991, 100)])
+def test_a_percentile_is_a_value_that_was_measured(share: float, value: int) -> None:
+    assert percentile(list(range(100, 0, -1)), share) == value
+
+
+def test_a_percentile_of_nothing_is_no_figure() -> None:
+    assert short(percentile([], 0.5)) == "-"
+
+
+def test_a_tally_counts_latency_from_when_a_request_was_due() -> None:
+    tally = Tally.of([Answer(1.0, 1.004, 200), Answer(1.002, 3.002, 503), Answer(1.004, 6.004, 0)])
+    assert (tally.requests, tally.by_status, round(tally.max_ms)) == (3, {200: 1, 503: 1, 0: 1}, 5000)
+
+
+def test_requests_without_a_reply_and_other_statuses_have_failed() -> None:
+    tally = Tally.of([Answer(0, 1, 200), Answer(0, 1, 404), Answer(0, 1, 0)])
+    assert (tally.failed(200), tally.failed(404), tally.failed(200, 404)) == (2, 2, 1)
+
+
+def test_a_head_gives_status_length_and_whether_the_connection_stays() -> None:
+    assert parse_head(REPLY.removesuffix(b"ok")) == (200, 2, True)
+    assert parse_head(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\nConnection: Close\r\n\r\n") == (404, 0, False)
+
+
+@asynccontextmanager
+async def serving(replies: int) -> AsyncIterator[tuple[int, list[int]]]:
+    """A server that closes each connection after so many replies: its port, and how many each connection had."""
+    had: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        had.append(0)
+        mine = len(had) - 1
+        for _ in range(replies):
+            await reader.readuntil(b"\r\n\r\n")
+            had[mine] += 1
+            writer.write(REPLY)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], had
+
+
+async def test_a_kept_alive_connection_is_used_again() -> None:
+    async with serving(replies=3) as (port, had):
+        target = KeptAlive(port, "/")
+        assert [await target.ask() for _ in range(3)] == [200, 200, 200]
+        assert had == [3]
+        target.close()
+
+
+async def test_requests_at_the_same_time_have_a_connection_each() -> None:
+    async with serving(replies=1) as (port, had):
+        target = KeptAlive(port, "/")
+        assert await asyncio.gather(target.ask(), target.ask()) == [200, 200]
+        assert had == [1, 1]
+        target.close()
+
+
+async def test_a_connection_that_closes_without_a_reply_is_status_0() -> None:
+    async with serving(replies=0) as (port, _):
+        assert await KeptAlive(port, "/").ask() == 0
+
+
+def test_no_two_routes_of_a_large_table_have_an_upstream_in_common() -> None:
+    table = LargeTable(300, 10)
+    members = [member for number in range(300) for member in table.members(number)]
+    assert len(set(members)) == 3000
+    assert all(normal_member(member) == member for member in members)
+
+
+def test_a_large_table_is_written_under_the_keys_slb_reads() -> None:
+    path = LargeTable(300, 10).path(299)
+    assert set_of(path) == route_key(path)
+    assert path_of(set_of(path)) == path
+
+
+def test_a_heartbeat_tells_how_long_the_loop_was_held() -> None:
+    async def held_for(seconds: float) -> tuple[Held, Held]:
+        heartbeat = Heartbeat()
+        await asyncio.sleep(0.01)
+        heartbeat.take()
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        await asyncio.sleep(0.01)
+        held, after = heartbeat.take(), heartbeat.take()
+        heartbeat.stop()
+        return held, after
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        held, after = runner.run(held_for(0.05))
+    assert held.cpu >= 50
+    assert held.wall >= 48
+    assert after == Held(0.0, 0.0)
+
+
+def test_the_goal_for_a_held_loop_is_for_the_longest_of_all_resyncs() -> None:
+    stretches = [{"wall": 9.0, "cpu": 4.0}, {"wall": 3.0, "cpu": 5.5}, {"wall": 2.0, "cpu": 1.0}]
+    cpu, late_median, late_most = routes.held_figures("resync", stretches, "unchanged")
+    assert (cpu.value, cpu.met, late_median.value, late_most.value) == (5.5, False, 3.0, 9.0)
+    assert routes.held_figures("idle", stretches, "idle")[0].met is None
+
+
+def test_the_goal_for_registrations_is_for_their_99th_percentile() -> None:
+    tries = [register.Try(float(each), each + 1.0, 3) for each in range(1, 201)]
+    served = {figure.what: figure for figure in register.section(tries).figures}["served by the other, p99"]
+    assert (served.value, served.met) == (198.0, False)
+
+
+def test_traffic_keeps_its_rate_whatever_the_replies() -> None:
+    with Traffic([1], "/", rate=200) as traffic:
+        deadline = time.monotonic() + 20
+        while len(traffic.answers) < 20 and time.monotonic() < deadline:
+            time.sleep(0.005)
+    dues = sorted(answer.due for answer in traffic.answers)
+    pauses = {round(later - sooner, 6) for sooner, later in pairwise(dues)}
+    assert pauses == {0.005}
+    assert {answer.status for answer in traffic.answers} == {0}
