@@ -62,6 +62,10 @@ class Entrance:
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        """How many are arriving."""
+        return len(self._arriving)
+
     def open(self, listener: socket.socket, backlog: int) -> None:
         """Accept on `listener`, bound and non-blocking, from now on."""
         listener.setblocking(False)

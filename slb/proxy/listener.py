@@ -12,7 +12,7 @@ from slb.observe.metrics import Metrics
 from slb.proxy.downstream import Downstream
 from slb.proxy.entrance import Entrance
 from slb.proxy.plane import Handover, Plane
-from slb.proxy.tls import UpstreamTls, certificates, follow
+from slb.proxy.tls import LOOK_AGAIN, UpstreamTls, certificates, follow
 from slb.proxy.upstream import Pools
 from slb.routing.mirror import Mirror
 
@@ -61,9 +61,14 @@ class ProxyServer:
             server = await loop.create_server(lambda: Downstream(self._plane), sock=bound, backlog=_BACKLOG)
             self._servers.append(server)
 
-    async def follow_files(self) -> None:
+    async def follow_files(self, period: float = LOOK_AGAIN) -> None:
         """Take new certificates when their files change, until cancelled."""
-        await follow([each for each in (self._certificates, self._upstream_tls) if each is not None])
+        await follow([each for each in (self._certificates, self._upstream_tls) if each is not None], period)
+
+    @property
+    def arriving(self) -> int:
+        """Connections that are not at HTTP yet."""
+        return len(self._entrance)
 
     def begin_drain(self) -> None:
         """No new connections; idle ones end; replies from now on say `Connection: close`."""

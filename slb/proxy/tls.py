@@ -20,7 +20,7 @@ from slb.observe.metrics import Metrics
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. Those of 1.3 are all sound."""
 _ALPN = ["http/1.1"]
-_LOOK_AGAIN = 5.0
+LOOK_AGAIN = 5.0
 """Seconds between two looks at the files."""
 
 _log = logging.getLogger("slb.tls")
@@ -286,8 +286,8 @@ class UpstreamTls:
 # -- both
 
 
-async def follow(parts: Sequence[Certificates | UpstreamTls], period: float = _LOOK_AGAIN) -> None:
-    """Look at the files again and again, until cancelled."""
+async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> None:
+    """Look at the files every `period` seconds, until cancelled."""
     while True:
         await asyncio.sleep(period)
         for part in parts:

@@ -1,6 +1,7 @@
 """Proxies and origins for one test, on the event loop slb runs on."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -16,11 +17,11 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest_asyncio.fixture
 async def origins() -> AsyncIterator[Callable[..., Awaitable[Origin]]]:
-    """Makes origins: `await origins(handler)`."""
+    """Makes origins: `await origins(handler)`, `await origins(tls=context)`."""
     made: list[Origin] = []
 
-    async def make(handle: Handler = answer_ok) -> Origin:
-        made.append(await Origin(handle).start())
+    async def make(handle: Handler = answer_ok, tls: ssl.SSLContext | None = None) -> Origin:
+        made.append(await Origin(handle, tls).start())
         return made[-1]
 
     yield make

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
@@ -142,18 +143,21 @@ async def answer_ok(request: Request) -> None:
 
 
 class Origin:
-    """An upstream. `handle` is called for each request head; what it raises because a peer left is expected."""
+    """An upstream, of https where it has a `tls` context. `handle` is called for each request head; what it raises
+    because a peer left is expected."""
 
-    def __init__(self, handle: Handler = answer_ok) -> None:
+    def __init__(self, handle: Handler = answer_ok, tls: ssl.SSLContext | None = None) -> None:
         self.handle = handle
+        self._tls = tls
         self.requests: list[Request] = []
         self.connections = 0
         self.open = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> "Origin":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
-        self.member = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=self._tls)
+        scheme = "https://" if self._tls else ""
+        self.member = f"{scheme}127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -195,6 +199,7 @@ class Proxy:
         self.metrics = Metrics()
         self.lines: list[dict[str, Any]] = []
         self.handed_over: list[bytes] = []
+        self.applications: Callable[[], asyncio.Protocol] | None = None
         self.own: list[tuple[str, int]] = []
         self._wires: list[Wire] = []
 
@@ -215,6 +220,12 @@ class Proxy:
 
     def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
         self.handed_over.append(data)
+        if self.applications is not None:
+            handler = self.applications()
+            transport.set_protocol(handler)
+            handler.connection_made(transport)
+            handler.data_received(data)
+            return
         transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine")
         transport.close()
 
@@ -223,8 +234,9 @@ class Proxy:
         members = frozenset(each if isinstance(each, str) else each.member for each in upstreams)
         self.mirror.update({path: RouteRecord(members, settings)}, {})
 
-    async def connect(self) -> Wire:
-        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 20)
+    async def connect(self, **options: Any) -> Wire:
+        """A new connection; `ssl`, `server_hostname` and the like as asyncio has them."""
+        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 20, **options)
         self._wires.append(Wire(reader, writer))
         return self._wires[-1]
 

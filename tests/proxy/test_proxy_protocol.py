@@ -1,0 +1,186 @@
+"""The PROXY protocol on the listener: whose word is taken, and that all of slb sees the client it names."""
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from pydantic import ValidationError
+
+from slb.config import Settings
+from tests.proxy.harness import MakeProxy, Origin, Proxy, Wire
+from tests.support.certificates import Authority
+from tests.support.waiting import eventually
+
+LINE = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+
+
+def block(command: int, family: int, payload: bytes) -> bytes:
+    return SIGNATURE + bytes([command, family]) + struct.pack("!H", len(payload)) + payload
+
+
+IPV6 = block(
+    0x21, 0x21, b"\x20\x01\x0d\xb8" + bytes(11) + b"\x07" + bytes(16) + b"\xdc\x04\x01\xbb" + b"\x04\x00\x01x"
+)
+
+
+async def behind(proxies: MakeProxy, origin: Origin, **settings: Any) -> Proxy:
+    """A proxy that takes PROXY headers from loopback."""
+    settings = {"proxy_protocol": True, "trusted_proxies": "127.0.0.0/8", **settings}
+    proxy = await proxies(**settings)
+    proxy.route("/", origin)
+    return proxy
+
+
+async def begin(proxy: Proxy, header: bytes) -> Wire:
+    wire = await proxy.connect()
+    await wire.send(header)
+    return wire
+
+
+@pytest.mark.parametrize(("header", "client"), [(LINE, "192.0.2.7"), (IPV6, "2001:db8::7")])
+async def test_the_client_the_balancer_names_is_the_peer(
+    proxies: MakeProxy, origin: Origin, header: bytes, client: str
+) -> None:
+    proxy = await behind(proxies, origin)
+    wire = await begin(proxy, header)
+    assert (await wire.get()).status == 200
+    assert (await wire.get(X_Forwarded_For="10.9.9.9")).status == 200
+    assert [each.one("X-Forwarded-For") for each in origin.requests] == [client, client]
+    assert {line["client"] for line in proxy.logged()} == {client}
+
+
+async def test_header_and_request_may_come_as_one_or_byte_by_byte(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await behind(proxies, origin)
+    together = await begin(proxy, LINE + GET + GET)
+    assert [(await together.reply()).status, (await together.reply()).status] == [200, 200]
+    for header in (LINE, IPV6):
+        wire = await proxy.connect()
+        for place in range(len(header)):
+            await wire.send(header[place : place + 1])
+            await asyncio.sleep(0)
+        assert (await wire.get()).status == 200
+
+
+async def test_a_client_in_trusted_proxies_is_believed_about_those_behind_it(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    proxy = await behind(proxies, origin, trusted_proxies="127.0.0.0/8,192.0.2.0/24")
+    wire = await begin(proxy, LINE)
+    await wire.get(X_Forwarded_For="198.51.100.4")
+    assert origin.requests[0].one("X-Forwarded-For") == "198.51.100.4, 192.0.2.7"
+
+
+async def test_a_balancer_that_speaks_for_itself_is_its_own_client(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await behind(proxies, origin)
+    wire = await begin(proxy, block(0x20, 0x00, b""))
+    await wire.get()
+    assert origin.requests[0].one("X-Forwarded-For") == "127.0.0.1"
+
+
+async def test_a_client_the_balancer_does_not_know_gets_none_of_its_trust(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    proxy = await behind(proxies, origin)
+    wire = await begin(proxy, b"PROXY UNKNOWN\r\n")
+    await wire.get(X_Forwarded_For="198.51.100.4")
+    assert origin.requests[0].one("X-Forwarded-For") == "unknown"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [GET, b"PROXY TCP4 192.0.2.7 203.0.113.1 56324\r\n" + GET, SIGNATURE + b"\x31\x11\x00\x00" + GET],
+    ids=["none", "broken line", "version 3"],
+)
+async def test_a_connection_without_a_proper_header_is_ended(
+    proxies: MakeProxy, origin: Origin, header: bytes
+) -> None:
+    proxy = await behind(proxies, origin)
+    assert await (await begin(proxy, header)).ended()
+    assert proxy.metrics.proxy_protocol_refused == {"malformed": 1}
+    assert origin.requests == []
+
+
+async def test_nobody_else_may_say_who_the_client_is(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await behind(proxies, origin, trusted_proxies="10.0.0.0/8")
+    assert await (await begin(proxy, LINE + GET)).ended()
+    assert proxy.metrics.proxy_protocol_refused == {"untrusted": 1}
+    assert origin.requests == []
+
+
+async def test_a_header_that_does_not_come_in_time_ends_the_connection(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await behind(proxies, origin, head_timeout="100ms")
+    assert await (await begin(proxy, LINE[:20])).ended()
+    assert proxy.metrics.proxy_protocol_refused == {"timeout": 1}
+
+
+async def test_a_balancer_that_leaves_before_the_header_is_forgotten(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await behind(proxies, origin)
+    wire = await begin(proxy, LINE[:20])
+    await eventually(lambda: proxy.server.arriving == 1)
+    wire.close()
+    await eventually(lambda: proxy.server.arriving == 0)
+    assert proxy.metrics.proxy_protocol_refused == {"closed": 1}
+
+
+async def test_without_the_setting_a_header_is_no_http(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(trusted_proxies="127.0.0.0/8")
+    proxy.route("/", origin)
+    wire = await begin(proxy, LINE + GET)
+    assert (await wire.reply()).status in (400, 505)
+    assert origin.requests == []
+
+
+@pytest.mark.parametrize("header", [LINE, IPV6], ids=["version 1", "version 2"])
+async def test_tls_begins_behind_the_header(
+    proxies: MakeProxy, origin: Origin, tmp_path: Path, header: bytes
+) -> None:
+    authority = Authority(tmp_path)
+    proxy = await behind(proxies, origin, tls_certificates=(authority.issue("a", "a.test"),))
+    wire = await begin(proxy, header)
+    await wire.writer.start_tls(authority.client(), server_hostname="a.test")
+    reply = await wire.get()
+    assert reply.status == 200
+    request = origin.requests[0]
+    assert request.one("X-Forwarded-Proto") == "https"
+    assert request.one("X-Forwarded-For") in ("192.0.2.7", "2001:db8::7")
+
+
+async def test_the_applications_see_the_named_client_and_not_the_balancer_on_loopback(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    async def who(request: web.Request) -> web.Response:
+        reply = web.Response(text=str(request.remote))
+        reply.force_close()
+        return reply
+
+    application = web.Application()
+    application.router.add_get("/_slb/healthz", who)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    proxy = await behind(proxies, origin)
+    proxy.applications = runner.server
+    wire = await begin(proxy, LINE)
+    assert (await wire.get("/_slb/healthz")).body == b"192.0.2.7"
+    wire = await begin(proxy, b"PROXY UNKNOWN\r\n")
+    assert (await wire.get("/_slb/healthz")).body == b"unknown"
+    await runner.cleanup()
+
+
+async def test_connections_that_have_not_named_their_client_do_not_hold_a_drain_beyond_its_time(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    proxy = await behind(proxies, origin)
+    wire = await begin(proxy, LINE[:20])
+    await eventually(lambda: proxy.server.arriving == 1)
+    assert await proxy.server.drain(0.1) == 0
+    assert await wire.ended()
+
+
+def test_without_trusted_proxies_the_setting_makes_no_sense() -> None:
+    with pytest.raises(ValidationError, match="set trusted_proxies"):
+        Settings(proxy_protocol=True)
