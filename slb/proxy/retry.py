@@ -61,7 +61,7 @@ class Retries:
 
     def allows(self, route: Route, tried: tuple[LiveUpstream, ...]) -> bool:
         """Whether a request that failed at each of `tried` may go to yet another upstream of `route`."""
-        if len(tried) > route.settings.retries or not untried(route.upstreams, tried):
+        if len(tried) > route.settings.retries or not untried(route.serving, tried):
             return False
         histogram = self._finished.get(route.path)
         requests = sum(histogram.counts) if histogram is not None else 0

@@ -1,0 +1,238 @@
+"""Upstreams that fail get no requests, and get them again when they are well."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from slb.addresses import AddressRules
+from slb.control.health_store import Answer, Ask, Report
+from slb.health.active import ActiveTiming
+from slb.health.service import HealthService
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.support.waiting import eventually
+
+
+class NoRedis:
+    """Every instance goes by its own eyes."""
+
+    up = False
+
+    async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:
+        raise NotImplementedError
+
+    async def report(self, reports: Sequence[Report]) -> int:
+        raise NotImplementedError
+
+    async def run(self, heard: object) -> None:
+        await asyncio.Event().wait()
+
+
+class Patient(Origin):
+    """An origin that can be told how it is: `ill` answers with that status, or with nothing where it is 0."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.ill: int | None = None
+        self.checks: list[Request] = []
+
+    async def _answer(self, request: Request) -> None:
+        if request.target == "/healthz":
+            self.requests.remove(request)
+            self.checks.append(request)
+        if self.ill is None:
+            await request.wire.send(OK)
+        elif self.ill:
+            await request.wire.send(b"HTTP/1.1 %d Ill\r\nContent-Length: 0\r\n\r\n" % self.ill)
+        else:
+            request.wire.reset()
+
+    async def dies(self) -> None:
+        """Nobody listens any more."""
+        self._port = int(self.member.rpartition(":")[2])
+        await self.stop()
+
+    async def comes_back(self) -> None:
+        """At the same port."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=1 << 20)
+
+
+class Ward:
+    """A proxy whose `/` leads to patients, with all of health but Redis."""
+
+    def __init__(self, proxy: Proxy, patients: list[Patient]) -> None:
+        self.proxy = proxy
+        self.patients = patients
+        nobody = NoRedis()
+        self.health = HealthService(
+            proxy.mirror,
+            proxy.metrics,
+            nobody,
+            nobody,
+            AddressRules((), lambda: ()),
+            Random(1),
+            timing=ActiveTiming(first=0.02, settle=0.0),
+            gap=0.005,
+        )
+        proxy.server._plane.on_failure = self.health.passive.failed
+
+    def route(self, **settings: str) -> None:
+        self.proxy.route("/", *self.patients, **settings)
+
+    async def gets(self, times: int) -> list[int]:
+        """The statuses of requests one after another, each on a connection of its own."""
+        return [(await self.proxy.get("/x")).status for _ in range(times)]
+
+    def serving(self) -> set[str]:
+        return {each.member for each in self.proxy.mirror.table.routes["/"].serving}
+
+    async def serves(self, *patients: Patient) -> None:
+        wanted = {each.member for each in patients}
+        await eventually(lambda: self.serving() == wanted, what=f"served by {wanted}")
+
+
+MakeWard = Callable[..., Awaitable[Ward]]
+
+
+@pytest_asyncio.fixture
+async def ward(proxies: MakeProxy, origins: MakeOrigin) -> AsyncIterator[MakeWard]:
+    """Makes wards: `await ward(3, eject_after="2")`."""
+    tasks: list[asyncio.Task[None]] = []
+    stopped: list[Patient] = []
+
+    async def make(count: int, **settings: str) -> Ward:
+        patients = [Patient() for _ in range(count)]
+        for patient in patients:
+            await patient.start()
+        stopped.extend(patients)
+        made = Ward(await proxies(), patients)
+        made.route(**settings)
+        tasks.append(asyncio.create_task(made.health.run()))
+        return made
+
+    yield make
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
+    for patient in stopped:
+        await patient.stop()
+
+
+async def test_a_dead_upstream_is_ejected_and_serves_again_when_it_is_back(ward: MakeWard) -> None:
+    made = await ward(3, retries="0", eject_after="2", eject_time="300ms")
+    dead, *others = made.patients
+    assert await made.gets(3) == [200, 200, 200]
+    await dead.dies()
+    statuses = await made.gets(6)
+    assert statuses.count(502) == 2
+    assert made.serving() == {each.member for each in others}
+    assert await made.gets(6) == [200] * 6
+    await dead.comes_back()
+    await made.serves(*made.patients)
+    assert await made.gets(6) == [200] * 6
+    assert len(dead.requests) == 3
+    assert made.proxy.metrics.ejections == {(dead.member, "upstream_connect"): 1}
+
+
+@pytest.mark.parametrize(
+    ("ill", "reason"), [(0, "upstream_reset"), (502, "502"), (503, "503"), (504, "504")], ids=str
+)
+async def test_what_counts_as_a_failure(ward: MakeWard, ill: int, reason: str) -> None:
+    made = await ward(2, retries="0", eject_after="2", eject_time="1m")
+    made.patients[0].ill = ill
+    await made.gets(8)
+    assert made.serving() == {made.patients[1].member}
+    assert made.proxy.metrics.ejections == {(made.patients[0].member, reason): 1}
+
+
+@pytest.mark.parametrize("ill", [400, 404, 429, 500, 501])
+async def test_what_does_not(ward: MakeWard, ill: int) -> None:
+    made = await ward(2, retries="0", eject_after="1", eject_time="1m")
+    made.patients[0].ill = ill
+    assert (await made.gets(8)).count(ill) == 4
+    assert made.serving() == {each.member for each in made.patients}
+
+
+async def test_failures_with_a_success_between_them_are_not_in_a_row(ward: MakeWard) -> None:
+    made = await ward(2, retries="0", eject_after="2", eject_time="1m")
+    ill = made.patients[0]
+    for _ in range(3):
+        ill.ill = 503
+        await made.gets(2)
+        ill.ill = None
+        await made.gets(2)
+    assert made.serving() == {each.member for each in made.patients}
+
+
+async def test_an_upstream_still_dead_on_probation_costs_one_request_and_is_out_again(ward: MakeWard) -> None:
+    made = await ward(2, retries="0", eject_after="3", eject_time="20ms", max_eject_time="1h")
+    dead = made.patients[0]
+    dead.ill = 503
+    assert (await made.gets(6)).count(503) == 3
+    await made.serves(*made.patients)
+    assert (await made.gets(2)).count(503) == 1
+    assert made.serving() == {made.patients[1].member}
+
+
+async def test_with_a_retry_clients_see_nothing_of_a_dead_upstream(ward: MakeWard) -> None:
+    made = await ward(3, retries="1", eject_after="2", eject_time="1m")
+    await made.patients[0].dies()
+    assert await made.gets(12) == [200] * 12
+    assert made.proxy.metrics.ejections == {(made.patients[0].member, "upstream_connect"): 1}
+
+
+async def test_the_last_upstream_is_never_ejected(ward: MakeWard) -> None:
+    made = await ward(1, eject_after="1", eject_time="1h")
+    made.patients[0].ill = 503
+    assert await made.gets(4) == [503] * 4
+    made.patients[0].ill = None
+    assert await made.gets(2) == [200] * 2
+
+
+async def test_an_upstream_its_checks_find_down_gets_no_request_until_they_pass(ward: MakeWard) -> None:
+    made = await ward(2, health_path="/healthz", health_interval="20ms", eject_after="0")
+    made.patients[0].ill = 500
+    await made.serves(made.patients[1])
+    assert await made.gets(4) == [200] * 4
+    assert made.patients[0].requests == []
+    made.patients[0].ill = None
+    await made.serves(*made.patients)
+    await made.gets(4)
+    assert len(made.patients[0].requests) == 2
+    first = made.patients[0].checks[0]
+    assert (first.method, first.one("Host")) == ("GET", made.patients[0].member)
+
+
+async def test_where_all_are_down_all_serve_and_it_is_called_panic(ward: MakeWard) -> None:
+    made = await ward(2, health_path="/healthz", health_interval="20ms", eject_after="0")
+    route = made.proxy.mirror.table.routes["/"]
+    for patient in made.patients:
+        patient.ill = 500
+    await eventually(lambda: made.proxy.mirror.table.routes["/"].panic)
+    assert route.serving == route.upstreams
+    assert await made.gets(4) == [500] * 4
+    assert [len(patient.requests) for patient in made.patients] == [2, 2]
+    assert (made.proxy.metrics.panicking, made.proxy.metrics.panics) == ({"/"}, {"/": 1})
+    for patient in made.patients:
+        patient.ill = None
+    await eventually(lambda: not made.proxy.mirror.table.routes["/"].panic)
+    assert (made.proxy.metrics.panicking, made.proxy.metrics.panics) == (set(), {"/": 1})
+
+
+async def test_without_panic_a_route_whose_upstreams_are_all_down_says_so(ward: MakeWard) -> None:
+    made = await ward(2, health_path="/healthz", health_interval="20ms", eject_after="0", panic_threshold="0")
+    for patient in made.patients:
+        patient.ill = 500
+    await made.serves()
+    reply = await made.proxy.get("/x")
+    assert (reply.status, reply.reason) == (503, "no_upstream")
+
+
+async def test_where_all_that_are_left_have_failed_the_client_is_told_of_the_failure(ward: MakeWard) -> None:
+    made = await ward(2, retries="5", eject_after="2", eject_time="1m")
+    for patient in made.patients:
+        patient.ill = 0
+    replies = [await made.proxy.get("/x") for _ in range(4)]
+    assert {(each.status, each.reason) for each in replies} == {(502, "upstream_reset")}
