@@ -113,7 +113,7 @@ async def test_a_kept_alive_connection_is_used_again() -> None:
 async def test_requests_at_the_same_time_have_a_connection_each() -> None:
     async with serving(replies=1) as (port, had):
         target = KeptAlive(port, "/")
-        assert await asyncio.gather(target.ask(), target.ask()) == [200, 200]
+        assert list(await asyncio.gather(target.ask(), target.ask())) == [200, 200]
         assert had == [1, 1]
         target.close()
 
