@@ -13,12 +13,10 @@ from typing import Any, cast
 from slb.addresses import Network, in_networks
 from slb.observe.metrics import Metrics
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
-from slb.proxy.tls import Certificates
+from slb.proxy.tls import SHUTDOWN_TIMEOUT, Certificates
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds a client has for its part of the TLS handshake."""
-_SHUTDOWN_TIMEOUT = 5.0
-"""Seconds a client has to answer close_notify: some never do, and a drain waits for them."""
 _AT_ONCE = 64
 """Connections taken before others have their turn."""
 _PAUSE = 1.0
@@ -151,7 +149,7 @@ class Entrance:
                 accepted,
                 ssl=self._certificates.context,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
-                ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
             )
         except OSError as error:
             self._metrics.tls_handshake_failures[_label(error)] += 1

@@ -20,6 +20,8 @@ from slb.observe.metrics import Metrics
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. Those of 1.3 are all sound."""
 _ALPN = ["http/1.1"]
+SHUTDOWN_TIMEOUT = 5.0
+"""Seconds the other side has to answer close_notify: some never do, and a drain waits for them."""
 LOOK_AGAIN = 5.0
 """Seconds between two looks at the files."""
 

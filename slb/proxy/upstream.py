@@ -10,7 +10,7 @@ from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilC
 from slb.proxy.deadlines import Timed
 from slb.proxy.plane import Plane
 from slb.proxy.replies import MalformedReply, ReplyHead
-from slb.proxy.tls import UpstreamTls, fault
+from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls, fault
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
@@ -315,6 +315,7 @@ class Pool:
                     spec.port,
                     ssl=secure,
                     server_hostname=spec.host if secure else None,
+                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if secure else None,
                 )
             except OSError as error:  # ssl.SSLError is one
                 failures.append(f"{address} port {spec.port}: {fault(error)}")
