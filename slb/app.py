@@ -33,6 +33,7 @@ from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
 from slb.control.watcher import Watcher
+from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
 from slb.lifecycle import Stopping, Tasks, first_of
 from slb.listening import Sockets
@@ -75,6 +76,18 @@ class Core:
     def start_watching(self) -> None:
         """Follow Redis from now on."""
         self.tasks.start("watcher", self.watcher.run())
+
+    def health(self, makes_checks: bool = True) -> HealthService:
+        """The health of the upstreams. One that makes no checks shows what the others find."""
+        return HealthService(
+            self.mirror,
+            self.metrics,
+            HealthStore(self.connection),
+            HealthNews(self.connection),
+            self.address_rules,
+            Random(),
+            timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
+        )
 
     def api_parts(
         self,
@@ -130,14 +143,7 @@ class App:
         self.core = core
         self._access_log = make_access_log(core.settings)
         self._data_api: web.AppRunner | None = None
-        self._health = HealthService(
-            core.mirror,
-            core.metrics,
-            HealthStore(core.connection),
-            HealthNews(core.connection),
-            core.address_rules,
-            Random(),
-        )
+        self._health = core.health()
         self._proxy = ProxyServer(
             settings=core.settings,
             mirror=core.mirror,

@@ -45,8 +45,13 @@ RegisterReply = Registered | list[AddressRegistered]
 DeregisterReply = Deregistered | list[AddressDeregistered]
 
 
+HealthShown = Literal["up", "down", "ejected"]
+"""Of an upstream in a route: down by the route's check, ejected by this process, or else up."""
+
+
 class MemberShown(TypedDict):
-    """`inflight` is this process's own count; `joined` is seconds since the epoch, 0 where unknown."""
+    """`inflight` and `failures` (in a row) are this process's own counts; `joined` is seconds since the epoch, 0
+    where unknown."""
 
     member: str
     weight: int
@@ -56,15 +61,19 @@ class MemberShown(TypedDict):
     drain: bool
     joined: float
     inflight: int
+    health: HealthShown
+    failures: int
 
 
 class RouteShown(TypedDict):
-    """`settings` are those in force; `faults` says which entries of the route's hash are not."""
+    """`settings` are those in force; `faults` says which entries of the route's hash are not. In `panic` too few
+    members are up, and all of them serve."""
 
     path: str
     settings: dict[str, Any]
     sources: dict[str, SettingSource]
     members: list[MemberShown]
+    panic: bool
     faults: list[str]
 
 
@@ -117,6 +126,14 @@ class MirrorShown(TypedDict):
     faults: dict[str, list[str]]
 
 
+class UpstreamsShown(TypedDict):
+    """How many members are `down` by some check or `ejected` by this process; `panic` lists routes."""
+
+    down: int
+    ejected: int
+    panic: list[str]
+
+
 class TrafficShown(TypedDict):
     """Of this process, since its start."""
 
@@ -143,6 +160,7 @@ class Status(TypedDict):
     draining: bool
     redis: RedisShown
     mirror: MirrorShown
+    health: UpstreamsShown
     traffic: TrafficShown
     instances: int
 

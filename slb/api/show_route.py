@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from slb.api.shapes import MemberShown, RouteShown, SettingSource
+from slb.api.shapes import HealthShown, MemberShown, RouteShown, SettingSource
+from slb.balance.eligible import is_available
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
@@ -12,12 +13,14 @@ from slb.routing.mirror import Mirror
 def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
     kept, faults = usable_settings(record.settings or {})
-    in_force = settings.route_settings(path, kept).model_dump(mode="json")
+    in_force = settings.route_settings(path, kept)
+    route = mirror.table.routes.get(path)
     return RouteShown(
         path=path,
-        settings=in_force,
+        settings=in_force.model_dump(mode="json"),
         sources={name: _source(settings, path, name, kept) for name in RouteSettings.model_fields},
-        members=[_show_member(mirror, member) for member in sorted(record.members)],
+        members=[_show_member(mirror, member, in_force) for member in sorted(record.members)],
+        panic=route is not None and route.panic,
         faults=faults,
     )
 
@@ -30,7 +33,7 @@ def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) ->
     return "defaults" if name in settings.defaults else "built_in"
 
 
-def _show_member(mirror: Mirror, member: str) -> MemberShown:
+def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> MemberShown:
     live = mirror.upstream(member) or LiveUpstream(Upstream.of(member, mirror.attributes.get(member)))
     spec = live.spec
     return MemberShown(
@@ -42,4 +45,12 @@ def _show_member(mirror: Mirror, member: str) -> MemberShown:
         drain=spec.drain,
         joined=spec.joined,
         inflight=live.inflight,
+        health=_health(live, settings),
+        failures=live.failures,
     )
+
+
+def _health(live: LiveUpstream, settings: RouteSettings) -> HealthShown:
+    if is_available(live, settings):
+        return "up"
+    return "ejected" if not live.available and settings.eject_after else "down"

@@ -12,7 +12,7 @@ from slb import __version__
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
-from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown
+from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown, UpstreamsShown
 from slb.errors import DRAINING, NOT_READY, Refused
 
 
@@ -80,6 +80,7 @@ class StatusEndpoint:
             draining=parts.draining(),
             redis=self._redis(),
             mirror=self._mirror(),
+            health=self._health(),
             traffic=self._traffic(),
             instances=parts.instances.count,
         )
@@ -101,6 +102,14 @@ class StatusEndpoint:
             upstreams=len(mirror.upstreams),
             skipped=dict(self._parts.metrics.skipped),
             faults=dict(mirror.faults),
+        )
+
+    def _health(self) -> UpstreamsShown:
+        upstreams = self._parts.mirror.upstreams.values()
+        return UpstreamsShown(
+            down=sum(bool(live.down) for live in upstreams),
+            ejected=sum(not live.available for live in upstreams),
+            panic=sorted(self._parts.metrics.panicking),
         )
 
     def _traffic(self) -> TrafficShown:

@@ -132,6 +132,6 @@ def _set_on(route: dict[str, Any]) -> list[str]:
 def _cells(member: dict[str, Any] | None) -> list[str]:
     if member is None:
         return ["(none)", "", "", "", ""]
-    drain = " (leaving)" if member["drain"] else ""
+    drain = " (leaving)" if member["drain"] else "" if member["health"] == "up" else f" ({member['health']})"
     shown = [member[name] for name in ("weight", "slots", "zone", "inflight")]
     return [member["member"] + drain, *map(str, shown)]

@@ -65,6 +65,7 @@ class Supervisor:
         running = [asyncio.create_task(worker.run()) for worker in self._workers]
         core.start_watching()
         core.tasks.start("fleet", self._fleet.watch())
+        core.tasks.start("health", core.health(makes_checks=False).run())
         await core.serve_api(
             core.api_parts(self._fleet.metrics_text, self._fleet.status_extra, lambda: not self._taking_traffic())
         )

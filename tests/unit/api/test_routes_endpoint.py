@@ -6,7 +6,7 @@ from slb.api.parts import ApiParts
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.registry import Registry
-from slb.model import RouteSettings
+from slb.model import HealthCheck, RouteSettings
 from slb.observe.metrics import Metrics
 from tests.unit.api.conftest import Api, ApiMaker
 
@@ -35,6 +35,8 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
         "node": "",
         "drain": False,
         "inflight": 0,
+        "health": "up",
+        "failures": 0,
     }
     assert joined > 0
     shown = {name: (route["settings"][name], route["sources"][name]) for name in route["settings"]}
@@ -46,6 +48,30 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
     assert (await api.call("GET", "/routes")).json == {
         "routes": [{**route, "members": [{**member, "joined": joined}]}]
     }
+
+
+async def test_the_health_of_each_upstream_and_a_routes_panic_are_shown(api: Api) -> None:
+    for number in (1, 2, 3):
+        await registered(api, target=f"10.0.0.{number}:80")
+    await api.call("PATCH", "/routes/p1", {"health_path": "/h"})
+    mirror, check = api.parts.mirror, HealthCheck("/h", 5.0, 2, 3, 2.0)
+    ejected, down, other = (mirror.upstreams[f"10.0.0.{number}:80"] for number in (1, 2, 3))
+    ejected.available, ejected.failures = False, 5
+    down.down, other.down = frozenset({check}), frozenset({check._replace(path="/other")})
+    mirror.refresh([ejected.member, down.member])
+    route = (await api.call("GET", "/routes/p1")).json
+    assert [(each["health"], each["failures"]) for each in route["members"]] == [
+        ("ejected", 5),
+        ("down", 0),
+        ("up", 0),
+    ]
+    assert route["panic"] is True
+    api.parts.metrics.panicking.add("/p1")
+    assert (await api.call("GET", "/status")).json["health"] == {"down": 2, "ejected": 1, "panic": ["/p1"]}
+    await api.call("PATCH", "/routes/p1", {"eject_after": 0})
+    route = (await api.call("GET", "/routes/p1")).json
+    assert [each["health"] for each in route["members"]] == ["up", "down", "up"]
+    assert route["panic"] is False
 
 
 async def test_requests_in_flight_and_draining_are_shown(api: Api) -> None:
