@@ -24,6 +24,7 @@ from slb.proxy.deadlines import Timed
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
 from slb.proxy.plane import Plane
+from slb.proxy.reader import without_empty_lines
 from slb.proxy.refusal import answer
 from slb.proxy.target import RequestLine
 from slb.routing.table import Route
@@ -33,7 +34,8 @@ _BUFFER = 64 * 1024
 _LINGER = 5.0
 """Seconds a refused client has to stop sending: closing on unread bytes resets the connection and can destroy the
 answer before it is read (RFC 9112, 9.6)."""
-_LINGER_BYTES = 1 << 20
+_LINGER_BYTES = 64 << 20
+"""And how much it may send meanwhile. Many clients see the answer only once their upload has gone through."""
 
 _PROTO = (b"X-Forwarded-Proto: http\r\n", b"X-Forwarded-Proto: https\r\n")
 
@@ -103,9 +105,10 @@ class Downstream(asyncio.Protocol, Timed):
         if self.lingering:
             self._discard(data)
         elif self.exchange is None:
-            if self._buffer:
+            seen = len(self._buffer)
+            if seen:
                 data, self._buffer = self._buffer + data, b""
-            self._advance(data)
+            self._advance(data, seen)
         elif self._body is not None:
             self._read_body(self.exchange, self._body, data)
         else:
@@ -113,17 +116,19 @@ class Downstream(asyncio.Protocol, Timed):
             if len(self._buffer) > _BUFFER:
                 self._pause(_PIPELINE)
 
-    def _advance(self, data: bytes) -> None:
-        """Serve what stands at the front of `data` until a request is under way or more must come."""
+    def _advance(self, data: bytes, seen: int = 0) -> None:
+        """Serve what stands at the front of `data` until a request is under way or more must come. Nothing is
+        served to a client that does not read what it has been given. `seen`: bytes that began a head before."""
         self._advancing = True
         try:
-            while data and self.exchange is None and not self.lingering:
+            while data and self.exchange is None and not (self.lingering or self.is_stalled):
                 end = data.find(b"\r\n\r\n") + 4
                 if end < 4:
-                    data = self._await_head(data)
+                    data = self._await_head(data, seen)
                     break
-                if data.startswith(b"\r\n"):  # an empty line before a request is skipped (RFC 9112, 2.2)
-                    data = data[2:]
+                seen = 0
+                if data.startswith(b"\r\n"):
+                    data = without_empty_lines(data)
                     continue
                 line, head = self._reader.whole(data, end)
                 methods = self._plane.reserved.get(line.normal)
@@ -135,11 +140,11 @@ class Downstream(asyncio.Protocol, Timed):
             self._refuse_unread(refusal)
         self._advancing = False
         self._buffer = b"" if self.lingering else data
-        if data and self.exchange is not None and len(data) > _BUFFER:
+        if len(data) > _BUFFER and (self.exchange is not None or self.is_stalled):
             self._pause(_PIPELINE)
 
-    def _await_head(self, data: bytes) -> bytes:
-        data = self._reader.partial(data)
+    def _await_head(self, data: bytes, seen: int) -> bytes:
+        data = self._reader.partial(data, seen)
         if not self._head_begun:
             self._head_begun = True
             self._arm(self._plane.settings.head_timeout)
@@ -241,11 +246,16 @@ class Downstream(asyncio.Protocol, Timed):
             self._head_begun = False
             plane = self._plane
             plane.wheel.arm(self, now + plane.keepalive_timeout)
-            if self._paused:
-                self._resume(_UPLOAD | _PIPELINE)
-            if self._buffer and not self._advancing:
-                data, self._buffer = self._buffer, b""
-                self._advance(data)
+            if not self.is_stalled:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """Read on, beginning with what a pipelining client has sent already."""
+        if self._paused:
+            self._resume(_UPLOAD | _PIPELINE)
+        if self._buffer and not self._advancing:
+            data, self._buffer = self._buffer, b""
+            self._advance(data)
 
     def _arm(self, seconds: float) -> None:
         self._plane.wheel.arm(self, self._plane.clock() + seconds)
@@ -328,6 +338,8 @@ class Downstream(asyncio.Protocol, Timed):
                 self.due = NEVER
             if exchange.connection is not None:
                 exchange.connection.resume_reading()
+        elif not self.lingering:
+            self._go_on()
 
     def expired(self) -> None:
         if self.lingering:

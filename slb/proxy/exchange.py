@@ -41,6 +41,9 @@ NEVER = math.inf
 _HELD_BODY = 64 * 1024
 """Bytes of request body kept while a connection is made, or in case they must be sent again."""
 
+_MAX_INTERIMS = 100
+"""1xx replies to one request. Nobody needs as many, and a broken upstream may never stop."""
+
 
 class Exchange(Timed):
     """`client` is the connection the request came on; `line.route` has been found, nothing picked yet.
@@ -58,6 +61,7 @@ class Exchange(Timed):
     keep_client = True
     chunks_reply = False
     _reached_client = False
+    _interims = 0
     _held: bytes | None = b""
     _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
     _request_ended = False
@@ -163,11 +167,13 @@ class Exchange(Timed):
 
     # -- towards the client
 
-    def interim(self, head: ReplyHead) -> None:
-        """A 1xx reply, for clients that know them."""
+    def interim(self, head: ReplyHead) -> bool:
+        """A 1xx reply, for clients that know them. False where it is one too many."""
+        self._interims += 1
         if self.line.minor == 1:
             self._reached_client = True
             self.client.transport.write(head.start + b"\r\n")
+        return self._interims < _MAX_INTERIMS
 
     def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""

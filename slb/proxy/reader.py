@@ -11,6 +11,7 @@ from slb.proxy.target import RequestLine, RequestLines, parse_line
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
+_EMPTY_LINES = re.compile(rb"(?:\r\n)++")
 _TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
 
@@ -45,14 +46,18 @@ class RequestReader:
             return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
         return head
 
-    def partial(self, data: bytes) -> bytes:
-        """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one."""
-        while data.startswith(b"\r\n"):
-            data = data[2:]
+    def partial(self, data: bytes, seen: int) -> bytes:
+        """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one.
+
+        `seen`: bytes of it that have passed before. They are not judged again: a head that drips in must not cost
+        more with every byte.
+        """
+        if data.startswith(b"\r\n"):
+            data, seen = without_empty_lines(data), 0
         first_line_end = data.find(b"\n") + 1
         self._check_size(len(data), first_line_end or len(data))
         if data and data != b"\r":
-            self._check_beginning(data, first_line_end)
+            self._check_beginning(data, first_line_end, seen)
         return data
 
     def _check_size(self, head_bytes: int, line_bytes: int) -> None:
@@ -62,10 +67,17 @@ class RequestReader:
             raise Refused(HEADERS_TOO_LARGE, f"the head is longer than {self._max_head} bytes")
 
     @staticmethod
-    def _check_beginning(data: bytes, first_line_end: int) -> None:
+    def _check_beginning(data: bytes, first_line_end: int, seen: int) -> None:
         if not _TOKEN_START.match(data):
             raise Refused(BAD_REQUEST, "this is not HTTP")
-        if first_line_end:
+        if first_line_end > seen:
             parse_line(data[:first_line_end])
-        if _BARE_LF.search(data):
+        if _BARE_LF.search(data, seen):
             raise Refused(BAD_REQUEST, "a line ends without CR")
+
+
+def without_empty_lines(data: bytes) -> bytes:
+    """`data` without the empty lines it starts with: they are skipped before a request (RFC 9112, 2.2). All at
+    once, lest a flood of them is copied over and over."""
+    found = _EMPTY_LINES.match(data)
+    return data[found.end() :] if found is not None else data

@@ -95,7 +95,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         if self._partial:
             data, self._partial = self._partial + data, b""
         end = data.find(b"\r\n\r\n") + 4
-        if end < 4:
+        if end < 4 or end > self.pool.max_head:
             self._partial = data
             if len(data) > self.pool.max_head:
                 exchange.reply_malformed(self, "the reply's head is too long")
@@ -121,8 +121,9 @@ class UpstreamConnection(asyncio.Protocol, Timed):
             if not exchange.switches(self, head, rest):
                 exchange.reply_malformed(self, "101 to a protocol nobody asked for")
             return
-        exchange.interim(head)
-        if rest:
+        if not exchange.interim(head):
+            exchange.reply_malformed(self, "one interim reply after another and no final one")
+        elif rest:
             self._read_head(exchange, rest)
 
     def _read_body(self, exchange: "Exchange", body: Body, data: bytes) -> None:
@@ -171,9 +172,12 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.pool.ended(self)
 
     def close(self) -> None:
-        """Close in peace: what is written is still sent."""
+        """Close at once: an upstream that does not read what is left to send must not keep the connection."""
         self.pool.discard(self)
-        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def abort_if_made(self) -> None:
         """End a connection nobody waits for any more, however far it got."""
