@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import orjson
+from redis.exceptions import RedisError
 from rich.console import Console
 
 from bench.errors import BenchError
@@ -35,7 +36,7 @@ def run(
     except KeyboardInterrupt:
         print("interrupted: nothing was measured to its end", file=sys.stderr)
         return INTERRUPTED
-    except BenchError as error:
+    except (BenchError, OSError, RedisError) as error:
         print(f"bench {name}: {error}", file=sys.stderr)
         return 1
     _show(outcome, shares, plain_console())
