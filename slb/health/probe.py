@@ -1,5 +1,6 @@
 """One active check: a GET on a connection of its own."""
 
+import errno
 import socket
 from typing import Any
 
@@ -61,7 +62,7 @@ class _RuledResolver(AbstractResolver):
         refusals = [self._rules.refusal(each["host"], port) for each in found]
         allowed = [each for each, refusal in zip(found, refusals, strict=True) if refusal is None]
         if not allowed:
-            raise OSError(refusals[0] if refusals else f"{host} has no address")
+            raise OSError(errno.EACCES, refusals[0] if refusals else f"{host} has no address")
         return allowed
 
     async def close(self) -> Any:

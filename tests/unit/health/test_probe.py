@@ -1,0 +1,144 @@
+"""One active check on a real socket: what passes, what fails, where it never goes."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from slb.addresses import AddressRules
+from slb.health.probe import Prober
+from slb.model import HealthCheck, Upstream
+
+NOWHERE = HealthCheck("/h?full=1", 1.0, 1, 1, timeout=5.0)
+
+
+class Target:
+    """A listener that answers each connection's first request with `answer`; None keeps it waiting."""
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = b""
+        self.asked: list[bytes] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> "Target":
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.append(task)
+        try:
+            self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+            if self.answer is None:
+                await reader.read()
+            else:
+                writer.write(self.answer)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the prober has left
+        finally:
+            writer.close()
+
+    async def stop(self) -> None:
+        self.server.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@pytest_asyncio.fixture
+async def target() -> AsyncIterator[Target]:
+    made = await Target().start()
+    yield made
+    await made.stop()
+
+
+@pytest_asyncio.fixture
+async def prober() -> AsyncIterator[Prober]:
+    made = Prober(AddressRules((), lambda: ()))
+    yield made
+    await made.aclose()
+
+
+def reply(status: str, *lines: str, body: str = "") -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *lines, "", body)).encode()
+
+
+async def fault(prober: Prober, member: str, check: HealthCheck = NOWHERE) -> str | None:
+    return await prober.fault(Upstream.of(member), check)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(reply("200 OK", body="fine"), None, id="200"),
+        pytest.param(reply("204 No Content"), None, id="204"),
+        pytest.param(reply("302 Found", "Location: http://127.0.0.1:1/"), None, id="a redirect, not followed"),
+        pytest.param(reply("399 Odd"), None, id="399"),
+        pytest.param(reply("404 Not Found"), "status 404", id="404"),
+        pytest.param(reply("500 No"), "status 500", id="500"),
+        pytest.param(reply("503 No"), "status 503", id="503"),
+    ],
+)
+async def test_2xx_and_3xx_pass(prober: Prober, target: Target, answer: bytes, said: str | None) -> None:
+    target.answer = answer
+    assert await fault(prober, f"127.0.0.1:{target.port}") == said
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200"], ids=["nothing", "ssh", "half"])
+async def test_what_is_no_answer_is_a_failure(prober: Prober, target: Target, answer: bytes) -> None:
+    target.answer = answer
+    assert await fault(prober, f"127.0.0.1:{target.port}")
+
+
+async def test_an_endless_body_is_not_waited_for(prober: Prober, target: Target) -> None:
+    target.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nand so on"
+    assert await fault(prober, f"127.0.0.1:{target.port}") is None
+
+
+async def test_an_upstream_that_does_not_answer_fails_when_its_time_is_over(prober: Prober, target: Target) -> None:
+    target.answer = None
+    said = await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(timeout=0.05))
+    assert said == "no answer within 0.05 s"
+
+
+async def test_nobody_listening_is_a_failure(prober: Prober) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert "onnect" in str(await fault(prober, f"127.0.0.1:{bound.getsockname()[1]}"))
+
+
+async def test_it_is_a_plain_get_of_the_path_as_written_on_a_connection_of_its_own(
+    prober: Prober, target: Target
+) -> None:
+    target.answer = reply("200 OK", "Set-Cookie: a=b")
+    check = NOWHERE._replace(path="/h%2Fx?a=%20b")
+    for _ in range(2):
+        assert await fault(prober, f"127.0.0.1:{target.port}", check) is None
+    assert len(target.asked) == 2
+    line, *fields = target.asked[1].decode().rstrip().split("\r\n")
+    names = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+    assert line == "GET /h%2Fx?a=%20b HTTP/1.1"
+    assert names["host"] == f"127.0.0.1:{target.port}"
+    assert names["user-agent"].startswith("slb/")
+    assert "cookie" not in names
+
+
+async def test_addresses_that_are_never_upstreams_are_not_asked(target: Target) -> None:
+    """Neither written as such nor hidden behind a name."""
+    prober = Prober(AddressRules((), lambda: [("127.0.0.1", target.port)]))
+    try:
+        for host in ("127.0.0.1", "localhost"):
+            assert "own listener" in str(await fault(prober, f"{host}:{target.port}"))
+        assert "link-local" in str(await fault(prober, "169.254.169.254:80"))
+    finally:
+        await prober.aclose()
+    assert target.asked == []
+
+
+async def test_a_name_that_does_not_resolve_is_a_failure(prober: Prober) -> None:
+    assert await fault(prober, "nowhere.invalid:80")
