@@ -15,7 +15,7 @@ import pytest
 from slb.config import Settings
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
-from slb.proxy import entrance
+from slb.proxy import downstream, entrance
 from slb.proxy.tls import UpstreamTls, certificates, check_files
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
 from tests.support.certificates import Authority
@@ -104,7 +104,7 @@ async def test_old_versions_and_weak_ciphers_get_no_connection(
     old.set_ciphers("ALL:@SECLEVEL=0")
     weak = authority.client()
     weak.maximum_version = ssl.TLSVersion.TLSv1_2
-    weak.set_ciphers("AES256-SHA256:ECDHE-RSA-AES128-SHA:@SECLEVEL=0")
+    weak.set_ciphers("ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0")
     for context in (old, weak):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await proxy.connect(ssl=context, server_hostname="a.test")
@@ -164,8 +164,9 @@ async def test_a_slow_client_over_tls_holds_the_upstream_back(
 
 
 async def test_a_refused_upload_can_read_its_answer_and_then_sees_the_end(
-    proxies: MakeProxy, origin: Origin, authority: Authority
+    proxies: MakeProxy, origin: Origin, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(downstream, "_LINGER", 1000.0)
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_body=1000)
     wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
     await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n" + bytes(100_000))
@@ -291,6 +292,22 @@ async def test_a_broken_renewal_is_refused_and_the_old_certificate_stays(
         await eventually(lambda: proxy.metrics.tls_not_after != before)
         wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
     assert names_shown(wire) == {"a.test", "new.test"}
+
+
+def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_again(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    loaded = certificates(Settings(tls_certificates=(authority.issue("a", "a.test"),)), metrics)
+    assert loaded is not None
+    first = loaded.context
+    loaded.reload()
+    assert loaded.context is first
+    authority.write("a.pem", b"not PEM")
+    loaded.reload()
+    loaded.reload()
+    assert loaded.context is first
+    assert metrics.tls_reload_failures == len(caplog.records) == 1
 
 
 # -- towards upstreams
