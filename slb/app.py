@@ -34,6 +34,7 @@ from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
 from slb.control.watcher import Watcher
 from slb.health.active import ActiveTiming
+from slb.health.probe import TlsContext
 from slb.health.service import HealthService
 from slb.lifecycle import Stopping, Tasks, first_of
 from slb.listening import Sockets
@@ -77,8 +78,9 @@ class Core:
         """Follow Redis from now on."""
         self.tasks.start("watcher", self.watcher.run())
 
-    def health(self, makes_checks: bool = True) -> HealthService:
-        """The health of the upstreams. One that makes no checks shows what the others find."""
+    def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:
+        """The health of the upstreams. One that makes no checks shows what the others find. `tls` gives the context
+        that `https` upstreams are met with."""
         return HealthService(
             self.mirror,
             self.metrics,
@@ -87,6 +89,7 @@ class Core:
             self.address_rules,
             Random(),
             timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
+            tls=tls,
         )
 
     def api_parts(
@@ -143,7 +146,6 @@ class App:
         self.core = core
         self._access_log = make_access_log(core.settings)
         self._data_api: web.AppRunner | None = None
-        self._health = core.health()
         self._proxy = ProxyServer(
             settings=core.settings,
             mirror=core.mirror,
@@ -153,6 +155,7 @@ class App:
             handover=self._handover,
             rng=Random(),
         )
+        self._health = core.health(tls=self._proxy.upstream_tls)
 
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""

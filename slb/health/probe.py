@@ -2,6 +2,8 @@
 
 import errno
 import socket
+import ssl
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -14,13 +16,17 @@ from slb.model import HealthCheck, Upstream
 
 _HEADERS = {"User-Agent": f"slb/{__version__} (health check)", "Accept": "*/*"}
 
+TlsContext = Callable[[], Awaitable[ssl.SSLContext]]
+
 
 class Prober:
     """Asks upstreams how they are. A new connection each time: a kept one would hide a listener that is gone.
-    Must be made on the running loop, and closed."""
+    `tls` gives the context for `https` upstreams; without it they are verified by this machine's authorities. Must
+    be made on the running loop, and closed."""
 
-    def __init__(self, rules: AddressRules) -> None:
+    def __init__(self, rules: AddressRules, tls: TlsContext | None = None) -> None:
         self._rules = rules
+        self._tls = tls
         connector = aiohttp.TCPConnector(
             resolver=_RuledResolver(rules), use_dns_cache=False, force_close=True, limit=0
         )
@@ -36,7 +42,8 @@ class Prober:
         url = URL(f"{upstream.scheme}://{upstream.authority}{check.path}", encoded=True)
         try:
             timeout = aiohttp.ClientTimeout(total=check.timeout)
-            async with self._session.get(url, timeout=timeout, allow_redirects=False) as reply:
+            context = await self._tls() if self._tls is not None and upstream.scheme == "https" else True
+            async with self._session.get(url, timeout=timeout, allow_redirects=False, ssl=context) as reply:
                 return None if 200 <= reply.status < 400 else f"status {reply.status}"
         except TimeoutError:
             return f"no answer within {check.timeout:g} s"

@@ -12,7 +12,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.availability import Availability
 from slb.health.passive import Passive
-from slb.health.probe import Prober
+from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -41,6 +41,7 @@ class HealthService:
         clock: Callable[[], float] = time.monotonic,
         timing: ActiveTiming | None = None,
         gap: float = _GAP,
+        tls: TlsContext | None = None,
     ) -> None:
         self._mirror = mirror
         self._metrics = metrics
@@ -51,6 +52,7 @@ class HealthService:
         self._clock = clock
         self._timing = timing
         self._gap = gap
+        self._tls = tls
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._availability = Availability(mirror, metrics)
@@ -59,7 +61,7 @@ class HealthService:
 
     async def run(self) -> None:
         """Check, eject and let back, until cancelled."""
-        prober = Prober(self._rules)
+        prober = Prober(self._rules, self._tls)
         active = Active(
             self._store, prober, self._availability, self._metrics, self._rng, self._clock, self._timing
         )

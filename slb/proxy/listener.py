@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from slb.addresses import AddressRules
@@ -64,6 +65,11 @@ class ProxyServer:
     async def follow_files(self, period: float = LOOK_AGAIN) -> None:
         """Take new certificates when their files change, until cancelled."""
         await follow([each for each in (self._certificates, self._upstream_tls) if each is not None], period)
+
+    @property
+    def upstream_tls(self) -> Callable[[], Awaitable[ssl.SSLContext]]:
+        """Gives the context `https` upstreams are met with, for whoever else meets them."""
+        return self._upstream_tls.context
 
     @property
     def arriving(self) -> int:

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from slb.addresses import AddressRules
 from slb.config import Settings
 from slb.errors import ConfigError
+from slb.health.probe import Prober
+from slb.model import HealthCheck, Upstream
 from slb.observe.metrics import Metrics
 from slb.proxy import downstream, entrance
 from slb.proxy.tls import UpstreamTls, certificates, check_files
@@ -419,6 +422,19 @@ async def eventually_served(proxy: Proxy) -> None:
     async with asyncio.timeout(10):
         while (await proxy.get()).status != 200:
             await asyncio.sleep(0.02)
+
+
+async def test_health_checks_know_the_authorities_that_requests_know(
+    proxies: MakeProxy, origins: MakeOrigin, authority: Authority
+) -> None:
+    own, _, key = authority.issue("own", "slb.test").partition(":")
+    origin = await origins(tls=authority.demanding_server("127.0.0.1"))
+    proxy = await proxies(upstream_ca=authority.file, upstream_certificate=own, upstream_key=key)
+    rules, check = AddressRules((), lambda: ()), HealthCheck("/healthz", interval=1, timeout=5, rise=1, fall=1)
+    for tls, passes in ((proxy.server.upstream_tls, True), (None, False)):
+        prober = Prober(rules, tls)
+        assert (await prober.fault(Upstream.of(origin.member), check) is None) is passes
+        await prober.aclose()
 
 
 # -- files that cannot be used
