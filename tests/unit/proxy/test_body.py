@@ -11,12 +11,14 @@ from slb.proxy.body import (
     CHUNKED,
     LAST_CHUNK,
     UNTIL_CLOSE,
+    BodyTooLong,
     ChunkedBody,
     CountedBody,
     MalformedBody,
     UntilCloseBody,
     body_of,
     chunk,
+    last_chunk,
 )
 
 REST = b"GET /next HTTP/1.1\r\n"
@@ -199,3 +201,43 @@ def test_the_decoder_follows_from_the_length(length: int, kind: type) -> None:
 def test_what_is_sent_as_chunks_llhttp_reads_back(payloads: list[bytes]) -> None:
     wire = b"".join(map(chunk, payloads)) + LAST_CHUNK
     assert by_llhttp(wire) == (True, b"".join(payloads))
+
+
+def test_a_length_over_the_limit_is_refused_before_a_byte_of_it_comes() -> None:
+    assert type(body_of(10, limit=10)) is CountedBody
+    with pytest.raises(BodyTooLong):
+        body_of(11, limit=10)
+
+
+@given(_payloads, st.integers(1, 100))
+def test_a_chunked_body_is_cut_off_where_it_grows_over_the_limit(payloads: list[bytes], limit: int) -> None:
+    body, wire = body_of(CHUNKED, limit), b"".join(map(chunk, payloads)) + LAST_CHUNK
+    if sum(map(len, payloads)) <= limit:
+        assert body.feed(wire) == b"".join(payloads)
+    else:
+        with pytest.raises(BodyTooLong):
+            body.feed(wire)
+
+
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        b"Content-Length: 5",
+        b"transfer-encoding: chunked",
+        b"HOST: h",
+        b"Authorization: x",
+        b"X-Forwarded-For: 1.1.1.1",
+        b"X_Forwarded_For: 1.1.1.1",
+        b"Via: 1.1 x",
+        b"Set-Cookie: a",
+    ],
+)
+def test_what_routes_frames_or_authenticates_is_no_trailer(forbidden: bytes) -> None:
+    assert last_chunk([b"X-Sum: 1", forbidden, b"X-Empty:"]) == b"0\r\nX-Sum: 1\r\nX-Empty:\r\n\r\n"
+
+
+@given(_payloads, _trailers)
+def test_a_body_passed_on_with_its_trailers_ends_where_it_did(payloads: list[bytes], trailers: list[bytes]) -> None:
+    kept = [trailer for trailer in trailers if not trailer.startswith(b"Expires")]
+    wire = b"".join(map(chunk, payloads)) + last_chunk(trailers)
+    assert outcome([wire + REST]) == (True, b"".join(payloads), REST, kept)
