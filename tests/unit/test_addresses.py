@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from slb.addresses import Address, AddressRules, is_local_address, unwrapped
+from slb.addresses import Address, AddressRules, in_networks, is_local_address, unwrapped
 
 
 def rules(
@@ -99,3 +99,10 @@ def test_an_address_is_local_where_a_socket_can_be_bound_to_it() -> None:
     assert is_local_address(unwrapped("127.0.0.1"))
     assert is_local_address(unwrapped("127.77.0.1"))
     assert not is_local_address(unwrapped("192.0.2.1"))
+
+
+def test_an_address_is_in_a_network_in_whichever_form_its_socket_has_it() -> None:
+    networks = [ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("2001:db8::/32")]
+    assert all(in_networks(each, networks) for each in ("10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1"))
+    assert not any(in_networks(each, networks) for each in ("11.1.2.3", "::ffff:11.1.2.3", "::1", "unknown", ""))
+    assert not in_networks("10.1.2.3", [])

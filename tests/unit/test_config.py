@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slb.config import Settings, access_log_share, host_port, load_settings
+from slb.config import Settings, access_log_share, certificate_files, host_port, load_settings
 from slb.errors import ConfigError
 
 
@@ -152,3 +152,16 @@ def test_the_access_log_may_be_a_share_of_requests() -> None:
     for text in ("", "-0.1", "1.1", "nan", "inf", "x"):
         with pytest.raises(ValueError, match="share"):
             access_log_share(text)
+
+
+def test_certificates_are_named_with_their_keys_or_as_one_file_that_holds_both() -> None:
+    settings = load({"SLB_TLS_CERTIFICATES": "a.pem:a.key, both.pem"})
+    files = [certificate_files(each) for each in settings.tls_certificates]
+    assert files == [(Path("a.pem"), Path("a.key")), (Path("both.pem"), Path("both.pem"))]
+    for wrong in (":a.key", "a.pem:", "a.pem:b:c"):
+        assert fault({"SLB_TLS_CERTIFICATES": wrong}).startswith("tls_certificates = ")
+
+
+def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
+    assert fault({"SLB_PROXY_PROTOCOL": "on"}).startswith("proxy_protocol = true: set trusted_proxies")
+    assert fault({"SLB_UPSTREAM_KEY": "k.pem"}) == "upstream_key = k.pem: set upstream_certificate too"
