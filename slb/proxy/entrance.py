@@ -140,10 +140,10 @@ class Entrance:
     async def _begin_http(self, accepted: socket.socket, client: Peer | None) -> None:
         loop = asyncio.get_running_loop()
         serve = self._serve if client is None else lambda: _Forwarded(self._serve(), client)
-        if self._certificates is None:
-            await loop.connect_accepted_socket(serve, accepted)
-            return
         try:
+            if self._certificates is None:
+                await loop.connect_accepted_socket(serve, accepted)
+                return
             await loop.connect_accepted_socket(
                 serve,
                 accepted,
@@ -152,7 +152,9 @@ class Entrance:
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
             )
         except OSError as error:
-            self._metrics.tls_handshake_failures[_label(error)] += 1
+            accepted.close()
+            if self._certificates is not None:
+                self._metrics.tls_handshake_failures[_label(error)] += 1
 
     async def _client(self, accepted: socket.socket, peer: Peer) -> Peer | None:
         """Whom the PROXY header names; None where the peer is who it seems to be. Raises _Refused, OSError."""

@@ -1,7 +1,11 @@
 """The PROXY protocol on the listener: whose word is taken, and that all of slb sees the client it names."""
 
 import asyncio
+import errno
+import os
+import socket
 import struct
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,9 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slb.config import Settings
-from tests.proxy.harness import MakeProxy, Origin, Proxy, Wire
+from slb.observe.metrics import Metrics
+from slb.proxy import entrance
+from tests.proxy.harness import PATIENCE, MakeProxy, Origin, Proxy, Wire
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
@@ -179,6 +185,39 @@ async def test_connections_that_have_not_named_their_client_do_not_hold_a_drain_
     await eventually(lambda: proxy.server.arriving == 1)
     assert await proxy.server.drain(0.1) == 0
     assert await wire.ended()
+
+
+async def test_accepting_goes_on_once_there_are_descriptors_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Exhausted(socket.socket):
+        failures = 2
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().accept()
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            transport.write(transport.get_extra_info("peername")[0].encode())
+            transport.close()
+
+    monkeypatch.setattr(entrance, "_PAUSE", 0.01)
+    listener = Exhausted()
+    listener.bind(("127.0.0.1", 0))
+    address = listener.getsockname()
+    doors = entrance.Entrance(Greeter, None, (ip_network("127.0.0.0/8"),), 10, 0, Metrics())
+    doors.open(listener, 10)
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(LINE)
+    assert await asyncio.wait_for(reader.read(), PATIENCE) == b"192.0.2.7"
+    writer.close()
+    doors.close()
+    assert [record.message for record in caplog.records] == [
+        "no connection can be accepted: Too many open files"
+    ] * 2
 
 
 def test_without_trusted_proxies_the_setting_makes_no_sense() -> None:

@@ -218,6 +218,29 @@ async def test_the_applications_get_connections_over_tls_too(
     assert origin.requests == []
 
 
+async def test_a_tunnel_goes_through_tls_on_both_sides_and_ends_with_either(
+    proxies: MakeProxy, origins: MakeOrigin, authority: Authority
+) -> None:
+    async def shout(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+        while data := await request.wire.reader.read(65536):
+            await request.wire.send(data.upper())
+
+    origin = await origins(shout, tls=authority.server("127.0.0.1"))
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), upstream_ca=authority.file)
+    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly ")
+    first, _ = await wire.head()
+    assert first == "HTTP/1.1 101 Switching Protocols"
+    await wire.send(b"and late")
+    assert await wire.reader.readexactly(14) == b"EARLY AND LATE"
+    assert proxy.inflight() == 1
+    wire.close()
+    await proxy.at_rest()
+    await eventually(lambda: origin.open == 0)
+    assert proxy.counted() == {(101, ""): 1}
+
+
 # -- handshakes that fail
 
 
