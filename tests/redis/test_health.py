@@ -131,6 +131,11 @@ async def trio(valkey: Valkey, upstreams: MakeUpstream) -> list[Upstream]:
     return made
 
 
+def listeners(valkey: Valkey) -> int:
+    """How many hear the news of checks: watchers subscribe to more than one pattern."""
+    return sum(client["psub"] == "1" for client in valkey.admin.client_list())
+
+
 async def has_checked(upstream: Upstream, times: int) -> None:
     until = upstream.checks + times
     await eventually(lambda: upstream.checks >= until, what=f"{times} more checks")
@@ -169,12 +174,26 @@ async def test_one_that_never_checked_hears_of_it(valkey: Valkey, trio: list[Ups
             HealthNews(b.connection, retry=0.01).run(lambda key, state, run: heard.append((key, state)))
         )
         await a.serves(*trio)
-        await eventually(lambda: valkey.admin.pubsub_numpat() > 0)
+        await eventually(lambda: listeners(valkey) == 2)
         trio[0].status = 500
         told = keys.health_key(trio[0].member, HealthCheck("/h", 0.2, 2, 2, 0.1))
         await eventually(lambda: (told, "down") in heard)
         news.cancel()
         await asyncio.wait([news])
+
+
+async def test_what_is_told_holds_before_the_next_check_is_due(valkey: Valkey, trio: list[Upstream]) -> None:
+    seconds, _ = valkey.admin.time()
+    told = [keys.health_key(each.member, CHECK) for each in trio]
+    for key in told:
+        valkey.admin.set(key, f"{(seconds + 3600) * 1000} up 0")
+    async with Instance(valkey.url, 1) as a:
+        await a.serves(*trio)
+        await eventually(lambda: listeners(valkey) == 1)
+        valkey.admin.publish(keys.HEALTH_CHANNEL, "slb:{health}:of another route down 0")
+        valkey.admin.publish(keys.HEALTH_CHANNEL, f"{told[0]} down 0")
+        await a.serves(*trio[1:])
+        assert a.eyes == 0
 
 
 async def test_one_that_starts_knows_at_once_who_is_down(valkey: Valkey, trio: list[Upstream]) -> None:
@@ -329,11 +348,14 @@ async def test_whose_word_holds_when_a_check_is_taken_up(
     assert (answer.state, answer.run) == taken
 
 
-async def test_what_was_kept_lately_wins_over_what_the_next_one_believes(two: Two, valkey: Valkey) -> None:
+@pytest.mark.parametrize(("kept", "taken"), [("down 1", ("down", 1)), ("unknown 2", ("up", 0))])
+async def test_what_was_kept_lately_wins_over_what_the_next_one_believes_if_it_is_anything(
+    two: Two, valkey: Valkey, kept: str, taken: tuple[str, int]
+) -> None:
     seconds, _ = valkey.admin.time()
-    valkey.admin.set(keys.health_key(MEMBER, CHECK), f"{seconds * 1000 - 1000} down 1")
+    valkey.admin.set(keys.health_key(MEMBER, CHECK), f"{seconds * 1000 - 1000} {kept}")
     [answer] = await two.one.claim(two.ask("up", hold=60), 1)
-    assert (bool(answer.claim), answer.state, answer.run) == (True, "down", 1)
+    assert (bool(answer.claim), answer.state, answer.run) == (True, *taken)
 
 
 async def test_a_key_of_another_type_is_taken_over(two: Two, valkey: Valkey) -> None:
@@ -364,7 +386,7 @@ async def test_the_rules_of_the_acl_are_enough(valkey: Valkey) -> None:
     await connection.probe()
     heard: list[tuple[str, str, int]] = []
     news = asyncio.create_task(HealthNews(connection).run(lambda *said: heard.append(said)))
-    await eventually(lambda: admin.pubsub_numpat() > 0)
+    await eventually(lambda: listeners(valkey) == 1)
     store = HealthStore(connection)
     [mine] = await store.claim(Two.ask(), 1)
     await store.report(Two.report(mine.claim, "down", 0))
