@@ -1,16 +1,10 @@
 """What a head says of its message, and which bytes of it are passed on."""
 
-from collections.abc import Callable
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
-from slb.proxy.body import CHUNKED, UNTIL_CLOSE
-from slb.proxy.head_cache import HeadCache
+from slb.proxy.body import CHUNKED
 from slb.proxy.headers import RequestHead, RequestHeads
-from slb.proxy.replies import MalformedReply, ReplyHead, parse_reply
 
 OWN_VIA = b"slb-0a1b2c3d"
 
@@ -28,14 +22,6 @@ def refusal(*lines: str, trusted: bool = False, max_headers: int = 100) -> Refus
     with pytest.raises(Refused) as caught:
         head(*lines, trusted=trusted, max_headers=max_headers)
     return caught.value
-
-
-def reply(start: str, *lines: str) -> ReplyHead:
-    return parse_reply("".join(f"{line}\r\n" for line in (start, *lines, "")).encode("latin-1"))
-
-
-def reply_lines(start: str, *lines: str) -> list[str]:
-    return reply(start, *lines).start.decode("latin-1").split("\r\n")[:-1]
 
 
 # -- what ends at this hop, and what does not
@@ -331,154 +317,3 @@ def test_100_continue_is_the_only_expectation() -> None:
     assert head("Expect: 100-Continue").expects
     assert passed_on("Expect: 100-continue") == ["Expect: 100-continue"]
     assert refusal("Expect: 200-ok").reason is BAD_REQUEST
-
-
-# -- replies
-
-
-@pytest.mark.parametrize(
-    ("start", "lines", "length", "keep_alive"),
-    [
-        ("HTTP/1.1 200 OK", ["Content-Length: 5"], 5, True),
-        ("HTTP/1.1 200 OK", ["Content-Length: 5", "Connection: close"], 5, False),
-        ("HTTP/1.1 200 OK", ["Transfer-Encoding: chunked"], CHUNKED, True),
-        ("HTTP/1.1 200 OK", [], UNTIL_CLOSE, False),
-        ("HTTP/1.1 200 OK", ["Connection: keep-alive"], UNTIL_CLOSE, False),
-        ("HTTP/1.0 200 OK", ["Content-Length: 5"], 5, False),
-        ("HTTP/1.0 200 OK", ["Content-Length: 5", "Connection: Keep-Alive"], 5, True),
-        ("HTTP/1.0 200 OK", ["Transfer-Encoding: chunked", "Connection: keep-alive"], CHUNKED, False),
-        ("HTTP/1.1 204 No Content", [], 0, True),
-        ("HTTP/1.1 304 Not Modified", ["Content-Length: 5"], 0, True),
-        ("HTTP/1.1 304 Not Modified", ["Transfer-Encoding: chunked"], 0, True),
-        ("HTTP/1.1 204 No Content", ["Transfer-Encoding: chunked", "Connection: close"], 0, False),
-    ],
-)
-def test_a_reply_says_where_its_body_ends_and_whether_the_connection_goes_on(
-    start: str, lines: list[str], length: int, keep_alive: bool
-) -> None:
-    found = reply(start, *lines)
-    assert (found.length, found.keep_alive) == (length, keep_alive)
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["Content-Length: 5", "Content-Length: 5"],
-        ["Content-Length: 5", "Content-Length: 6"],
-        ["Content-Length: 5, 5"],
-        ["Content-Length: -1"],
-        ["Content-Length: " + "9" * 19],
-        ["Content-Length: 5", "Transfer-Encoding: chunked"],
-        ["Transfer-Encoding: chunked", "Content-Length: 5"],
-        ["Transfer-Encoding: gzip"],
-        ["Transfer-Encoding: gzip, chunked"],
-        ["Transfer-Encoding: chunked, gzip"],
-        ["Transfer-Encoding: chunked", "Transfer-Encoding: gzip"],
-        ["X : y"],
-        ["X: a\r\n folded"],
-        ["X: a\nY: b"],
-        ["X: \x00"],
-    ],
-)
-def test_a_reply_whose_end_is_in_doubt_is_malformed(lines: list[str]) -> None:
-    with pytest.raises(MalformedReply):
-        reply("HTTP/1.1 200 OK", *lines)
-
-
-@pytest.mark.parametrize(
-    "start",
-    ["HTTP/2 200 OK", "HTTP/1.2 200 OK", "HTTP/1.1 99 x", "HTTP/1.1 600 x", "HTTP/1.1  200 OK", "200 OK"],
-)
-def test_a_status_line_that_is_not_http_1_is_malformed(start: str) -> None:
-    with pytest.raises(MalformedReply):
-        reply(start, "Content-Length: 0")
-
-
-def test_hop_by_hop_fields_of_a_reply_end_here_and_the_rest_is_passed_on_in_order() -> None:
-    lines = [
-        "Connection: keep-alive, X-Hop, set-cookie, content-type",
-        "Keep-Alive: timeout=5",
-        "X-Hop: 1",
-        "Set-Cookie: a",
-        "Set-Cookie: b",
-        "Content-Type: text/plain",
-        "Proxy-Authenticate: Basic",
-        "Transfer-Encoding: chunked",
-        "Upgrade: h2c",
-        "X-Request-Id: theirs",
-        "X-Forwarded-For: kept",
-    ]
-    assert reply_lines("HTTP/1.1 200 Fine indeed", *lines) == [
-        "HTTP/1.1 200 Fine indeed",
-        "Set-Cookie: a",
-        "Set-Cookie: b",
-        "Content-Type: text/plain",
-        "X-Forwarded-For: kept",
-        "Via: 1.1 slb",
-    ]
-
-
-@pytest.mark.parametrize("status", ["100 Continue", "103 Early Hints", "204 No Content"])
-def test_a_reply_that_can_have_no_body_is_passed_on_without_a_length(status: str) -> None:
-    assert reply_lines(f"HTTP/1.1 {status}", "Content-Length: 5")[1:] == ["Via: 1.1 slb"]
-
-
-def test_a_304_keeps_the_length_it_tells_of() -> None:
-    assert "Content-Length: 5" in reply_lines("HTTP/1.1 304 Not Modified", "Content-Length: 5")
-
-
-@pytest.mark.parametrize("start", ["HTTP/1.0 200", "HTTP/1.0 200 "])
-def test_an_older_reply_is_passed_on_as_http_1_1_and_via_says_what_it_was(start: str) -> None:
-    assert reply_lines(start, "A: b") == ["HTTP/1.1 200 ", "A: b", "Via: 1.0 slb"]
-
-
-# -- the cache
-
-
-def held(cache: HeadCache[bytes]) -> int:
-    return sum(map(len, {**cache._young, **cache._old}))
-
-
-@given(st.lists(st.binary(min_size=1, max_size=60).map(lambda block: block * 20), max_size=120), st.integers(0, 9))
-def test_the_cache_gives_what_parsing_gives_and_stays_within_its_bound(blocks: list[bytes], repeat: int) -> None:
-    cache = HeadCache(bytes.upper, limit=8192)
-    for block in [each for some in blocks for each in [some] * repeat]:
-        assert cache.get(block) == block.upper()
-        assert held(cache) <= 8192
-
-
-def noting(parsed: list[bytes]) -> Callable[[bytes], bytes]:
-    """A parser that notes what it is given."""
-
-    def parse(block: bytes) -> bytes:
-        parsed.append(block)
-        return block
-
-    return parse
-
-
-def test_a_head_is_kept_from_its_second_coming_on() -> None:
-    parsed: list[bytes] = []
-    cache = HeadCache(noting(parsed))
-    for _ in range(5):
-        cache.get(b"a")
-    assert parsed == [b"a", b"a"]
-
-
-def test_what_is_asked_for_again_and_again_outlives_what_comes_twice() -> None:
-    parsed: list[bytes] = []
-    cache = HeadCache(noting(parsed), limit=4000)
-    for number in range(200):
-        for _ in range(2):
-            cache.get(b"%d" % number)
-        cache.get(b"often")
-    assert parsed.count(b"often") == 2
-
-
-def test_a_head_that_was_refused_is_parsed_and_refused_each_time() -> None:
-    heads = RequestHeads(OWN_VIA, 100, trusted=False)
-    cache = HeadCache(heads.parse)
-    for _ in range(3):
-        with pytest.raises(Refused):
-            cache.get(b"Content-Length: x\r\n\r\n")
-    assert cache.get(b"A: b\r\n\r\n").fields == b"A: b\r\n"

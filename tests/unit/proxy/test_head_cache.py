@@ -1,0 +1,69 @@
+"""Each distinct head is parsed once or twice, and what is kept is bounded."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slb.errors import Refused
+from slb.proxy.head_cache import HeadCache
+from slb.proxy.headers import RequestHeads
+
+
+def held(cache: HeadCache[bytes]) -> int:
+    return sum(map(len, {**cache._young, **cache._old}))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=60).map(lambda block: block * 20), max_size=120), st.integers(0, 9))
+def test_the_cache_gives_what_parsing_gives_and_stays_within_its_bound(blocks: list[bytes], repeat: int) -> None:
+    cache = HeadCache(bytes.upper, limit=8192)
+    for block in [each for some in blocks for each in [some] * repeat]:
+        assert cache.get(block) == block.upper()
+        assert held(cache) <= 8192
+
+
+@pytest.mark.parametrize("size", [1, 100, 1500])
+def test_however_many_heads_repeat_what_is_kept_is_bounded(size: int) -> None:
+    cache = HeadCache(bytes.upper, limit=8192)
+    for number in range(300):
+        for _ in range(3):
+            cache.get(b"%0*d" % (size, number))
+        assert held(cache) <= 8192 // 2  # a key is held by what was made of it too
+
+
+def noting(parsed: list[bytes]) -> Callable[[bytes], bytes]:
+    """A parser that notes what it is given."""
+
+    def parse(block: bytes) -> bytes:
+        parsed.append(block)
+        return block
+
+    return parse
+
+
+def test_a_head_is_kept_from_its_second_coming_on() -> None:
+    parsed: list[bytes] = []
+    cache = HeadCache(noting(parsed))
+    for _ in range(5):
+        cache.get(b"a")
+    assert parsed == [b"a", b"a"]
+
+
+def test_what_is_asked_for_again_and_again_outlives_what_comes_twice() -> None:
+    parsed: list[bytes] = []
+    cache = HeadCache(noting(parsed), limit=4000)
+    for number in range(200):
+        for _ in range(2):
+            cache.get(b"%d" % number)
+        cache.get(b"often")
+    assert parsed.count(b"often") == 2
+
+
+def test_a_head_that_was_refused_is_parsed_and_refused_each_time() -> None:
+    heads = RequestHeads(b"slb-0a1b2c3d", 100, trusted=False)
+    cache = HeadCache(heads.parse)
+    for _ in range(3):
+        with pytest.raises(Refused):
+            cache.get(b"Content-Length: x\r\n\r\n")
+    assert cache.get(b"A: b\r\n\r\n").fields == b"A: b\r\n"
