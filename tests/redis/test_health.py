@@ -185,14 +185,14 @@ async def test_one_that_never_checked_hears_of_it(valkey: Valkey, trio: list[Ups
 async def test_what_is_told_holds_before_the_next_check_is_due(valkey: Valkey, trio: list[Upstream]) -> None:
     seconds, _ = valkey.admin.time()
     told = [keys.health_key(each.member, CHECK) for each in trio]
-    for key in told:
-        valkey.admin.set(key, f"{(seconds + 3600) * 1000} up 0")
+    for key, state in zip(told, ("down", "up", "up"), strict=True):
+        valkey.admin.set(key, f"{(seconds + 3600) * 1000} {state} 0")
     async with Instance(valkey.url, 1) as a:
-        await a.serves(*trio)
+        await a.serves(*trio[1:])
         await eventually(lambda: listeners(valkey) == 1)
         valkey.admin.publish(keys.HEALTH_CHANNEL, "slb:{health}:of another route down 0")
-        valkey.admin.publish(keys.HEALTH_CHANNEL, f"{told[0]} down 0")
-        await a.serves(*trio[1:])
+        valkey.admin.publish(keys.HEALTH_CHANNEL, f"{told[0]} up 0")
+        await a.serves(*trio)
         assert a.eyes == 0
 
 
