@@ -114,8 +114,8 @@ def _show_settings(route: dict[str, Any]) -> None:
 def _table(found: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
-    table = Table("route", "upstream", "weight", "slots", "zone", "in flight", "set on the route")
-    for column in (2, 3, 5):
+    table = Table("route", "upstream", "health", "weight", "slots", "zone", "in flight", "set on the route")
+    for column in (3, 4, 6):
         table.columns[column].justify = "right"
     for route in found:
         own = ", ".join(f"{name}={route['settings'][name]}" for name in _set_on(route))
@@ -131,7 +131,7 @@ def _set_on(route: dict[str, Any]) -> list[str]:
 
 def _cells(member: dict[str, Any] | None) -> list[str]:
     if member is None:
-        return ["(none)", "", "", "", ""]
-    drain = " (leaving)" if member["drain"] else "" if member["health"] == "up" else f" ({member['health']})"
-    shown = [member[name] for name in ("weight", "slots", "zone", "inflight")]
+        return ["(none)", "", "", "", "", ""]
+    drain = " (leaving)" if member["drain"] else ""
+    shown = [member[name] for name in ("health", "weight", "slots", "zone", "inflight")]
     return [member["member"] + drain, *map(str, shown)]
