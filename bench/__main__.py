@@ -6,9 +6,12 @@ from typing import Annotated
 import typer
 
 from bench.comparison import compare
+from bench.figures import memory as memories
 from bench.figures import outage as outages
 from bench.figures import register as registrations
 from bench.figures import routes as large
+from bench.figures import slow as slowness
+from bench.figures import stream as streams
 from bench.figures.command import run
 from bench.figures.large_table import LargeTable
 
@@ -73,6 +76,62 @@ def routes(
         lambda fleet, steps: large.measure(fleet, steps, table, resyncs),
         count + large.STEPS,
         {"routes": count, "upstreams_each": upstreams, "resyncs": resyncs},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def memory(
+    connections: Annotated[int, typer.Option(min=1, help="Kept alive and idle.")] = 10_000,
+    mebibytes: Annotated[int, typer.Option(min=1, help="Of a body with a slow side, each way.")] = 1024,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """What idle connections cost, and bodies whose receiver is slow."""
+    plan = memories.Plan(connections, mebibytes)
+    settings: dict[str, object] = {"connections": connections, "mebibytes": mebibytes}
+    code = run(
+        "memory",
+        lambda fleet, steps: memories.measure(fleet, steps, plan),
+        memories.STEPS,
+        settings,
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def slow(
+    clients: Annotated[int, typer.Option(min=3, help="Slow ones: heads, bodies and readers, a third each.")] = 200,
+    rate: Annotated[int, typer.Option(min=1, help="Healthy requests per second.")] = 500,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Without slow clients, and again with them.")] = 10.0,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """Slow clients beside healthy ones: what the healthy ones notice."""
+    plan = slowness.Plan(clients, rate, seconds)
+    settings: dict[str, object] = {"clients": clients, "rate": rate, "seconds": seconds}
+    code = run(
+        "slow", lambda fleet, steps: slowness.measure(fleet, steps, plan), slowness.STEPS, settings, json, check
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def stream(
+    count: Annotated[int, typer.Option("--streams", min=1, help="Each way.")] = 500,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """The first token of a stream, through slb and directly."""
+    code = run(
+        "stream",
+        lambda fleet, steps: streams.measure(fleet, steps, count),
+        streams.STEPS,
+        {"streams": count},
         json,
         check,
     )

@@ -26,4 +26,5 @@ CASES = (
     Case("download", "1 MiB replies", "/download"),
     Case("upload", "1 MiB requests", "/upload"),
 )
-DEFAULT_CASES = ("repeat", "distinct")
+DEFAULT_CASES = tuple(case.name for case in CASES)
+"""All: each has a goal."""

@@ -43,7 +43,15 @@ class Goal:
     most: float
 
 
-GOALS = (Goal("distinct", "envoy", 0.5), Goal("distinct", "nginx", 2.3))
+GOALS = (
+    Goal("repeat", "envoy", 0.3),
+    Goal("repeat", "nginx", 1.5),
+    Goal("distinct", "envoy", 0.5),
+    Goal("distinct", "nginx", 2.2),
+    Goal("post", "envoy", 0.5),
+    Goal("download", "haproxy", 1.8),
+    Goal("upload", "haproxy", 1.8),
+)
 
 
 def case_table(case: Case, samples: Sequence[Sample], names: Sequence[str]) -> Table:

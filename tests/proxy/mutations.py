@@ -173,7 +173,7 @@ def _follow(bases: tuple[bytes, ...]) -> Edit:
 def mutants(draw: st.DrawFn, bases: tuple[bytes, ...], lines: tuple[bytes, ...]) -> Mutant:
     """A message of `bases`, edited up to four times, in up to five packets."""
     raw = draw(st.sampled_from(bases))
-    edits = (_flip, _insert, _delete, _cut_off, _move_line, _add_line(lines), _add_line(lines), _follow(bases))
+    edits = (_flip, _insert, _delete, _cut_off, _move_line, _follow(bases), *[_add_line(lines)] * 3)
     for edit in draw(st.lists(st.sampled_from(edits), max_size=4)):
         raw = edit(draw, raw)
     cuts = draw(st.lists(st.integers(0, len(raw)), max_size=4))

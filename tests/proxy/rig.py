@@ -12,7 +12,7 @@ from tests.proxy.harness import Proxy
 from tests.proxy.strict import Message, read_body, read_reply, read_request
 from tests.support.waiting import eventually
 
-_STEP = 0.004
+_STEP = 0.002
 """Seconds of silence after which, everything being on one loop, nothing more is on its way."""
 
 Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
@@ -106,11 +106,13 @@ class Rig:
                 say(writer, piece)
                 await asyncio.sleep(0)
         before = -1
-        for _ in range(500):
+        for _ in range(1000):
             await asyncio.sleep(_STEP)
             if collecting.done() or (before == len(replies) and enough(len(final(replies)))):
                 break
             before = len(replies)
+        else:
+            raise AssertionError(f"neither an answer nor an end: {replies}")
         writer.transport.abort()
         await collecting
         return replies

@@ -1,0 +1,109 @@
+"""What connections cost in memory: idle ones, and ones with a slow side."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from bench.figures.figure import Figure, Outcome, Section
+from bench.figures.fleet import Fleet
+from bench.figures.local import MIB, PIECE, Loop, Upstream, allow_descriptors, read_slowly
+from bench.procstat import memory_mib
+from bench.progress import Steps
+
+GOAL_KIB_EACH = 8.0
+GOAL_GROWTH_MIB = 16.0
+SLOW_BYTES_PER_SECOND = 100 * MIB
+SPARE_DESCRIPTORS = 500
+LOOK_EVERY_SECONDS = 0.05
+AT_ONCE = 200
+STEPS = 3
+REQUEST = b"GET /small HTTP/1.1\r\nHost: bench\r\n\r\n"
+Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the user asked for."""
+
+    connections: int = 10_000
+    mebibytes: int = 1024
+
+
+async def idle_connections(port: int, count: int) -> list[Wire]:
+    """Each has had one answer, as kept-alive connections have."""
+    wires: list[Wire] = []
+    for _ in range(0, count, AT_ONCE):
+        wires += await asyncio.gather(*(_one_idle(port) for _ in range(min(AT_ONCE, count - len(wires)))))
+    return wires
+
+
+async def _one_idle(port: int) -> Wire:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
+    writer.write(REQUEST)
+    await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(2)
+    return reader, writer
+
+
+async def close(wires: list[Wire]) -> None:
+    """All of them."""
+    for _, writer in wires:
+        writer.transport.abort()
+
+
+async def download_slowly(port: int, size: int) -> None:
+    """The upstream is as fast as it can be, the client is not."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MIB)
+    writer.write(b"GET /large HTTP/1.1\r\nHost: bench\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    await read_slowly(reader, size, MIB / SLOW_BYTES_PER_SECOND)
+    writer.close()
+
+
+async def upload_to_slow(port: int, size: int) -> None:
+    """The client is as fast as it can be, the upstream is not."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MIB)
+    writer.write(b"POST /slow HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n" % size)
+    for _ in range(size // MIB):
+        writer.write(PIECE)
+        await writer.drain()
+    await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def most_resident(pid: int, work: Awaitable[None]) -> float:
+    """The most memory the process was seen to have, in MiB, while `work` went on."""
+    seen = [memory_mib(pid)[0]]
+    running = asyncio.ensure_future(work)
+    while not (await asyncio.wait([running], timeout=LOOK_EVERY_SECONDS))[0]:
+        seen.append(memory_mib(pid)[0])
+    running.result()
+    return max(seen)
+
+
+def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
+    """One instance goes through all of it."""
+    allow_descriptors(plan.connections + SPARE_DESCRIPTORS)
+    with Loop() as loop:
+        size = plan.mebibytes * MIB
+        member = loop.run(Upstream(SLOW_BYTES_PER_SECOND, size).start())
+        instance = fleet.start_instance()
+        instance.wait_until_ready()
+        instance.register("/", member)
+        pid, port = instance.running.pid, instance.port
+        loop.run(close(loop.run(idle_connections(port, AT_ONCE))))
+        steps.to(f"{plan.connections} idle connections")  # first: later there is freed memory that they would reuse
+        before = memory_mib(pid)[0]
+        wires = loop.run(idle_connections(port, plan.connections))
+        each = (memory_mib(pid)[0] - before) * 1024 / plan.connections
+        loop.run(close(wires))
+        steps.done()
+        figures = []
+        for what, work in (("slow reader", download_slowly), ("slow upstream", upload_to_slow)):
+            steps.to(f"{plan.mebibytes} MiB, {what}")
+            before = memory_mib(pid)[0]
+            grown = loop.run(most_resident(pid, work(port, size))) - before
+            figures.append(Figure(f"growth, {plan.mebibytes} MiB, {what}", grown, "MiB", below=GOAL_GROWTH_MIB))
+            steps.done()
+    idle = Figure(f"each of {plan.connections:,} idle connections", each, "KiB", at_most=GOAL_KIB_EACH)
+    return Outcome([Section("Resident memory of one instance", [idle, *figures])])
