@@ -1,12 +1,13 @@
-"""Header fields: read from bytes by httptools (llhttp, strict), and sorted by what they are to a proxy."""
+"""Header fields: read from bytes line by line, and sorted by what they are to a proxy.
 
-from collections.abc import Callable, Sequence
-from enum import IntEnum
+A line is a field by RFC 9110, 5: a token, a colon, a value without control characters; no folding. Of the lines of
+a head most stand in other heads too, to the byte (Host, User-Agent, Accept, ...), even where the head as a whole
+never comes twice. So each distinct line is matched once, and looked up from then on.
+"""
 
-import httptools
-
-Fields = Sequence[tuple[bytes, bytes]]
-"""(name, value) of each field as written, in order; values may end in white space."""
+import re
+from collections.abc import Iterable
+from typing import Final
 
 NEVER_STRIPPED = frozenset(
     b"authorization cache-control content-encoding content-length content-range content-type cookie date forwarded"
@@ -18,108 +19,116 @@ KEPT_TOKENS = frozenset({b"", b"close", b"keep-alive"})
 """Tokens of Connection that name no field."""
 
 
-class Kind(IntEnum):
-    """What a field is to a proxy. Most are PLAIN: passed on, not looked at."""
+# What a field is to a proxy. Most are PLAIN: passed on, not looked at. Plain numbers, not an enumeration: they are
+# looked at for every line of every head.
+PLAIN: Final = 0
+LENGTH: Final = 1
+CODING: Final = 2
+CONNECTION: Final = 3
+HOST: Final = 4
+EXPECT: Final = 5
+REQUEST_ID: Final = 6
+VIA: Final = 7
+FORWARDED: Final = 8
+HOP: Final = 9
+SHADOW: Final = 10
+UPGRADE: Final = 11
+TE: Final = 12
+TRACE: Final = 13
+TIMEOUT: Final = 14
+TIMING: Final = 15
+TRAILER: Final = 16
 
-    PLAIN = 0
-    LENGTH = 1
-    CODING = 2
-    CONNECTION = 3
-    HOST = 4
-    EXPECT = 5
-    REQUEST_ID = 6
-    VIA = 7
-    FORWARDED = 8
-    HOP = 9
-    SHADOW = 10
-    UPGRADE = 11
-    TE = 12
-    TRACE = 13
-    TIMEOUT = 14
-    TIMING = 15
-    TRAILER = 16
-
-
-_NAMES = {
-    b"content-length": Kind.LENGTH,
-    b"transfer-encoding": Kind.CODING,
-    b"connection": Kind.CONNECTION,
-    b"host": Kind.HOST,
-    b"expect": Kind.EXPECT,
-    b"x-request-id": Kind.REQUEST_ID,
-    b"via": Kind.VIA,
-    b"forwarded": Kind.FORWARDED,
-    b"x-real-ip": Kind.FORWARDED,
-    b"keep-alive": Kind.HOP,
-    b"proxy-connection": Kind.HOP,
-    b"te": Kind.TE,
-    b"trailer": Kind.TRAILER,
-    b"http2-settings": Kind.HOP,
-    b"upgrade": Kind.UPGRADE,
-    b"traceparent": Kind.TRACE,
-    b"x-request-timeout": Kind.TIMEOUT,
-    b"x-slb-timing": Kind.TIMING,
-    b"proxy-authenticate": Kind.HOP,
-    b"proxy-authorization": Kind.HOP,
+_KINDS = {
+    b"content-length": LENGTH,
+    b"transfer-encoding": CODING,
+    b"connection": CONNECTION,
+    b"host": HOST,
+    b"expect": EXPECT,
+    b"x-request-id": REQUEST_ID,
+    b"via": VIA,
+    b"forwarded": FORWARDED,
+    b"x-real-ip": FORWARDED,
+    b"keep-alive": HOP,
+    b"proxy-connection": HOP,
+    b"te": TE,
+    b"trailer": TRAILER,
+    b"http2-settings": HOP,
+    b"upgrade": UPGRADE,
+    b"traceparent": TRACE,
+    b"x-request-timeout": TIMEOUT,
+    b"x-slb-timing": TIMING,
+    b"proxy-authenticate": HOP,
+    b"proxy-authorization": HOP,
     # Many upstreams cannot tell these from the names with hyphens (CGI, WSGI).
-    b"content_length": Kind.SHADOW,
-    b"transfer_encoding": Kind.SHADOW,
+    b"content_length": SHADOW,
+    b"transfer_encoding": SHADOW,
 }
 
 
-class KindOf(dict[bytes, Kind]):
-    """Name in whatever case -> kind; remembers the spellings it has seen, up to a bound."""
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t ]*([\t\x20-\x7e\x80-\xff]*)")
+_UNLIKE = frozenset({LENGTH, REQUEST_ID, TRACE})
+"""Lines that rarely come twice are not worth remembering."""
+_MAX_LINE = 256
+_MAX_LINES = 2048
+_MAX_NAMES = 1024
 
-    def __missing__(self, name: bytes) -> Kind:
+Field = tuple[int, bytes, bytes]
+"""kind, value without the white space around it, name in lower case."""
+
+
+class MalformedField(ValueError):
+    """A line that is no header field."""
+
+
+class _Names(dict[bytes, tuple[int, bytes]]):
+    """Name as written -> (kind, name in lower case), for the spellings seen lately."""
+
+    def __missing__(self, name: bytes) -> tuple[int, bytes]:
         lower = name.lower()
-        kind = _NAMES.get(lower, Kind.PLAIN)
+        kind = _KINDS.get(lower, PLAIN)
         if lower.replace(b"_", b"-").startswith(b"x-forwarded-"):
-            kind = Kind.FORWARDED if b"_" not in lower else Kind.SHADOW
-        if len(self) < 1024:
-            self[name] = kind
-        return kind
+            kind = FORWARDED if b"_" not in lower else SHADOW
+        if len(self) >= _MAX_NAMES:
+            self.clear()
+        self[name] = kind, lower
+        return kind, lower
 
 
-KINDS = KindOf()
+class _Lines(dict[bytes, Field]):
+    """Line without CRLF -> field, for the lines seen lately. At most _MAX_LINES of _MAX_LINE bytes; then it begins
+    anew, which costs a match for each of the few lines that matter. Raises MalformedField."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names = _Names()
+
+    def __missing__(self, line: bytes) -> Field:
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            raise MalformedField("a line is not a header field")
+        kind, name = self._names[match[1]]
+        field = kind, match[2].rstrip(b" \t"), name
+        if kind not in _UNLIKE and len(line) <= _MAX_LINE:
+            if len(self) >= _MAX_LINES:
+                self.clear()
+            self[line] = field
+        return field
 
 
-class _Collector:
-    """What httptools calls back."""
-
-    __slots__ = ("on_header",)
-
-    def __init__(self, on_header: Callable[[bytes, bytes], object]) -> None:
-        self.on_header = on_header
+FIELDS = _Lines()
 
 
-Parser = type[httptools.HttpRequestParser] | type[httptools.HttpResponseParser]
+def fields_of(lines: Iterable[bytes]) -> list[Field]:
+    """The field of each line. Raises MalformedField."""
+    known = FIELDS
+    return [known[line] for line in lines]
 
 
-def read_fields(parser: Parser, head: bytes) -> Fields:
-    """The fields of a whole head. Raises HttpParserError.
-
-    First into a dict, whose `setdefault` is called without a line of Python in between; only a head in which one
-    name stands twice is read again into a list.
-    """
-    unique: dict[bytes, bytes] = {}
-    _feed(parser(_Collector(unique.setdefault)), head)
-    if len(unique) == head.count(b"\n") - 2:
-        return tuple(unique.items())
-    fields: list[tuple[bytes, bytes]] = []
-    _feed(parser(_Collector(lambda name, value: fields.append((name, value)))), head)
-    return fields
-
-
-def _feed(parser: httptools.HttpRequestParser | httptools.HttpResponseParser, head: bytes) -> None:
-    try:
-        parser.feed_data(head)
-    except httptools.HttpParserUpgrade:
-        return  # an Upgrade is read to its end like any other head
-
-
-def connection_tokens(fields: Fields) -> set[bytes]:
+def connection_tokens(fields: Iterable[Field]) -> set[bytes]:
+    """Everything Connection names in these fields, in lower case."""
     tokens: set[bytes] = set()
-    for name, value in fields:
-        if KINDS[name] is Kind.CONNECTION:
+    for kind, value, _ in fields:
+        if kind == CONNECTION:
             tokens.update(token.strip(b" \t").lower() for token in value.split(b","))
     return tokens

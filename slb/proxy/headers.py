@@ -1,24 +1,21 @@
 """Heads of requests: what one says of its message, and the bytes of it that are passed on.
 
-Parsing is httptools', plus the rules of RFC 9112 it leaves to its user.
+Framing by RFC 9112, 6, strictly: what is said twice, or in two ways, is refused.
 """
 
 import re
 from functools import lru_cache
 
-import httptools
-
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, InvalidName, Refused
 from slb.names import seconds
+from slb.proxy import fields
 from slb.proxy.body import CHUNKED
-from slb.proxy.fields import KEPT_TOKENS, KINDS, NEVER_STRIPPED, Fields, Kind, connection_tokens, read_fields
+from slb.proxy.fields import MalformedField, connection_tokens, fields_of
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]+")
-_TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32}-)[0-9a-f]{32}-(?!0{16}-)[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
-_ANY_REQUEST_LINE = b"POST / HTTP/1.1\r\n"
-"""Stands before every block given to the request parser: methods and targets are judged elsewhere."""
 
 
 class RequestHead:
@@ -47,6 +44,7 @@ class RequestHead:
     trace = b""
     timeout = 0.0
     upgrade = b""
+    via = b""
     wants_timing = False
     wants_trailers = False
 
@@ -62,92 +60,66 @@ class RequestHeads:
 
     def parse(self, block: bytes) -> RequestHead:
         """`block` is everything behind the request line, the empty line included. Raises Refused."""
-        try:
-            fields = read_fields(httptools.HttpRequestParser, _ANY_REQUEST_LINE + block)
-        except httptools.HttpParserError as error:
-            raise Refused(BAD_REQUEST, f"malformed head: {error}") from None
-        if len(fields) > self._max_headers:
+        lines = block.split(b"\r\n")[:-2]
+        if len(lines) > self._max_headers:
             raise Refused(HEADERS_TOO_LARGE, f"more than {self._max_headers} headers")
+        try:
+            found = fields_of(lines)
+        except MalformedField as error:
+            raise Refused(BAD_REQUEST, str(error)) from None
         head = RequestHead()
         plain = True
-        kinds = KINDS
-        for name, value in fields:
-            kind = kinds[name]
-            if kind and not self._take(head, kind, value):
+        for kind, value, _ in found:
+            if kind and not _TAKE[kind](head, value):
                 plain = False
-        head.fields = block[:-2] if plain else self._rebuilt(head, fields)
+        if head.via and self._own_via in head.via:
+            head.looped = True
+        head.fields = block[:-2] if plain else self._rebuilt(head, lines, found)
         if head.host and not head.has_host:
             head.fields += b"X-Forwarded-Host: %b\r\n" % head.host
         return head
 
-    def _take(self, head: RequestHead, kind: Kind, value: bytes) -> bool:
-        """Note what the field says. True where it is passed on just as it stands."""
-        value = value.rstrip(b" \t")
-        if kind is Kind.HOST:
-            if head.host is not None or not _is_host(value):
-                raise Refused(BAD_REQUEST, "Host is not one host[:port]")
-            head.host = value
-            return True
-        if kind is Kind.LENGTH:
-            head.length = _request_length(head, value)
-            return True
-        if kind is Kind.REQUEST_ID and not head.request_id and _REQUEST_ID.fullmatch(value):
-            head.request_id = value
-            return True
-        if kind is Kind.EXPECT:
-            if value.lower() != b"100-continue":
-                raise Refused(BAD_REQUEST, "the only expectation is 100-continue")
-            head.expects = True
-            return True
-        if kind is Kind.VIA:
-            head.looped = head.looped or self._own_via in value
-            return True
-        if kind is Kind.TRACE and not head.trace and _TRACE.fullmatch(value):
-            head.trace = value
-            return True
-        if kind is Kind.TIMING:
-            head.wants_timing = True
-            return True
-        if kind is Kind.TIMEOUT:
-            return not self._trusted or _take_timeout(head, value)
-        if kind is Kind.CODING:
-            _take_coding(head, value)
-        elif kind is Kind.SHADOW:
-            raise Refused(BAD_REQUEST, "a header with underscores shadows one of HTTP's own")
-        return False
-
-    def _rebuilt(self, head: RequestHead, fields: Fields) -> bytes:
+    def _rebuilt(self, head: RequestHead, lines: list[bytes], found: list[fields.Field]) -> bytes:
         """The block without what belongs to this hop."""
-        tokens = connection_tokens(fields)
+        tokens = connection_tokens(found)
         head.close = b"close" in tokens
         head.keep_alive = b"keep-alive" in tokens
-        named = tokens - KEPT_TOKENS - NEVER_STRIPPED
-        lines: list[bytes] = []
+        named = tokens - fields.KEPT_TOKENS - fields.NEVER_STRIPPED
+        kept: list[bytes] = []
         forwarded_for: list[bytes] = []
-        for name, value in fields:
-            kind = KINDS[name]
-            if kind is Kind.FORWARDED and self._trusted:
-                lower = name.lower()
-                if lower == b"x-forwarded-for":
+        for line, (kind, value, name) in zip(lines, found, strict=True):
+            if kind == fields.FORWARDED and self._trusted:
+                if name == b"x-forwarded-for":
                     forwarded_for.append(value)
                     continue
-                head.has_proto = head.has_proto or lower == b"x-forwarded-proto"
-                head.has_host = head.has_host or lower == b"x-forwarded-host"
-            elif kind in _OWN or (kind is Kind.TIMEOUT and self._trusted):
-                if kind is Kind.UPGRADE or kind is Kind.TE:
-                    _take_wish(head, kind, value, tokens)
+                head.has_proto = head.has_proto or name == b"x-forwarded-proto"
+                head.has_host = head.has_host or name == b"x-forwarded-host"
+            elif kind == fields.TIMEOUT and self._trusted:
+                head.timeout = _timeout(value)
                 continue
-            if named and name.lower() in named:
+            elif kind in _OWN:
+                _take_wish(head, kind, value, tokens)
                 continue
-            lines.append(b"%b: %b\r\n" % (name, value))
+            if name not in named:
+                kept.append(line + b"\r\n")
         head.forwarded_for = b", ".join(forwarded_for)
         if head.request_id:
-            lines.append(b"X-Request-Id: %b\r\n" % head.request_id)
+            kept.append(b"X-Request-Id: %b\r\n" % head.request_id)
         if head.trace:
-            lines.append(b"traceparent: %b\r\n" % head.trace)
+            kept.append(b"traceparent: %b\r\n" % head.trace)
         if head.length == CHUNKED:
-            lines.append(b"Transfer-Encoding: chunked\r\n")
-        return b"".join(lines)
+            kept.append(b"Transfer-Encoding: chunked\r\n")
+        return b"".join(kept)
+
+
+# Each notes what a field says, and returns whether it is passed on just as it stands.
+
+
+def _take_host(head: RequestHead, value: bytes) -> bool:
+    if head.host is not None or not _is_host(value):
+        raise Refused(BAD_REQUEST, "Host is not one host[:port]")
+    head.host = value
+    return True
 
 
 @lru_cache(256)
@@ -156,54 +128,112 @@ def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
-_OWN = frozenset(
-    {
-        Kind.HOP,
-        Kind.CONNECTION,
-        Kind.CODING,
-        Kind.FORWARDED,
-        Kind.REQUEST_ID,
-        Kind.TE,
-        Kind.TRACE,
-        Kind.TRAILER,
-        Kind.UPGRADE,
-    }
-)
-"""Fields of this hop, or said once only: dropped, and said anew where slb has something to say."""
-
-
-def _take_timeout(head: RequestHead, value: bytes) -> bool:
-    """A trusted caller's own deadline; it has been heard and goes no further."""
-    try:
-        head.timeout = seconds(value.decode("latin-1"))
-    except InvalidName as error:
-        raise Refused(BAD_REQUEST, f"X-Request-Timeout: {error}") from None
-    return False
-
-
-def _take_wish(head: RequestHead, kind: Kind, value: bytes, tokens: set[bytes]) -> None:
-    """What this hop is asked for and asks for again. Never h2c: behind its 101 nobody could read the requests."""
-    value = value.rstrip(b" \t")
-    if kind is Kind.TE:
-        head.wants_trailers = b"trailers" in (each.strip().lower() for each in value.split(b","))
-    elif b"upgrade" in tokens and not head.length and _TOKEN.fullmatch(value) and value.lower() != b"h2c":
-        head.upgrade = value
-    head.plain = not head.wants_trailers and not head.upgrade
-
-
-def _request_length(head: RequestHead, value: bytes) -> int:
+def _take_length(head: RequestHead, value: bytes) -> bool:
     """RFC 9112, 6.3: a length said twice, or beside a transfer coding, is refused."""
     if head.framed or not value.isdigit() or len(value) > 18:
         raise Refused(BAD_REQUEST, "Content-Length is not one number")
     head.framed = True
-    return int(value)
+    head.length = int(value)
+    return True
 
 
-def _take_coding(head: RequestHead, value: bytes) -> None:
-    """Only chunked, once and alone; llhttp has refused it beside Content-Length, and is not taken at its word."""
+def _take_coding(head: RequestHead, value: bytes) -> bool:
+    """Only chunked, once and alone."""
     if head.framed:
         raise Refused(BAD_REQUEST, "both Content-Length and Transfer-Encoding, or one of them twice")
     if value.lower() != b"chunked":
         raise Refused(BAD_REQUEST, "the only transfer coding is chunked")
     head.framed = True
     head.length = CHUNKED
+    return False
+
+
+def _take_request_id(head: RequestHead, value: bytes) -> bool:
+    if head.request_id or not _REQUEST_ID.fullmatch(value):
+        return False
+    head.request_id = value
+    return True
+
+
+def _take_trace(head: RequestHead, value: bytes) -> bool:
+    if head.trace or not _TRACE.fullmatch(value):
+        return False
+    head.trace = value
+    return True
+
+
+def _take_expect(head: RequestHead, value: bytes) -> bool:
+    if value.lower() != b"100-continue":
+        raise Refused(BAD_REQUEST, "the only expectation is 100-continue")
+    head.expects = True
+    return True
+
+
+def _take_via(head: RequestHead, value: bytes) -> bool:
+    head.via += value
+    return True
+
+
+def _take_timing(head: RequestHead, value: bytes) -> bool:
+    head.wants_timing = True
+    return True
+
+
+def _take_shadow(head: RequestHead, value: bytes) -> bool:
+    raise Refused(BAD_REQUEST, "a header with underscores shadows one of HTTP's own")
+
+
+def _is_of_this_hop(head: RequestHead, value: bytes) -> bool:
+    return False
+
+
+_TAKE = {
+    fields.HOST: _take_host,
+    fields.LENGTH: _take_length,
+    fields.CODING: _take_coding,
+    fields.REQUEST_ID: _take_request_id,
+    fields.TRACE: _take_trace,
+    fields.EXPECT: _take_expect,
+    fields.VIA: _take_via,
+    fields.TIMING: _take_timing,
+    fields.SHADOW: _take_shadow,
+    fields.CONNECTION: _is_of_this_hop,
+    fields.FORWARDED: _is_of_this_hop,
+    fields.HOP: _is_of_this_hop,
+    fields.TE: _is_of_this_hop,
+    fields.TIMEOUT: _is_of_this_hop,
+    fields.TRAILER: _is_of_this_hop,
+    fields.UPGRADE: _is_of_this_hop,
+}
+
+_OWN = frozenset(
+    {
+        fields.HOP,
+        fields.CONNECTION,
+        fields.CODING,
+        fields.FORWARDED,
+        fields.REQUEST_ID,
+        fields.TE,
+        fields.TRACE,
+        fields.TRAILER,
+        fields.UPGRADE,
+    }
+)
+"""Fields of this hop, or said once only: dropped, and said anew where slb has something to say."""
+
+
+def _timeout(value: bytes) -> float:
+    """A trusted caller's own deadline; it has been heard and goes no further."""
+    try:
+        return seconds(value.decode("latin-1"))
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, f"X-Request-Timeout: {error}") from None
+
+
+def _take_wish(head: RequestHead, kind: int, value: bytes, tokens: set[bytes]) -> None:
+    """What this hop is asked for and asks for again. Never h2c: behind its 101 nobody could read the requests."""
+    if kind == fields.TE:
+        head.wants_trailers = b"trailers" in (each.strip().lower() for each in value.split(b","))
+    elif kind == fields.UPGRADE and b"upgrade" in tokens and not head.length:
+        head.upgrade = value if _TOKEN.fullmatch(value) and value.lower() != b"h2c" else b""
+    head.plain = not head.wants_trailers and not head.upgrade

@@ -2,10 +2,22 @@
 
 import re
 
-import httptools
-
 from slb.proxy.body import CHUNKED, UNTIL_CLOSE
-from slb.proxy.fields import KEPT_TOKENS, KINDS, NEVER_STRIPPED, Fields, Kind, connection_tokens, read_fields
+from slb.proxy.fields import (
+    CODING,
+    CONNECTION,
+    HOP,
+    KEPT_TOKENS,
+    LENGTH,
+    NEVER_STRIPPED,
+    REQUEST_ID,
+    TE,
+    UPGRADE,
+    Field,
+    MalformedField,
+    connection_tokens,
+    fields_of,
+)
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
 
@@ -34,28 +46,32 @@ def parse_reply(head: bytes) -> ReplyHead:
     line = _STATUS_LINE.match(head)
     if line is None:
         raise MalformedReply("the status line is malformed")
-    try:
-        fields = read_fields(httptools.HttpResponseParser, head)
-    except httptools.HttpParserError as error:
-        raise MalformedReply(f"malformed head: {error}") from None
+    lines = head[line.end() : -4].split(b"\r\n") if len(head) > line.end() + 2 else []
     minor, status, reason = line.groups(b"")
-    tokens = connection_tokens(fields)
-    length = _reply_length(fields)
+    try:
+        found = fields_of(lines)
+    except MalformedField as error:
+        raise MalformedReply(str(error)) from None
+    tokens = connection_tokens(found)
+    length = _reply_length(found)
     # HTTP/1.0 knows no chunks: read, but nothing behind them is trusted (RFC 9112, 6.1).
     keep_alive = b"close" not in tokens and (minor == b"1" or (b"keep-alive" in tokens and length != CHUNKED))
     without_length = status == b"204" or status < b"200"  # RFC 9110, 8.6
-    passed_on = _passed_on(fields, tokens - KEPT_TOKENS - NEVER_STRIPPED, without_length)
+    passed_on = _passed_on(lines, found, tokens - KEPT_TOKENS - NEVER_STRIPPED, without_length)
     start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b slb\r\n" % (status, reason, passed_on, minor)
-    upgrade = b"".join(value.rstrip(b" \t") for name, value in fields if KINDS[name] is Kind.UPGRADE)
-    return ReplyHead(int(status), length, keep_alive, start, upgrade)
+    return ReplyHead(int(status), length, keep_alive, start, b"".join(_values(found, UPGRADE)))
 
 
-def _reply_length(fields: Fields) -> int:
-    """RFC 9112, 6.3. Anything said twice is refused; llhttp has done so for a length, even where it is the same."""
-    lengths = [value.rstrip(b" \t") for name, value in fields if KINDS[name] is Kind.LENGTH]
-    codings = [value.rstrip(b" \t").lower() for name, value in fields if KINDS[name] is Kind.CODING]
+def _values(found: list[Field], wanted: int) -> list[bytes]:
+    return [value for kind, value, _ in found if kind == wanted]
+
+
+def _reply_length(found: list[Field]) -> int:
+    """RFC 9112, 6.3. Anything said twice is refused, even where it is the same."""
+    lengths = _values(found, LENGTH)
+    codings = _values(found, CODING)
     if codings:
-        if lengths or codings != [b"chunked"]:
+        if lengths or [coding.lower() for coding in codings] != [b"chunked"]:
             raise MalformedReply("a transfer coding other than chunked, or beside a Content-Length")
         return CHUNKED
     if not lengths:
@@ -65,14 +81,12 @@ def _reply_length(fields: Fields) -> int:
     return int(lengths[0])
 
 
-_REPLY_OWN = frozenset({Kind.HOP, Kind.CONNECTION, Kind.CODING, Kind.REQUEST_ID, Kind.TE, Kind.UPGRADE})
+_OWN = frozenset({HOP, CONNECTION, CODING, REQUEST_ID, TE, UPGRADE})
 
 
-def _passed_on(fields: Fields, named: set[bytes], without_length: bool) -> bytes:
-    lines: list[bytes] = []
-    for name, value in fields:
-        kind = KINDS[name]
-        if kind in _REPLY_OWN or (kind is Kind.LENGTH and without_length) or (named and name.lower() in named):
-            continue
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return b"".join(lines)
+def _passed_on(lines: list[bytes], found: list[Field], named: set[bytes], without_length: bool) -> bytes:
+    kept: list[bytes] = []
+    for line, (kind, _, name) in zip(lines, found, strict=True):
+        if kind not in _OWN and not (kind == LENGTH and without_length) and name not in named:
+            kept.append(line + b"\r\n")
+    return b"".join(kept)
