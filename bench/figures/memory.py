@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet
+from bench.figures.fleet import Fleet, Instance
 from bench.figures.local import MIB, PIECE, Loop, Upstream, allow_descriptors, read_slowly
 from bench.procstat import memory_mib
 from bench.progress import Steps
@@ -16,6 +16,7 @@ SLOW_BYTES_PER_SECOND = 100 * MIB
 SPARE_DESCRIPTORS = 500
 LOOK_EVERY_SECONDS = 0.05
 AT_ONCE = 200
+WARM_UP = 10
 STEPS = 3
 REQUEST = b"GET /small HTTP/1.1\r\nHost: bench\r\n\r\n"
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -81,29 +82,34 @@ async def most_resident(pid: int, work: Awaitable[None]) -> float:
     return max(seen)
 
 
+def fresh(fleet: Fleet, loop: Loop, member: str) -> tuple[Instance, float]:
+    """A new instance that has served a few requests, and what it has resident, in MiB."""
+    instance = fleet.start_instance()
+    instance.wait_until_ready()
+    instance.register("/", member)
+    loop.run(close(loop.run(idle_connections(instance.port, WARM_UP))))
+    return instance, memory_mib(instance.running.pid)[0]
+
+
 def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """One instance goes through all of it."""
+    """An instance for each: memory that one of them freed would hide what the next one takes."""
     allow_descriptors(plan.connections + SPARE_DESCRIPTORS)
+    size = plan.mebibytes * MIB
     with Loop() as loop:
-        size = plan.mebibytes * MIB
         member = loop.run(Upstream(SLOW_BYTES_PER_SECOND, size).start())
-        instance = fleet.start_instance()
-        instance.wait_until_ready()
-        instance.register("/", member)
-        pid, port = instance.running.pid, instance.port
-        loop.run(close(loop.run(idle_connections(port, AT_ONCE))))
-        steps.to(f"{plan.connections} idle connections")  # first: later there is freed memory that they would reuse
-        before = memory_mib(pid)[0]
-        wires = loop.run(idle_connections(port, plan.connections))
-        each = (memory_mib(pid)[0] - before) * 1024 / plan.connections
+        steps.to(f"{plan.connections} idle connections")
+        instance, before = fresh(fleet, loop, member)
+        wires = loop.run(idle_connections(instance.port, plan.connections))
+        each = (memory_mib(instance.running.pid)[0] - before) * 1024 / plan.connections
         loop.run(close(wires))
         steps.done()
         figures = []
         for what, work in (("slow reader", download_slowly), ("slow upstream", upload_to_slow)):
             steps.to(f"{plan.mebibytes} MiB, {what}")
-            before = memory_mib(pid)[0]
-            grown = loop.run(most_resident(pid, work(port, size))) - before
-            figures.append(Figure(f"growth, {plan.mebibytes} MiB, {what}", grown, "MiB", below=GOAL_GROWTH_MIB))
+            instance, before = fresh(fleet, loop, member)
+            most = loop.run(most_resident(instance.running.pid, work(instance.port, size)))
+            what = f"growth, {plan.mebibytes} MiB, {what}"
+            figures.append(Figure(what, most - before, "MiB", below=GOAL_GROWTH_MIB))
             steps.done()
     idle = Figure(f"each of {plan.connections:,} idle connections", each, "KiB", at_most=GOAL_KIB_EACH)
     return Outcome([Section("Resident memory of one instance", [idle, *figures])])
