@@ -156,6 +156,7 @@ class App:
             rng=Random(),
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
+        self._proxy.report_failures_to(self._health.passive.failed)
 
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
@@ -170,8 +171,8 @@ class App:
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> None:
-        """/readyz says no, nobody new is let in, requests in flight finish; at most drain_timeout, or until
-        `hurried`."""
+        """/readyz says no; after drain_delay nobody new is let in, and requests in flight finish, for at most
+        drain_timeout; or until `hurried`."""
         self.core.stopping = True
         self._proxy.begin_drain()
         await self._drain(hurried)
@@ -180,7 +181,7 @@ class App:
         self._access_log.close()
 
     async def _drain(self, hurried: asyncio.Event) -> None:
-        drain = asyncio.create_task(self._proxy.drain(self.core.settings.drain_timeout))
+        drain = asyncio.create_task(self._leave())
         hurry = asyncio.create_task(hurried.wait())
         await asyncio.wait((drain, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
@@ -189,6 +190,12 @@ class App:
             _log.warning("told twice to stop: requests in flight are cut off")
         elif cut := drain.result():
             _log.warning("the drain timeout has passed: %d requests in flight are cut off", cut)
+
+    async def _leave(self) -> int:
+        """How many requests were cut off."""
+        settings = self.core.settings
+        await asyncio.sleep(settings.drain_delay)
+        return await self._proxy.drain(settings.drain_timeout)
 
     def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
         """Make a connection, and what was read of it, aiohttp's."""

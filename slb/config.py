@@ -51,6 +51,7 @@ class Settings(BaseModel):
     access_log: str = "all"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
+    drain_delay: Duration = 0.0
     drain_timeout: Duration = 30.0
     head_timeout: PositiveDuration = 10.0
     keepalive_timeout: PositiveDuration = 75.0

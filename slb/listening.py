@@ -1,11 +1,15 @@
 """Listening sockets, bound before anything else starts: a port in use is one clear line, not half a start."""
 
+import ctypes
 import errno
 import os
 import socket
-from collections.abc import Sequence
+import struct
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slb.config import Settings, host_port
 from slb.errors import SlbError
@@ -13,6 +17,10 @@ from slb.names import join_member
 
 BACKLOG = 4096
 """Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
+
+_SO_ATTACH_FILTER = 26
+_NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+"""Classic BPF over a TCP header: load the byte of flags; with SYN in it drop the packet, else let it through."""
 
 
 class CannotListen(SlbError):
@@ -52,6 +60,39 @@ def listening_unix_socket(path: Path) -> socket.socket:
     bound.listen(BACKLOG)
     bound.setblocking(False)
     return bound
+
+
+def hold_newcomers(bound: socket.socket) -> bool:
+    """Let nobody begin to connect to a listening socket any more; handshakes under way go on. False where the
+    system cannot do that.
+
+    Closing a listener resets whoever waits in its queue: to a client that is a connection that was made and then
+    broke. One whose SYN was dropped sends it again a second later, and is refused, or meets the next listener.
+    """
+    if sys.platform != "linux":
+        return False
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
+    try:
+        bound.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_NO_SYN), ctypes.addressof(code))
+        )
+    except OSError:
+        return False
+    return True
+
+
+def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
+    """Who stands in a listening socket's queue now, accepted, and from where. Ends early where no descriptor is
+    left."""
+    while True:
+        try:
+            accepted, peer = bound.accept()
+        except ConnectionAbortedError:
+            continue
+        except OSError:
+            return
+        accepted.setblocking(False)
+        yield accepted, peer
 
 
 def shown_address(bound: socket.socket) -> str:

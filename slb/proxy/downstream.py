@@ -407,9 +407,14 @@ class Downstream(asyncio.Protocol, Timed):
         self._arm(self._plane.settings.keepalive_timeout)
         self.transport.close()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being served, and nothing of a request has come."""
+        return self.exchange is None and not self.lingering and not self._buffer
+
     def close_when_idle(self) -> None:
         """Draining: end now if nothing is being served; else the reply under way says that it is the last."""
-        if self.exchange is None and not self.lingering:
+        if self.is_idle:
             self._close()
 
     def _forget(self) -> None:

@@ -7,10 +7,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from slb.addresses import Network, in_networks
+from slb.listening import waiting
 from slb.observe.metrics import Metrics
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.tls import SHUTDOWN_TIMEOUT, Certificates
@@ -64,6 +65,11 @@ class Entrance:
         """How many are arriving."""
         return len(self._arriving)
 
+    @property
+    def listeners(self) -> Sequence[socket.socket]:
+        """What it accepts on."""
+        return self._listeners
+
     def open(self, listener: socket.socket, backlog: int) -> None:
         """Accept on `listener`, bound and non-blocking, from now on."""
         listener.setblocking(False)
@@ -72,9 +78,11 @@ class Entrance:
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """Accept nobody any more. Who has come already may go on."""
+        """Accept nobody any more. Who has come already, if only into the queue, may go on."""
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
+            for accepted, peer in waiting(listener):
+                self._take(accepted, peer)
             listener.close()
         self._listeners.clear()
 

@@ -4,10 +4,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from slb.addresses import AddressRules
+from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
+from slb.listening import hold_newcomers, waiting
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.downstream import Downstream
@@ -18,6 +21,16 @@ from slb.proxy.upstream import Pools
 from slb.routing.mirror import Mirror
 
 _BACKLOG = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTiming:
+    """Seconds. `handshakes`: between the last SYN let in and the end of listening, so that who has begun to connect
+    gets through; a round trip. `quiet`: an idle connection is closed once it was idle at two looks this far apart,
+    for a request that crosses our FIN is lost, and one that comes before it is answered."""
+
+    handshakes: float = 0.2
+    quiet: float = 1.0
 
 
 class ProxyServer:
@@ -32,12 +45,15 @@ class ProxyServer:
         address_rules: AddressRules,
         handover: Handover,
         rng: Random,
+        drain_timing: DrainTiming | None = None,
     ) -> None:
+        self._drain_timing = drain_timing or DrainTiming()
         self._plane = Plane(settings, mirror, metrics, access_log, address_rules, handover, rng)
         self._certificates = certificates(settings, metrics)
         self._upstream_tls = UpstreamTls(settings, metrics)
         self._plane.pools = Pools(self._plane, self._upstream_tls)
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, socket.socket]] = []
+        self._late: set[asyncio.Task[object]] = set()
         self._entrance = Entrance(
             lambda: Downstream(self._plane),
             self._certificates,
@@ -50,6 +66,10 @@ class ProxyServer:
         metrics.connections = lambda: len(self._plane.connections)
         mirror.on_swap(metrics.forget_upstreams)
 
+    def report_failures_to(self, on_failure: Callable[[LiveUpstream, str], None]) -> None:
+        """Call `on_failure(upstream, reason)` for each attempt that failed at an upstream."""
+        self._plane.on_failure = on_failure
+
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept on `sockets` (bound, not yet listening)."""
         loop = asyncio.get_running_loop()
@@ -60,7 +80,7 @@ class ProxyServer:
                 self._entrance.open(bound, _BACKLOG)
                 continue
             server = await loop.create_server(lambda: Downstream(self._plane), sock=bound, backlog=_BACKLOG)
-            self._servers.append(server)
+            self._servers.append((server, bound))
 
     async def follow_files(self, period: float = LOOK_AGAIN) -> None:
         """Take new certificates when their files change, until cancelled."""
@@ -77,21 +97,19 @@ class ProxyServer:
         return len(self._entrance)
 
     def begin_drain(self) -> None:
-        """No new connections; idle ones end; replies from now on say `Connection: close`."""
+        """Replies from now on say `Connection: close`; whoever still comes is served."""
         self._plane.draining = True
-        for server in self._servers:
-            server.close()
-        self._entrance.close()
-        for connection in list(self._plane.connections):
-            connection.close_when_idle()
 
     async def drain(self, timeout: float) -> int:
-        """Begin to drain and wait for requests in flight, at most `timeout` seconds; how many were cut off."""
+        """Take nobody new, and let who is here finish, for at most `timeout` seconds; how many were cut off."""
         self.begin_drain()
         try:
             async with asyncio.timeout(timeout):
+                await self._hold_newcomers()
+                self._stop_listening()
                 await self._emptied()
         except TimeoutError:
+            self._stop_listening()
             await self._entrance.abort()
         left = list(self._plane.connections)
         for connection in left:
@@ -100,9 +118,43 @@ class ProxyServer:
         self._plane.wheel.stop()
         return sum(connection.exchange is not None for connection in left)
 
+    async def _hold_newcomers(self) -> None:
+        listeners = [*(bound for _, bound in self._servers), *self._entrance.listeners]
+        held = [hold_newcomers(bound) for bound in listeners]
+        if any(held):
+            await asyncio.sleep(self._drain_timing.handshakes)
+
+    def _stop_listening(self) -> None:
+        """In one step with taking who stands in the queue: the last close resets those who are left in it."""
+        loop = asyncio.get_running_loop()
+        for server, bound in self._servers:
+            for accepted, _ in waiting(bound):
+                task: asyncio.Task[object] = loop.create_task(
+                    loop.connect_accepted_socket(lambda: Downstream(self._plane), accepted)
+                )
+                self._late.add(task)
+                task.add_done_callback(self._late.discard)
+            server.close()
+        self._servers.clear()
+        self._entrance.close()
+
     async def _emptied(self) -> None:
         """Wait until nobody is left, those included who were shaking hands when the doors closed."""
-        await self._entrance.empty()
-        while self._plane.connections:
-            self._plane.drained.clear()
-            await self._plane.drained.wait()
+        closing = asyncio.create_task(self._close_the_quiet())
+        try:
+            if self._late:
+                await asyncio.wait(self._late)
+            await self._entrance.empty()
+            while self._plane.connections:
+                self._plane.drained.clear()
+                await self._plane.drained.wait()
+        finally:
+            closing.cancel()
+
+    async def _close_the_quiet(self) -> None:
+        idle: set[Downstream] = set()
+        while True:
+            before, idle = idle, {each for each in self._plane.connections if each.is_idle}
+            for connection in before & idle:
+                connection.close_when_idle()
+            await asyncio.sleep(self._drain_timing.quiet)

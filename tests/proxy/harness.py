@@ -15,7 +15,7 @@ from slb.config import load_settings
 from slb.model import RouteRecord
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
-from slb.proxy.listener import ProxyServer
+from slb.proxy.listener import DrainTiming, ProxyServer
 from slb.routing.mirror import Mirror
 from tests.support.waiting import eventually
 
@@ -189,6 +189,9 @@ class Origin:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+QUICK = DrainTiming(handshakes=0.02, quiet=0.05)
+
+
 class Proxy:
     """A ProxyServer on a free port with a mirror the test fills by hand."""
 
@@ -210,7 +213,7 @@ class Proxy:
         self.address = bound.getsockname()
         rules = AddressRules((), lambda: self.own)
         self.server = ProxyServer(
-            self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.rng
+            self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.rng, QUICK
         )
         await self.server.start([bound])
         return self

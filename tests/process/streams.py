@@ -1,0 +1,37 @@
+"""An upstream whose answers last: a stream that goes on when it is told to, a WebSocket that echoes."""
+
+import asyncio
+
+from aiohttp import WSMsgType, web
+
+
+def echo_and_stream() -> web.Application:
+    """/p/stream sends `data: 0`, and `data: 1` once somebody has asked for /p/go-on; /p/echo is a WebSocket."""
+    told = asyncio.Event()
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await reply.prepare(request)
+        await reply.write(b"data: 0\n\n")
+        await told.wait()
+        await reply.write(b"data: 1\n\n")
+        await reply.write_eof()
+        return reply
+
+    async def go_on(_: web.Request) -> web.Response:
+        told.set()
+        return web.Response()
+
+    async def echo(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            if message.type is WSMsgType.TEXT:
+                await socket.send_str(message.data)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/p/stream", stream)
+    app.router.add_get("/p/go-on", go_on)
+    app.router.add_get("/p/echo", echo)
+    return app

@@ -1,0 +1,129 @@
+"""An instance that is told to stop: nobody who has come is turned away, nothing that runs is broken off."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+from websockets.asyncio.client import connect
+
+from tests.process.commands import Commands, Serving
+from tests.process.streams import echo_and_stream
+from tests.support.valkey import Valkey
+
+GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+@pytest.fixture
+async def serving(slb: Commands, valkey: Valkey) -> Serving:
+    return await slb.until_ready(await slb.serve(redis=valkey.url))
+
+
+@pytest.fixture
+async def origin() -> AsyncIterator[str]:
+    """HOST:PORT of an upstream with a stream and a WebSocket."""
+    runner = web.AppRunner(echo_and_stream(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    yield f"{host}:{port}"
+    await runner.cleanup()
+
+
+def address(serving: Serving) -> tuple[str, int]:
+    parts = urlsplit(serving.url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+async def until_draining(slb: Commands, serving: Serving) -> None:
+    await slb.until_status(f"{serving.api}/readyz", 503)
+
+
+async def test_a_request_that_was_on_its_way_is_answered_and_told_that_it_is_the_last(
+    slb: Commands, serving: Serving
+) -> None:
+    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    reader, writer = await asyncio.open_connection(*address(serving))
+    os.kill(serving.process.pid, signal.SIGTERM)
+    await until_draining(slb, serving)
+    writer.write(GET)
+    reply = await asyncio.wait_for(reader.read(), 10)
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close\r\n" in reply.lower()
+    writer.close()
+    assert await serving.process.ended() == 0
+
+
+async def test_a_connection_nobody_uses_does_not_hold_it_for_long(slb: Commands, serving: Serving) -> None:
+    reader, writer = await asyncio.open_connection(*address(serving))
+    os.kill(serving.process.pid, signal.SIGTERM)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    assert await serving.process.ended() == 0
+
+
+async def test_with_a_drain_delay_new_connections_are_served_while_readyz_says_no(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env={"SLB_DRAIN_DELAY": "2s"}))
+    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    os.kill(serving.process.pid, signal.SIGTERM)
+    await until_draining(slb, serving)
+    assert (await slb.get(f"{serving.url}/_slb/readyz"))[0] == 503
+    assert (await slb.get(f"{serving.url}/p"))[0] == 200
+    assert await serving.process.ended() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_no_connection_that_was_made_is_broken(slb: Commands, valkey: Valkey, workers: int) -> None:
+    """A client without a break: each connection is made anew, and once it is made its request is answered."""
+    serving = await slb.until_ready(await slb.serve("--workers", str(workers), redis=valkey.url))
+    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    await slb.until_status(f"{serving.url}/p", 200)
+    clients = [asyncio.create_task(made_anew(*address(serving))) for _ in range(8)]
+    await asyncio.sleep(0.2)
+    os.kill(serving.process.pid, signal.SIGTERM)
+    assert await serving.process.ended() == 0
+    results = [result for client in clients for result in await client]
+    assert len(results) > len(clients)
+    assert [result for result in results if not result.startswith(b"HTTP/1.1 200 ")] == []
+
+
+async def made_anew(host: str, port: int) -> list[bytes]:
+    """Answers, until no connection can be made; b"" where one was made and then broke."""
+    answers: list[bytes] = []
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            return answers
+        try:
+            writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            answers.append(await reader.read())
+        except OSError:
+            answers.append(b"")
+        writer.close()
+
+
+async def test_streams_and_websockets_go_on_until_they_end(slb: Commands, serving: Serving, origin: str) -> None:
+    await slb.run("register", "/p", origin, "--url", serving.api)
+    reader, writer = await asyncio.open_connection(*address(serving))
+    writer.write(GET.replace(b"/p", b"/p/stream"))
+    async with connect(f"{serving.url.replace('http', 'ws')}/p/echo") as socket:
+        await socket.send("before")
+        assert await socket.recv() == "before"
+        await reader.readuntil(b"data: 0")
+        os.kill(serving.process.pid, signal.SIGTERM)
+        await until_draining(slb, serving)
+        await slb.get(f"http://{origin}/p/go-on")
+        await asyncio.wait_for(reader.readuntil(b"data: 1"), 10)
+        await socket.send("after")
+        assert await socket.recv() == "after"
+        assert await asyncio.wait_for(reader.read(), 10) != b""
+    writer.close()
+    assert await serving.process.ended() == 0
