@@ -6,7 +6,7 @@ bookkeeping together. `MetricsCollector` turns them into families when somebody 
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -78,6 +78,12 @@ class Metrics:
         self.durations[route].observe(ended - started)
         if first_byte:
             self.first_bytes[route].observe(first_byte - started)
+
+    def forget_routes(self, routes: Container[str]) -> None:
+        """Histograms of routes that are none any more end with them."""
+        for by_route in (self.durations, self.first_bytes):
+            for route in [route for route in by_route if route not in routes]:
+                del by_route[route]
 
     def forget_upstreams(self, members: Iterable[str]) -> None:
         """An upstream's series end with it: its counts move to the upstream-less series of the same outcome, so

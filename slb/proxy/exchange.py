@@ -107,7 +107,7 @@ class Exchange(Timed):
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{self.route.path} has no upstream that takes requests")
             return
-        upstream = self.route.policy.pick(upstreams)
+        upstream = self.route.policy.pick(upstreams) if not self.tried else self._plane.retries.pick(upstreams)
         self.handle = Handle(upstream)
         pool = self._plane.pools.of(upstream)
         connection = pool.take()
@@ -375,7 +375,8 @@ class Exchange(Timed):
             plane.wheel.forget(self)
         member = ""
         if handle is not None:
-            member = handle.upstream.member
+            upstream = handle.upstream
+            member = upstream.member if plane.mirror.upstream(upstream.member) is upstream else ""
             handle.release()
         name = reason.name if reason is not None else ""
         plane.metrics.request_ended(self.route.path, member, status, name, self.started, self.first_byte_at, now)

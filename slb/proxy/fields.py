@@ -38,6 +38,7 @@ TRACE: Final = 13
 TIMEOUT: Final = 14
 TIMING: Final = 15
 TRAILER: Final = 16
+TRACE_STATE: Final = 17
 
 _KINDS = {
     b"content-length": LENGTH,
@@ -56,6 +57,7 @@ _KINDS = {
     b"http2-settings": HOP,
     b"upgrade": UPGRADE,
     b"traceparent": TRACE,
+    b"tracestate": TRACE_STATE,
     b"x-request-timeout": TIMEOUT,
     b"x-slb-timing": TIMING,
     b"proxy-authenticate": HOP,

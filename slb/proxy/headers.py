@@ -38,6 +38,7 @@ class RequestHead:
     forwarded_for = b""
     has_host = False
     has_proto = False
+    has_state = False
     request_id = b""
     looped = False
     plain = True
@@ -72,6 +73,8 @@ class RequestHeads:
         for kind, value, _ in found:
             if kind and not _TAKE[kind](head, value):
                 plain = False
+        if head.has_state and not head.trace:  # it belongs to a trace that is not there (W3C Trace Context, 3.3)
+            plain = False
         if head.via and self._own_via in head.via:
             head.looped = True
         head.fields = block[:-2] if plain else self._rebuilt(head, lines, found)
@@ -94,8 +97,11 @@ class RequestHeads:
                     continue
                 head.has_proto = head.has_proto or name == b"x-forwarded-proto"
                 head.has_host = head.has_host or name == b"x-forwarded-host"
-            elif kind == fields.TIMEOUT and self._trusted:
-                head.timeout = _timeout(value)
+            elif kind == fields.TIMEOUT:
+                if self._trusted:
+                    head.timeout = _timeout(value)
+                continue
+            elif kind == fields.TRACE_STATE and not head.trace:
                 continue
             elif kind in _OWN:
                 _take_wish(head, kind, value, tokens)
@@ -162,6 +168,11 @@ def _take_trace(head: RequestHead, value: bytes) -> bool:
     return True
 
 
+def _take_trace_state(head: RequestHead, value: bytes) -> bool:
+    head.has_state = True
+    return True
+
+
 def _take_expect(head: RequestHead, value: bytes) -> bool:
     if value.lower() != b"100-continue":
         raise Refused(BAD_REQUEST, "the only expectation is 100-continue")
@@ -193,6 +204,7 @@ _TAKE = {
     fields.CODING: _take_coding,
     fields.REQUEST_ID: _take_request_id,
     fields.TRACE: _take_trace,
+    fields.TRACE_STATE: _take_trace_state,
     fields.EXPECT: _take_expect,
     fields.VIA: _take_via,
     fields.TIMING: _take_timing,

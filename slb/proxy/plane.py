@@ -126,10 +126,11 @@ class Plane:
         )
 
 
-def _reserved(register: bool) -> dict[str, frozenset[bytes]]:
-    """Normal path -> methods that are the applications', not an upstream's."""
+def _reserved(register: bool) -> dict[bytes, frozenset[bytes]]:
+    """Path as written -> methods that are the applications', not an upstream's. Other spellings are not: the
+    applications would not know them."""
     probes = frozenset({b"GET", b"HEAD"})
-    paths = {"/_slb/healthz": probes, "/_slb/readyz": probes}
+    paths = {b"/_slb/healthz": probes, b"/_slb/readyz": probes}
     if register:
-        paths["/register"] = frozenset({b"POST", b"DELETE"})
+        paths[b"/register"] = frozenset({b"POST", b"DELETE"})
     return paths

@@ -1,5 +1,7 @@
 """The answers slb gives itself."""
 
+from email.utils import formatdate
+
 import orjson
 
 from slb.errors import Reason
@@ -26,12 +28,13 @@ def answer(reason: Reason, detail: str, request_id: bytes, connection: bytes, wi
     """A whole reply: `{"error", "detail", "request_id"}`. `connection` is a Connection line with its CRLF, or
     empty; a reply to HEAD says how long its body would have been and carries none."""
     body = orjson.dumps({"error": reason.name, "detail": detail, "request_id": request_id.decode()}) + b"\n"
-    head = b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n" % (
-        reason.status,
-        _PHRASES[reason.status],
-        len(body),
-        request_id,
-    )
+    lines = [
+        b"HTTP/1.1 %d %b" % (reason.status, _PHRASES[reason.status]),
+        b"Content-Type: application/json",
+        b"Content-Length: %d" % len(body),
+        b"Date: %b" % formatdate(usegmt=True).encode(),
+        b"X-Request-Id: %b" % request_id,
+    ]
     if reason.retry_after is not None:
-        head += b"Retry-After: %d\r\n" % reason.retry_after
-    return head + connection + b"\r\n" + (body if with_body else b"")
+        lines.append(b"Retry-After: %d" % reason.retry_after)
+    return b"\r\n".join(lines) + b"\r\n" + connection + b"\r\n" + (body if with_body else b"")

@@ -67,6 +67,12 @@ class Retries:
         requests = sum(histogram.counts) if histogram is not None else 0
         return self._budgets.setdefault(route.path, RetryBudget()).take(requests, self._clock())
 
+    def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
+        """The least loaded here, any of them where several are. Not by the route's policy: a round-robin that a
+        retry moved on would begin the next request at the same bad upstream again."""
+        least = min(upstream.inflight for upstream in untried)
+        return self._rng.choice([upstream for upstream in untried if upstream.inflight == least])
+
     def backoff(self) -> float:
         """Seconds until the next attempt: a few milliseconds, jittered, lest failures come back in step."""
         return self._rng.uniform(*_BACKOFF)

@@ -1,6 +1,7 @@
 """Connections to upstreams: made, kept, lent to one exchange at a time, and read as replies."""
 
 import asyncio
+import re
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
 
 _BUFFER = 64 * 1024
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 class ConnectFailed(Exception):
@@ -99,6 +101,8 @@ class UpstreamConnection(asyncio.Protocol, Timed):
             self._partial = data
             if len(data) > self.pool.max_head:
                 exchange.reply_malformed(self, "the reply's head is too long")
+            elif _BARE_LF.search(data):
+                exchange.reply_malformed(self, "a line ends without CR")
             return
         try:
             head = self.pool.reply_heads.get(data[:end])

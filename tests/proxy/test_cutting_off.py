@@ -340,6 +340,24 @@ async def test_an_upstream_that_is_taken_out_keeps_what_it_has_and_gets_nothing_
     await eventually(lambda: old.open == 0)
 
 
+async def test_the_series_of_an_upstream_end_with_it(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def slow(request: Request) -> None:
+        await go_on.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    go_on = asyncio.Event()
+    proxy = await proxies()
+    leaving = await origins(slow)
+    proxy.route("/", leaving)
+    wire = await proxy.connect()
+    running = asyncio.create_task(wire.get("/"))
+    await eventually(lambda: len(leaving.requests) == 1)
+    proxy.route("/")
+    go_on.set()
+    assert (await running).status == 200
+    assert [key for key in proxy.metrics.requests if key[1]] == []
+
+
 async def test_an_upstream_that_leaves_and_returns_is_served_again(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies()
     for _ in range(3):

@@ -190,6 +190,11 @@ async def test_a_trace_is_begun_where_there_is_none_that_is_valid(proxy: Proxy, 
     assert "0" * 32 not in traces[1]
 
 
+async def test_the_state_of_a_trace_goes_with_it(proxy: Proxy, origin: Origin) -> None:
+    await proxy.get("/", tracestate="a=b", traceparent="nonsense")
+    assert origin.requests[0].one("tracestate") is None
+
+
 async def test_trailers_pass_to_clients_that_ask_for_them(proxies: MakeProxy, origins: MakeOrigin) -> None:
     async def reply(request: Request) -> None:
         await request.wire.send(

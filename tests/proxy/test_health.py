@@ -76,7 +76,7 @@ class Ward:
             timing=ActiveTiming(first=0.02, settle=0.0),
             gap=0.005,
         )
-        proxy.server._plane.on_failure = self.health.passive.failed
+        proxy.server.report_failures_to(self.health.passive.failed)
 
     def route(self, **settings: str) -> None:
         self.proxy.route("/", *self.patients, **settings)

@@ -164,7 +164,7 @@ async def test_a_request_goes_to_another_upstream_where_one_refuses_connections(
         await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
         assert (await wire.reply()).status == 200
     assert [request.whole for request in origin.requests] == [b"hi"] * 4
-    assert proxy.metrics.retries["upstream_connect"] >= 2
+    assert proxy.metrics.retries["upstream_connect"] == 2
 
 
 async def test_without_retries_a_refused_connection_is_502(
@@ -227,6 +227,7 @@ async def test_an_upstream_that_hangs_up_is_502(proxies: MakeProxy, origins: Mak
     [
         b"HTTP/1.1 200 OK\r\nbroken\r\n\r\n",
         b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
