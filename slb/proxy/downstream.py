@@ -131,7 +131,7 @@ class Downstream(asyncio.Protocol, Timed):
                     data = without_empty_lines(data)
                     continue
                 line, head = self._reader.whole(data, end)
-                methods = self._plane.reserved.get(line.normal)
+                methods = self._plane.reserved.get(line.path)
                 if methods is not None and line.method in methods:
                     self._hand_over(data)
                 else:
