@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import orjson
 import typer
@@ -41,12 +41,9 @@ class ApiClient:
     """Calls one slb's API. `token` may stand in the file SLB_API_TOKEN_FILE names, as it may for `slb serve`."""
 
     def __init__(self, url: str, token: str | None, environ: Mapping[str, str] = os.environ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in _CONNECTIONS or not parts.hostname:
-            raise ApiError(f"{url!r} is not a URL such as {DEFAULT_URL} (--url or SLB_URL)")
         self._url = url.rstrip("/")
-        self._parts = parts
-        self._token = token or _token_file(environ)
+        self._parts = _url_parts(url)
+        self._token = token or token_file(environ)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON answered to `method path`, or None where there is none. Raises ApiError."""
@@ -65,8 +62,8 @@ class ApiClient:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        payload = _payload(body)
         try:
-            payload = None if body is None else orjson.dumps(body)
             connection.request(method, parts.path.rstrip("/") + path, payload, headers)
             reply = connection.getresponse()
             return reply.status, reply.read()
@@ -77,7 +74,25 @@ class ApiClient:
             connection.close()
 
 
-def _token_file(environ: Mapping[str, str]) -> str | None:
+def _url_parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in _CONNECTIONS and parts.hostname and parts.port != 0:  # a port over 65535 raises
+            return parts
+    except ValueError:
+        pass
+    raise ApiError(f"{url!r} is not a URL such as {DEFAULT_URL} (--url or SLB_URL)")
+
+
+def _payload(body: Any) -> bytes | None:
+    try:
+        return None if body is None else orjson.dumps(body)
+    except orjson.JSONEncodeError as error:  # bytes on the command line that are not UTF-8
+        raise ApiError(f"what was typed cannot be sent: {error}") from None
+
+
+def token_file(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The token in the file SLB_API_TOKEN_FILE names; None where it names none. Raises ApiError."""
     path = environ.get("SLB_API_TOKEN_FILE")
     if path is None:
         return None

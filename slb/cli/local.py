@@ -59,11 +59,12 @@ def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> 
 
 def _checked_url(settings: "Settings") -> str:
     """The URL of Redis without its secrets. Raises RedisRefused for one that can never work."""
-    from slb.control.redis_url import EMBEDDED, options, scheme_of, shown
+    from slb.control.connection import make_pool
+    from slb.control.redis_url import EMBEDDED, scheme_of, shown
 
     url = settings.redis_url.get_secret_value()
     if scheme_of(url) != EMBEDDED:
-        options(url)
+        make_pool(url)
     return shown(url)
 
 

@@ -87,9 +87,11 @@ def upstream(
     end_with_stdin: EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
+    from slb.cli.client import token_file
     from slb.standin import Manner, Place, run_stand_in
 
     manner = Manner(name or "", _duration("service-time", service_time), slots, _duration("grace", grace))
+    token = token or (token_file() if register else None)
     return run_stand_in(Place(listen, register, path, advertise, token), manner, end_with_stdin)
 
 

@@ -15,16 +15,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
-    BusyLoadingError,
     ConnectionError,  # noqa: A004
     InvalidResponse,
-    MasterDownError,
+    NoPermissionError,
     RedisError,
     ResponseError,
 )
 
 from slb.config import Settings
-from slb.control import redis_url
+from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
 from slb.errors import RedisRefused
 from slb.observe.metrics import Metrics
@@ -34,6 +33,9 @@ COMMAND_DEADLINE = 2.0
 
 CONNECT_DEADLINE = 1.0
 _POOL = 32
+
+_FOR_GOOD = ("DB index", "DENIED", "invalid DB index")
+"""How a refusal begins that only another setting can end; logins and rights have exceptions of their own."""
 
 _log = structlog.get_logger()
 
@@ -52,10 +54,10 @@ class Connection:
         self.url_shown = redis_url.shown(url)
         self.embedded = embedded
         self.command_deadline = command_deadline
-        self._options = {**redis_url.options(url), **_ours(command_deadline)}
         self._metrics = metrics
         self._clock = clock
-        self._client = Redis(connection_pool=self._pool())
+        self._pool = make_pool(url, command_deadline)
+        self._client = Redis(connection_pool=self._pool)
         self._changed_at: float | None = None
 
     @property
@@ -72,7 +74,7 @@ class Connection:
     @property
     def db(self) -> int:
         """The number of the database, as keyspace channels name it."""
-        return int(self._options.get("db") or 0)
+        return int(self._pool.connection_kwargs.get("db") or 0)
 
     def mark_up(self) -> None:
         """Redis answers. Logged where that is news."""
@@ -94,7 +96,7 @@ class Connection:
         """Ask once. Raises RedisRefused where Redis says no; where it cannot be reached, `up` says so."""
         try:
             async with asyncio.timeout(self.command_deadline):
-                await self._client.ping()
+                await self._client.get(keys.GENERATION)  # PING is refused where the last save has failed
         except (RedisError, OSError, TimeoutError) as error:
             if refusal := refusal_in(error):
                 raise RedisRefused(f"Redis at {self.url_shown} refused: {refusal}") from None
@@ -110,14 +112,17 @@ class Connection:
         if self.embedded is not None:
             await self.embedded.release()
 
-    def _pool(self) -> ConnectionPool:
-        # A burst of registrations waits for a connection: the plain pool would fail it as if Redis were away.
-        pool = BlockingConnectionPool(max_connections=_POOL, timeout=self.command_deadline, **self._options)
-        try:
-            pool.make_connection()  # type: ignore[no-untyped-call]
-        except (TypeError, ValueError, RedisError) as error:
-            raise RedisRefused(f"redis_url {self.url_shown}: {error}") from None
-        return pool
+
+def make_pool(url: str, command_deadline: float = COMMAND_DEADLINE) -> ConnectionPool:
+    """The pool slb uses for `url`; nothing is connected yet. Raises RedisRefused for a URL that can never work."""
+    # A burst of registrations waits for a connection: the plain pool would fail it as if Redis were away.
+    waiting = {"max_connections": _POOL, "timeout": command_deadline, "queue_class": asyncio.LifoQueue}
+    try:
+        pool = BlockingConnectionPool(**{**redis_url.options(url), **_ours(command_deadline), **waiting})
+        pool.make_connection()  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError, RedisError) as error:
+        raise RedisRefused(f"redis_url {redis_url.shown(url)}: {error}") from None
+    return pool
 
 
 async def connect(
@@ -155,12 +160,10 @@ def refusal_in(error: BaseException) -> str | None:
     """What Redis refused for good, as one sentence; None where trying again may help."""
     if isinstance(error.__cause__, RedisError):  # redis-py wraps what a new connection was told
         return refusal_in(error.__cause__)
-    if isinstance(error, AuthenticationError | AuthorizationError):
+    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return str(error)
-    if isinstance(error, BusyLoadingError | MasterDownError):
-        return None
-    if isinstance(error, ResponseError):
-        return str(error)
+    if isinstance(error, ResponseError):  # a failed save, no memory, a replica, loading, ...: it passes
+        return str(error) if str(error).startswith(_FOR_GOOD) else None
     if isinstance(error, InvalidResponse) or "Protocol error" in str(error):
         return "what listens there does not speak the Redis protocol"
     if isinstance(error.__context__, ssl.SSLCertVerificationError):

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from slb.config import Settings
 from slb.control import redis_url
-from slb.control.connection import Connection, connect
+from slb.control.connection import Connection, connect, make_pool
 from slb.errors import RedisRefused
 from slb.observe.metrics import Metrics
 from tests.support.valkey import Valkey
@@ -33,11 +33,26 @@ async def opened(url: str) -> Connection:
         "unix://",
         "redis://localhost?socket_timeout=soon",
         "redis://localhost?no_such_option=1",
+        "redis://localhost?connection_class=x",
     ],
 )
 async def test_a_url_that_can_never_work_is_refused(url: str) -> None:
     with pytest.raises(RedisRefused, match="redis_url"):
         await opened(url)
+
+
+@pytest.mark.parametrize("option", ["max_connections=5", "timeout=5", "queue_class=x", "socket_timeout=99"])
+async def test_what_slb_needs_of_its_connections_wins_over_the_url(
+    valkeys: Callable[..., Valkey], option: str
+) -> None:
+    url = valkeys().url
+    plain = make_pool(url)
+    asked = make_pool(f"{url}{'&' if '?' in url else '?'}{option}")
+    assert asked.max_connections == plain.max_connections
+    assert asked.connection_kwargs["socket_timeout"] == plain.connection_kwargs["socket_timeout"]
+    connection = await opened(f"{url}{'&' if '?' in url else '?'}{option}")
+    assert connection.up
+    await connection.aclose()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from slb import __version__
 from slb.cli import main
+from slb.standin import Place
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +84,13 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("serve", "--redis", "http://:secret@h"), "redis_url"),
         (("serve", "--listen", "no.such.host.invalid:80", "--api", "127.0.0.1:0"), "setting listen"),
         (("check-config", "--redis", "redis://:secret@h:x"), "redis_url"),
+        (("check-config", "--redis", "redis://:secret@h?foo=5"), "'foo'"),
+        (("serve", "--redis", "redis://:secret@h?foo=5"), "'foo'"),
+        (("status", "--url", "http://127.0.0.1:99999"), "is not a URL"),
+        (("status", "--url", "http://127.0.0.1:0"), "is not a URL"),
+        (("status", "--url", "http://[::1"), "is not a URL"),
+        (("register", "/\udcff", "1.2.3.4"), "cannot be sent"),
+        (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
         (("upstream", "--service-time", "5"), "--service-time"),
         (("register", "/p", "h", "--url", "ftp://x"), "is not a URL"),
@@ -119,6 +127,29 @@ def test_check_config_says_where_an_embedded_redis_is(slb: Slb, tmp_path: Path) 
     assert out.endswith(f"Redis is embedded, for this machine only, in {tmp_path}/slb/valkey\n")
     _, out, _ = slb("check-config", "--redis", f"embedded://{tmp_path}/other")
     assert out.endswith(f"{tmp_path}/other/valkey\n")
+
+
+def test_what_slb_sets_itself_may_stand_in_the_url_of_redis(slb: Slb) -> None:
+    code, out, err = slb("check-config", "--redis", "redis://h?max_connections=5&timeout=5")
+    assert (code, err) == (0, "")
+    assert out.endswith("Redis is at redis://h?max_connections=5&timeout=5\n")
+
+
+def test_an_upstream_reads_the_token_it_registers_with_from_a_file(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    monkeypatch.setenv("SLB_API_TOKEN_FILE", str(tmp_path / "token"))
+    places: list[Place] = []
+
+    def run_stand_in(place: Place, *_: object) -> int:
+        places.append(place)
+        return 0
+
+    monkeypatch.setattr("slb.standin.run_stand_in", run_stand_in)
+    assert slb("upstream", "--register", "http://127.0.0.1:1")[0] == 0
+    assert slb("upstream", "--register", "http://127.0.0.1:1", "--token", "other")[0] == 0
+    assert [place.token for place in places] == ["s3cret", "other"]
 
 
 def test_a_setting_that_does_not_exist_is_named(slb: Slb, tmp_path: Path) -> None:
