@@ -83,7 +83,8 @@ class Processes:
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs this; `env` is added to its environment."""
+        """`slb ARGUMENTS...`, by the interpreter that runs this. It does not see the caller's SLB_ settings, which are meant
+        for another slb; `env` is added to its environment."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
@@ -91,7 +92,7 @@ class Processes:
                 "-m",
                 "slb",
                 *arguments,
-                env={**os.environ, **(env or {})},
+                env={**_without_settings(os.environ), **(env or {})},
                 # Its end tells them that the demo is gone, were it killed.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -106,3 +107,7 @@ class Processes:
         """All at once; returns when all have ended."""
         await asyncio.gather(*(process.stop() for process in self._started))
         self._started.clear()
+
+
+def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith("SLB_")}
