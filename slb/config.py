@@ -197,6 +197,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         if name in known:
             found[name] = value
         elif name.endswith("_file") and name.removesuffix("_file") in known:
+            if (plain := variable.removesuffix("_FILE")) in environ:
+                raise ConfigError(f"{plain} and {variable} are both set: keep one of them")
             found[name.removesuffix("_file")] = _file_value(variable, value)
     return found
 

@@ -84,7 +84,7 @@ def setting_fault(name: str, value: Any) -> str | None:
     try:
         RouteSettings.model_validate({name: value})
     except ValidationError as error:
-        return f"{name} = {value!r}: {error.errors()[0]['msg']}"
+        return f"{name} = {value!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
     return None
 
 

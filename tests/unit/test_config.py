@@ -42,6 +42,12 @@ def test_a_value_can_stand_in_a_file_the_environment_names(tmp_path: Path) -> No
     assert settings.api_token.get_secret_value() == "secret"
 
 
+def test_a_value_and_a_file_that_holds_it_are_not_taken_together(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    line = fault({"SLB_API_TOKEN": "other", "SLB_API_TOKEN_FILE": str(tmp_path / "token")})
+    assert line == "SLB_API_TOKEN and SLB_API_TOKEN_FILE are both set: keep one of them"
+
+
 def test_a_file_that_is_not_there_is_named() -> None:
     assert "SLB_API_TOKEN_FILE" in fault({"SLB_API_TOKEN_FILE": "/nowhere/at/all"})
 

@@ -45,6 +45,7 @@ def test_a_setting_out_of_its_range_is_refused_naming_it_and_the_value(name: str
     assert fault is not None
     assert name in fault
     assert str(value) in fault
+    assert "Value error" not in fault
 
 
 @pytest.mark.parametrize("name", ["", "polcy", "model_config", "__class__", "health_check"])
