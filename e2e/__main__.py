@@ -1,4 +1,4 @@
-"""`python -m e2e`: start the seed's topology, send a thousand requests round its two addresses."""
+"""`python -m e2e`: start the reference topology, send a thousand requests round its two addresses."""
 
 import argparse
 import signal

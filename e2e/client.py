@@ -1,4 +1,4 @@
-"""A client as the seed's: resolves a name, goes round its addresses, counts who served.
+"""A client of the reference topology: resolves a name, goes round its addresses, counts who served.
 
 python -m e2e.client --dns 127.0.0.1:5353 --name slb.test --port 8080 --path /p1
 """

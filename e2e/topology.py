@@ -1,4 +1,4 @@
-"""The seed's topology as processes of this machine: Redis, two instances, two upstreams. Ends what it starts."""
+"""The reference topology as processes of this machine: Redis, two instances, two upstreams. Ends what it starts."""
 
 import errno
 import http.client

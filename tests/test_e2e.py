@@ -1,4 +1,4 @@
-"""The seed's topology as real processes, and the client that judges it."""
+"""The reference topology as real processes, and the client that judges it."""
 
 import subprocess
 import sys
