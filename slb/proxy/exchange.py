@@ -275,7 +275,9 @@ class Exchange(Timed):
             self.connection = None
             self._connect(connection.pool)
             return
-        self._failed_at(upstream, UPSTREAM_RESET, f"{upstream.member} closed the connection", self._may_repeat())
+        self._failed_at(
+            upstream, UPSTREAM_RESET, f"{connection.destination} closed the connection", self._may_repeat()
+        )
 
     def _may_repeat(self) -> bool:
         """Whether all of the request can be sent once more, and may be."""
@@ -284,7 +286,7 @@ class Exchange(Timed):
     def reply_malformed(self, connection: UpstreamConnection, why: str) -> None:
         """What the upstream sent is not HTTP/1.1."""
         upstream = connection.pool.upstream
-        self._failed_at(upstream, UPSTREAM_PROTOCOL, f"{upstream.member}: {why}", may_repeat=False)
+        self._failed_at(upstream, UPSTREAM_PROTOCOL, f"{connection.destination}: {why}", may_repeat=False)
 
     def reply_late(self, connection: UpstreamConnection) -> None:
         """Neither first byte nor further bytes in time, unless the client is the one who is slow."""
@@ -294,7 +296,7 @@ class Exchange(Timed):
         else:
             upstream = connection.pool.upstream
             self._failed_at(
-                upstream, UPSTREAM_TIMEOUT, f"{upstream.member} did not answer in time", may_repeat=False
+                upstream, UPSTREAM_TIMEOUT, f"{connection.destination} did not answer in time", may_repeat=False
             )
 
     def _failed_at(self, upstream: LiveUpstream, reason: Reason, detail: str, may_repeat: bool) -> None:

@@ -157,6 +157,13 @@ class UpstreamConnection(asyncio.Protocol, Timed):
             self.close()
 
     @property
+    def destination(self) -> str:
+        """The upstream, and the very address where it goes by a name: a name can be many hosts."""
+        member = self.pool.upstream.member
+        peer = self.transport.get_extra_info("peername")
+        return f"{member} ({peer[0]} port {peer[1]})" if peer and str(peer[0]) not in member else member
+
+    @property
     def owed(self) -> int:
         """Bytes still to come of a reply of known length."""
         return self._body.left if isinstance(self._body, CountedBody) else 0

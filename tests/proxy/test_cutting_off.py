@@ -413,6 +413,20 @@ async def test_a_request_is_logged_with_where_it_went(proxy: Proxy, origin: Orig
     assert 0 < line["first_byte"] <= line["duration"]
 
 
+async def test_an_error_names_the_very_address(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    """`localhost` may be many hosts; the one that failed is in the log."""
+
+    async def hang_up(request: Request) -> None:
+        request.wire.reset()
+
+    proxy = await proxies()
+    origin = await origins(hang_up)
+    port = origin.member.rpartition(":")[2]
+    proxy.route("/", f"localhost:{port}")
+    await proxy.get("/")
+    assert f"localhost:{port} (127.0.0.1 port {port})" in proxy.logged()[0]["detail"]
+
+
 async def test_with_errors_only_a_good_request_leaves_no_line(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(access_log="errors")
     proxy.route("/api", origin)

@@ -1,9 +1,15 @@
 """What a head says of its message, and which bytes of it are passed on."""
 
+import contextlib
+
+import httptools
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
 from slb.proxy.body import CHUNKED
+from slb.proxy.fields import fields_of
 from slb.proxy.headers import RequestHead, RequestHeads
 
 OWN_VIA = b"slb-0a1b2c3d"
@@ -317,3 +323,35 @@ def test_100_continue_is_the_only_expectation() -> None:
     assert head("Expect: 100-Continue").expects
     assert passed_on("Expect: 100-continue") == ["Expect: 100-continue"]
     assert refusal("Expect: 200-ok").reason is BAD_REQUEST
+
+
+_NAMES = st.sampled_from(
+    [b"Host", b"Content-Length", b"Transfer-Encoding", b"Connection", b"X-A", b"x-a", b"Via", b"A B", b"", b"X\x00"]
+)
+_VALUES = st.one_of(
+    st.sampled_from(
+        [b"h", b"5", b"chunked", b"close", b"+1", b"", b" spaced ", b"a\rb", b"a\nb", b"a\x00b", b"\xff", b"\t"]
+    ),
+    st.binary(max_size=8),
+)
+_LINES = st.lists(st.tuples(_NAMES, st.sampled_from([b":", b": ", b" :", b""]), _VALUES).map(b"".join), max_size=6)
+
+
+@given(_LINES)
+def test_what_is_accepted_llhttp_accepts_and_reads_alike(lines: list[bytes]) -> None:
+    """A second opinion by a parser of other people's: never is ours the laxer one."""
+    block = b"".join(line + b"\r\n" for line in [b"Host: h", *lines]) + b"\r\n"
+    try:
+        head = RequestHeads(b"slb-test", 100, trusted=False).parse(block)
+    except Refused:
+        return
+    seen: list[tuple[bytes, bytes]] = []
+
+    class Collector:
+        def on_header(self, name: bytes, value: bytes) -> None:
+            seen.append((name.lower(), value.strip(b" \t")))
+
+    with contextlib.suppress(httptools.HttpParserUpgrade):
+        httptools.HttpRequestParser(Collector()).feed_data(b"POST / HTTP/1.1\r\n" + block)
+    assert [(name, value) for _, value, name in fields_of(block.split(b"\r\n")[:-2])] == seen
+    assert (head.length > 0) == any(name == b"content-length" and int(value) > 0 for name, value in seen)
