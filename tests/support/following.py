@@ -33,6 +33,7 @@ class Follower:
         disk_table: Path | None = None,
         watch: WatchTiming | None = None,
         command_deadline: float = 2.0,
+        rng: Random | None = None,
         **more: Any,
     ) -> None:
         settings = Settings()
@@ -40,7 +41,7 @@ class Follower:
         self.mirror = Mirror(settings.route_settings, Random(1))
         self.connection = Connection(url, self.metrics, command_deadline=command_deadline)
         self.watcher = Watcher(
-            self.connection, self.mirror, self.metrics, disk_table, watch or timing(), rng=Random(1), **more
+            self.connection, self.mirror, self.metrics, disk_table, watch or timing(), rng=rng or Random(1), **more
         )
         self.registry = Registry(self.connection, self.mirror.uses)
         self.swaps = 0
