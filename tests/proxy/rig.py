@@ -142,11 +142,15 @@ class Rig:
         idle = {connection for pool in pools for connection in pool._idle}
         assert {item for slot in plane.wheel._slots for item in slot} <= idle
 
+    async def abandon(self) -> None:
+        """End everything, whatever its state."""
+        await self.proxy.stop()
+        await self.witness.stop()
+
     async def stop(self) -> None:
         """All ended, all sockets closed."""
         await self.at_rest()
-        await self.proxy.stop()
-        await self.witness.stop()
+        await self.abandon()
         await eventually(lambda: not any(self.proxy.server._plane.wheel._slots), what="the wheel holds something")
         await eventually(lambda: open_sockets() <= self.sockets, what="sockets are left")
         assert self.complaints == []

@@ -44,23 +44,28 @@ def fuzz(strategy: st.SearchStrategy[Any], check: Check, examples: list[Any], **
         failed: list[Any] = []
 
         def one(case: Any) -> None:
-            if time.monotonic() < deadline or case in failed:
+            if case in failed or (time.monotonic() < deadline and not failed):
                 failed.append(case)
                 runner.run(check(rig, case))
                 failed.pop()
 
         for each in examples:
             one = example(each)(one)
-        given(strategy)(
-            settings(
-                max_examples=max(10, int(SECONDS * PER_SECOND)),
-                deadline=None,
-                database=None,
-                phases=(Phase.explicit, Phase.generate),
-                suppress_health_check=list(HealthCheck),
-            )(seed(SEED)(one))
-        )()
-        runner.run(rig.stop())
+        try:
+            given(strategy)(
+                settings(
+                    max_examples=max(10, int(SECONDS * PER_SECOND)),
+                    deadline=None,
+                    database=None,
+                    report_multiple_bugs=False,
+                    phases=(Phase.explicit, Phase.generate),
+                    suppress_health_check=list(HealthCheck),
+                )(seed(SEED)(one))
+            )()
+            runner.run(rig.stop())
+        except BaseException:
+            runner.run(rig.abandon())  # an event loop with open connections does not close
+            raise
 
 
 async def check_request(rig: Rig, mutant: Mutant) -> None:
