@@ -46,9 +46,20 @@ def dumped(data: Any) -> bytes:
         return json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def refusal(reason: Reason, detail: str, request_id: str) -> web.Response:
+class Refusal(web.Response):
+    """The answer to a request that is refused; `name` is the reason's, for the log and the metric. `unread`: what
+    came could not be read as a request."""
+
+    def __init__(self, reason: Reason, detail: str, request_id: str) -> None:
+        body = dumped({"error": reason.name, "detail": detail, "request_id": request_id})
+        super().__init__(body=body, status=reason.status, content_type="application/json")
+        self.name = reason.name
+        self.unread = False
+
+
+def refusal(reason: Reason, detail: str, request_id: str) -> Refusal:
     """The answer to a request that is refused."""
-    reply = json_reply({"error": reason.name, "detail": detail, "request_id": request_id}, reason.status)
+    reply = Refusal(reason, detail, request_id)
     if reason.retry_after is not None:
         reply.headers[hdrs.RETRY_AFTER] = str(reason.retry_after)
     if reason.status == 401:
@@ -71,7 +82,7 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     except Refused as refused:
         reply = refusal(refused.reason, refused.detail, request_id)
     except RedisUnavailable as error:
-        reply = refusal(REDIS_DOWN, f"Redis does not answer, nothing was written: {error}", request_id)
+        reply = refusal(REDIS_DOWN, _outage(error, request), request_id)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
     except ConnectionError:
@@ -117,7 +128,13 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     return await handler(request)
 
 
-def _in_our_words(error: web.HTTPException, request: web.Request, request_id: str) -> web.Response:
+def _outage(error: RedisUnavailable, request: web.Request) -> str:
+    """An answer that did not come in time says nothing of what was done."""
+    reads = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
+    return str(error) if reads else f"{error}; it may or may not have been written, asking again is safe"
+
+
+def _in_our_words(error: web.HTTPException, request: web.Request, request_id: str) -> Refusal:
     reason = _OF_STATUS.get(error.status, BAD_REQUEST if error.status < 500 else INTERNAL)
     details = {
         NO_ROUTE: f"there is no endpoint {request.path}",

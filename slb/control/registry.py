@@ -1,15 +1,16 @@
 """Writes routes, settings and attributes to Redis. Who wants to see them read the mirror."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.scripts import Deregister
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
 Registration = tuple[str, str, Mapping[str, str]]
@@ -19,17 +20,28 @@ _SCAN_COUNT = 1000
 _DELETE_AT_ONCE = 200
 
 
+class _Wanted(NamedTuple):
+    """A key to be written, what it may hold, and the field of a request that names it."""
+
+    key: str
+    kind: str
+    field: str
+    what: str
+
+
 class Registry:
     """Every method but `reset` is one atomic step in Redis, or raises: RedisUnavailable where Redis does not take
-    it within the deadline, Refused where a key holds something that is not a route. Names are in normal form.
+    it within the deadline (it may have been written all the same), Refused where a key holds something of another
+    type. Names are in normal form.
 
-    `uses(member)` is how many routes are known to name a member: its hash goes with the last of them. Without
-    it hashes stay until the watcher finds them orphaned.
+    `uses(member, besides)` is how many routes are known to name a member, those with a path in `besides` left out:
+    its hash goes with the last of them. Without it hashes stay until the watcher finds them orphaned.
     """
 
-    def __init__(self, connection: Connection, uses: Callable[[str], int] | None = None) -> None:
+    def __init__(self, connection: Connection, uses: Callable[[str, Collection[str]], int] | None = None) -> None:
         self._connection = connection
         self._uses = uses
+        self._deregister = Deregister(connection)
 
     async def register(self, path: str, member: str, attributes: Mapping[str, str]) -> bool:
         """Add a member to a route; True where it was not there yet."""
@@ -43,7 +55,9 @@ class Registry:
         """Add them all or none; for each, whether it was not there yet. Attributes come before the member, so
         that nobody reads a member without them."""
         async with self._answering():
-            await self._check_types(path for path, _, _ in items)
+            await self._check(
+                [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
+            )
             joined = await self._redis_time()
             replies = await self._transaction(lambda pipe: _add_all(pipe, items, joined))
         return [bool(added) for added in replies[-len(items) :]] if items else []
@@ -51,13 +65,13 @@ class Registry:
     async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]:
         """Take them all from their routes or none; for each, whether it was there."""
         async with self._answering():
-            await self._check_types(path for path, _ in items)
-            replies = await self._transaction(lambda pipe: self._remove_all(pipe, items))
-        return [bool(removed) for removed in replies[: len(items)]]
+            await self._check([_set_of(path) for path, _ in items])
+            return await self._deregister(self._rows(items)) if items else []
 
     async def settings(self, path: str) -> dict[str, str]:
         """The route's settings as they are written; empty where there are none."""
         async with self._answering():
+            await self._check([_settings_of(path)])
             return dict(await self._connection.client.hgetall(keys.settings_key(path)))
 
     async def put_settings(self, path: str, settings: Mapping[str, str]) -> None:
@@ -83,12 +97,21 @@ class Registry:
                 pipe.hdel(keys.settings_key(path), *dropped)
 
         async with self._answering():
+            await self._check([_settings_of(path)])
             await self._transaction(write)
 
     async def delete_route(self, path: str) -> bool:
-        """Remove the route's members and settings; True where there was any."""
+        """Remove the route's members and settings, and the attributes of those that no other route names; True
+        where there was any."""
+
+        def write(pipe: Any) -> None:
+            pipe.delete(keys.route_key(path), keys.settings_key(path))
+            if orphaned:
+                pipe.delete(*map(keys.upstream_key, orphaned))
+
         async with self._answering():
-            gone: int = await self._connection.client.delete(keys.route_key(path), keys.settings_key(path))
+            orphaned = [member for member in await self._members(path) if self._is_last_use(member, [path])]
+            gone: int = (await self._transaction(write))[0]
         return gone > 0
 
     async def reset(self) -> int:
@@ -120,31 +143,39 @@ class Registry:
             if not cursor:
                 return
 
-    def _remove_all(self, pipe: Any, items: Sequence[tuple[str, str]]) -> None:
+    def _rows(self, items: Sequence[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
+        leaving: dict[str, set[str]] = {}
         for path, member in items:
-            pipe.srem(keys.route_key(path), member)
-        for member in self._last_uses(items):
-            pipe.delete(keys.upstream_key(member))
+            leaving.setdefault(member, set()).add(path)
+        last = {member: self._is_last_use(member, paths) for member, paths in leaving.items()}
+        return [(keys.route_key(path), keys.upstream_key(each), each, last[each]) for path, each in items]
 
-    def _last_uses(self, items: Sequence[tuple[str, str]]) -> Iterable[str]:
-        """Members that, as far as is known, no route names after this."""
-        if self._uses is None:
+    def _is_last_use(self, member: str, paths: Collection[str]) -> bool:
+        """Whether, as far as is known, no route but `paths` names `member`."""
+        return self._uses is not None and self._uses(member, paths) <= 0
+
+    async def _members(self, path: str) -> Iterable[str]:
+        try:
+            found: Iterable[str] = await self._connection.client.smembers(keys.route_key(path))
+        except ResponseError as error:
+            if not _is_wrong_type(error):
+                raise
             return ()
-        going: dict[str, int] = {}
-        for _, member in set(items):
-            going[member] = going.get(member, 0) + 1
-        return [member for member, count in going.items() if self._uses(member) <= count]
+        return filter(keys.is_normal_member, found)
 
-    async def _check_types(self, paths: Iterable[str]) -> None:
+    async def _check(self, wanted: Collection[_Wanted]) -> None:
         """A transaction does not undo what came before a WRONGTYPE, so ask first."""
-        names = sorted({keys.route_key(path) for path in paths})
+        asked = sorted(set(wanted))
         async with self._connection.client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.type(name)
-            kinds = await pipe.execute() if names else []
-        for name, kind in zip(names, kinds, strict=True):
-            if kind not in ("set", "none"):
-                raise Refused(BAD_REQUEST, f"path: {name} in Redis holds a {kind}, not a route's set of targets")
+            for each in asked:
+                pipe.type(each.key)
+            kinds = await pipe.execute() if asked else []
+        for each, kind in zip(asked, kinds, strict=True):
+            if kind not in (each.kind, "none"):
+                raise Refused(
+                    BAD_REQUEST,
+                    f"{each.field}: {each.key} in Redis holds a {kind}, not a {each.kind} of {each.what}",
+                )
 
     async def _redis_time(self) -> str:
         """Unix time by Redis's clock: instances' own clocks differ."""
@@ -165,9 +196,27 @@ class Registry:
         except TimeoutError:
             raise RedisUnavailable(f"Redis did not answer within {self._connection.command_deadline:g} s") from None
         except ResponseError as error:
+            if _is_wrong_type(error):
+                raise Refused(BAD_REQUEST, f"a key in Redis has become one of another type: {error}") from None
             raise RedisUnavailable(f"Redis refused: {error}") from None
         except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}") from None
+
+
+def _set_of(path: str) -> _Wanted:
+    return _Wanted(keys.route_key(path), "set", "path", "targets")
+
+
+def _hash_of(member: str) -> _Wanted:
+    return _Wanted(keys.upstream_key(member), "hash", "target", "attributes")
+
+
+def _settings_of(path: str) -> _Wanted:
+    return _Wanted(keys.settings_key(path), "hash", "path", "settings")
+
+
+def _is_wrong_type(error: ResponseError) -> bool:
+    return "WRONGTYPE Operation" in str(error)
 
 
 def _add_all(pipe: Any, items: Sequence[Registration], joined: str) -> None:

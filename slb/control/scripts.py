@@ -43,6 +43,20 @@ class ReportChecks:
         return int(await self._script(keys=[report[0] for report in reports], args=args))
 
 
+class Deregister:
+    """`lua/deregister.lua`: members leave their routes, and with its last use a member's attributes go."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(_source("deregister"))
+
+    async def __call__(self, rows: Sequence[tuple[str, str, str, bool]]) -> list[bool]:
+        """`rows`: a route's key, the key of the attributes, the member, whether no other route is known to name it.
+        For each, whether it was there."""
+        names = [row[0] for row in rows] + [row[1] for row in rows]
+        args = [row[2] for row in rows] + [str(int(row[3])) for row in rows]
+        return [bool(removed) for removed in await self._script(keys=names, args=args)]
+
+
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     """What stands behind the key in each row, one after another."""
     return [value for row in rows for value in row[1:]]

@@ -65,9 +65,10 @@ class Mirror:
         """member -> live upstream, for every member some route names."""
         return self._live
 
-    def uses(self, member: str) -> int:
-        """How many routes name `member`."""
-        return self._uses.get(member, 0)
+    def uses(self, member: str, besides: Collection[str] = ()) -> int:
+        """How many routes name `member`; those with a path in `besides` (each once) are left out."""
+        left_out = sum(path in self.records and member in self.records[path].members for path in besides)
+        return self._uses.get(member, 0) - left_out
 
     def routes_of(self, members: Collection[str]) -> list[Route]:
         """The routes that name any of `members`. Looks at every route: for what happens rarely."""

@@ -121,7 +121,7 @@ async def test_what_it_lost_is_served_until_it_can_be_written_back(valkey: Valke
 
 
 async def test_where_nobody_may_write_to_see_whether_notifications_come_it_is_polled(valkey: Valkey) -> None:
-    valkey.admin.acl_setuser("default", commands=["-config"])
+    valkey.admin.acl_setuser("default", enabled=True, nopass=True, commands=["-config"])
     heal = replica_of_nobody(valkey)
     async with Follower(valkey.url, watch=eager(canary=0.1, poll=0.05)) as follower:
         await eventually(lambda: follower.metrics.polling)

@@ -153,3 +153,73 @@ async def test_a_heartbeat_outlives_an_outage(valkey: Valkey) -> None:
             await asyncio.sleep(0.01)
         beating.cancel()
         await asyncio.wait([beating])
+
+
+async def test_what_leaves_a_route_it_is_not_in_keeps_its_attributes(valkey: Valkey) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        await follower.registry.register("/a", "1.1.1.1:1", {"weight": "2"})
+        await follower.shows("/a", ["1.1.1.1:1"])
+        assert not await follower.registry.deregister("/b", "1.1.1.1:1")
+        assert await follower.registry.deregister_all([("/b", "1.1.1.1:1"), ("/c", "1.1.1.1:1")]) == [False] * 2
+        assert admin.hget("slb:upstream:1.1.1.1:1", "weight") == "2"
+        assert await follower.registry.deregister_all([("/b", "1.1.1.1:1"), ("/a", "1.1.1.1:1")]) == [False, True]
+        assert not admin.exists("slb:upstream:1.1.1.1:1")
+
+
+async def test_what_the_mirror_does_not_show_yet_is_not_counted_twice(valkey: Valkey) -> None:
+    """Two routes name it; the mirror stands still, so both are what it shows until the end."""
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        await follower.registry.register_all([(path, "1.1.1.1:1", {"weight": "2"}) for path in ("/a", "/b")])
+        await follower.shows("/a", ["1.1.1.1:1"])
+        await follower.shows("/b", ["1.1.1.1:1"])
+        assert await follower.registry.deregister("/a", "1.1.1.1:1")
+        assert not await follower.registry.deregister("/a", "1.1.1.1:1")
+        assert admin.hget("slb:upstream:1.1.1.1:1", "weight") == "2"
+
+
+async def test_a_route_goes_with_the_attributes_that_only_it_needs(valkey: Valkey) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        both = [("/a", "1.1.1.1:1", {"weight": "2"}), ("/a", "2.2.2.2:2", {"weight": "2"})]
+        await follower.registry.register_all([*both, ("/b", "2.2.2.2:2", {})])
+        await follower.shows("/a", ["1.1.1.1:1", "2.2.2.2:2"])
+        await follower.shows("/b", ["2.2.2.2:2"])
+        assert await follower.registry.delete_route("/a")
+        assert not admin.exists("slb:upstream:1.1.1.1:1")
+        assert admin.exists("slb:upstream:2.2.2.2:2")
+        admin.set("slb_bad", "a string")
+        assert await follower.registry.delete_route("/bad")
+        assert not admin.exists("slb_bad")
+
+
+async def test_keys_of_another_type_are_refused_by_name_before_anything_is_written(valkey: Valkey) -> None:
+    admin = valkey.admin
+    admin.set("slb:upstream:1.1.1.1:1", "x")
+    admin.set("slb:route:/a", "x")
+    async with Follower(valkey.url) as follower:
+        registry = follower.registry
+        with pytest.raises(Refused, match=r"target: slb:upstream:1\.1\.1\.1:1 .* string, not a hash"):
+            await registry.register_all([("/b", "2.2.2.2:2", {}), ("/a", "1.1.1.1:1", {"weight": "2"})])
+        assert not admin.exists("slb_a", "slb_b")
+        for asked in (registry.patch_settings("/a", {"retries": "2"}), registry.settings("/a")):
+            with pytest.raises(Refused, match=r"path: slb:route:/a .* string, not a hash of settings"):
+                await asked
+        await registry.put_settings("/a", {"retries": "2"})
+        assert await registry.settings("/a") == {"retries": "2"}
+        assert await registry.register("/a", "1.1.1.1:1", {})
+
+
+async def test_a_type_that_changes_after_the_check_is_no_outage(valkey: Valkey) -> None:
+    valkey.admin.set("slb_a", "x")
+    async with Follower(valkey.url) as follower:
+        registry = follower.registry
+        registry._check = lambda _: asyncio.sleep(0)  # type: ignore[assignment,method-assign]
+        with pytest.raises(Refused, match="another type"):
+            await registry.register("/a", "1.1.1.1:1", {})
+        with pytest.raises(Refused, match="another type"):
+            await registry.deregister("/a", "1.1.1.1:1")
