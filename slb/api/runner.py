@@ -1,33 +1,75 @@
 """Serves an application, and refuses what is not HTTP in the same form as everything else.
 
 aiohttp answers bytes it cannot parse before any application sees them: as plain text, with a traceback in the
-log. Whoever scans a port would fill that log.
+log. Whoever scans a port would fill that log. It also waits without end for a head that does not come, and takes
+what is not HTTP/1 for a broken head; hence the first line of a connection is judged here, before aiohttp sees it.
 """
 
+import asyncio
+import logging
+import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 from aiohttp import web
+from aiohttp.http import StreamWriter
 from aiohttp.http_exceptions import LineTooLong
+from multidict import CIMultiDict
 
+from slb.api.answers import Answered, OnAnswer, answers_to
 from slb.api.replies import refusal, request_id_of, signed
 from slb.config import Settings
-from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, INTERNAL
+from slb.errors import (
+    BAD_REQUEST,
+    HEADERS_TOO_LARGE,
+    HTTP_VERSION,
+    INTERNAL,
+    REQUEST_TIMEOUT,
+    URI_TOO_LONG,
+    Refused,
+)
 
 _log = structlog.get_logger("slb.api")
 
+LineJudge = Callable[[bytes], object]
+"""Takes a request line with its line end. Raises Refused."""
 
 _LINGER = 1.0
 """Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
 
+_NO_HTTP = b"\0\r\n\0\r\n\r\n"
+"""No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""
 
-def make_runner(app: web.Application, settings: Settings, shutdown_timeout: float = 2.0) -> web.AppRunner:
+_FIRST_OF_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
+_VERSION_FAULT = re.compile("HTTP version|Expected (?:dot|HTTP/)|PRI/Upgrade")
+
+
+def _any_line(line: bytes) -> None:
+    """aiohttp's parser decides alone."""
+
+
+def _tell_nobody(answered: Answered) -> None:
+    """Neither log nor metric."""
+
+
+def make_runner(
+    app: web.Application,
+    settings: Settings,
+    shutdown_timeout: float = 2.0,
+    judge: LineJudge = _any_line,
+    on_answer: OnAnswer = _tell_nobody,
+) -> web.AppRunner:
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
-    `shutdown_timeout` is how many seconds answers may take to finish at the end."""
+    `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
+    each connection, `on_answer` is told of every answer."""
     return _Runner(
         app,
-        access_log=None,
+        settings,
+        judge,
+        access_log=logging.getLogger("slb.api"),
+        access_log_class=answers_to(on_answer),
         lingering_time=_LINGER,
         shutdown_timeout=shutdown_timeout,
         keepalive_timeout=settings.keepalive_timeout,
@@ -37,28 +79,109 @@ def make_runner(app: web.Application, settings: Settings, shutdown_timeout: floa
 
 
 class _Runner(web.AppRunner):
+    def __init__(self, app: web.Application, settings: Settings, judge: LineJudge, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._settings = settings
+        self._judge = judge
+
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return _Server(made)
+        return _Server(made, self._settings, self._judge)
 
 
 class _Server(web.Server):
     """Another server's handler and options, with our protocol."""
 
-    def __init__(self, made: web.Server) -> None:
+    def __init__(self, made: web.Server, settings: Settings, judge: LineJudge) -> None:
+        make_request = made.request_factory
+
+        def request_factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
+            return make_request(message, payload, protocol, _Writer(protocol, protocol._loop), task)
+
         super().__init__(
             made.request_handler,
-            request_factory=made.request_factory,
+            request_factory=request_factory,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs,
         )
+        self.settings = settings
+        self.judge = judge
 
     def __call__(self) -> web.RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
 
 
+class _Writer(StreamWriter):
+    """Answers as HTTP/1.1 whatever was asked in: a server says what it speaks (RFC 9110, 2.5), and to an unreadable
+    request aiohttp would answer as HTTP/1.0."""
+
+    async def write_headers(self, status_line: str, headers: "CIMultiDict[str]") -> None:
+        _, _, rest = status_line.partition(" ")
+        await super().write_headers(f"HTTP/1.1 {rest}", headers)
+
+
 class _Protocol(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_head_timer", "_line", "_refused", "_rules")
+
+    def __init__(self, server: _Server, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._rules = server
+        self._line: bytes | None = b""  # what came of the first line; None once it is with aiohttp
+        self._refused: Refused | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._end_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """What belongs to the first line is kept until all of it is there."""
+        if self._refused is not None:
+            return
+        if self._line is not None:
+            data = self._line = self._line + data
+            if not self._first_line_is_good(data):
+                return
+            self._line = None
+        super().data_received(data)
+        if self._request_count:
+            self._end_head_timer()
+
+    def _first_line_is_good(self, data: bytes) -> bool:
+        """False too while the end of it is to come."""
+        longest = self._rules.settings.max_request_line
+        start = data.lstrip(b"\r\n")  # empty lines before a request are ignored (RFC 9112, 2.2)
+        line, newline, _ = start.partition(b"\n")
+        try:
+            if start and not _FIRST_OF_TOKEN.match(start):
+                raise Refused(BAD_REQUEST, "the request line is malformed")
+            if len(line) > longest:
+                raise Refused(URI_TOO_LONG, f"the request line is over {longest} bytes")
+            if newline:
+                self._rules.judge(line + newline)
+        except Refused as refused:
+            self._refuse(refused)
+            return False
+        return bool(newline)
+
+    def _head_is_late(self) -> None:
+        timeout = self._rules.settings.head_timeout
+        if self._refused is None:
+            self._refuse(Refused(REQUEST_TIMEOUT, f"the head did not come within {timeout:g}s"))
+
+    def _refuse(self, refused: Refused) -> None:
+        self._refused = refused
+        self._end_head_timer()
+        super().data_received(_NO_HTTP)
+
+    def _end_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """A body that breaks off or cannot be read has been answered already, or nobody is left to be answered."""
@@ -75,18 +198,28 @@ class _Protocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to what could not be parsed, or broke outside of every middleware; it closes."""
-        said: dict[str, Any] = {"peer": request.remote, "detail": (message or "").partition("\n")[0]}
+        refused = self._refused or _parsing_refused(status, exc, message or "")
+        said: dict[str, Any] = {"peer": request.remote, "detail": refused.detail}
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has already begun")
-        reason = HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else BAD_REQUEST
         if isinstance(exc, ConnectionError):
             _log.debug("client_gone", **said)
         elif status >= 500:
-            reason = INTERNAL
             _log.error("unexpected_exception", **said, exc_info=exc)
         else:
             _log.info("malformed_request", **said)
         request_id = request_id_of(request.headers)
-        reply = refusal(reason, said["detail"] or "the request is malformed", request_id)
+        reply = refusal(refused.reason, refused.detail, request_id)
+        reply.unread = status < 500
         reply.force_close()
         return signed(reply, request_id)
+
+
+def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Refused:
+    """What aiohttp says of a request it could not parse, in our words."""
+    detail = message.partition("\n")[0] or "the request is malformed"
+    if status >= 500 and not isinstance(exc, ConnectionError):
+        return Refused(INTERNAL, detail)
+    if _VERSION_FAULT.search(message):  # behind the first request of a connection
+        return Refused(HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
+    return Refused(HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else BAD_REQUEST, detail)

@@ -16,6 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from slb.addresses import AddressRules
+from slb.api.answers import OnAnswer
 from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
@@ -27,6 +28,7 @@ from slb.control.registry import Registry
 from slb.control.valkey_process import ValkeyProcess
 from slb.control.watcher import Watcher
 from slb.observe.metrics import Metrics
+from slb.proxy.target import parse_line
 from slb.routing.mirror import Mirror
 
 OWN_LISTENER = ("127.0.0.9", 8080)
@@ -153,11 +155,12 @@ async def serve(parts: ApiParts, connection: Connection) -> AsyncIterator[ApiMak
         async def start(
             make: Callable[[ApiParts], web.Application] = make_api,
             settings: Mapping[str, Any] | None = None,
+            on_answer: OnAnswer = lambda _: None,
             **replaced: Any,
         ) -> Api:
             changed = Settings(**{**parts.settings.model_dump(exclude_unset=True), **(settings or {})})
             made = replace(parts, settings=changed, **replaced)
-            runner = make_runner(make(made), changed)
+            runner = make_runner(make(made), changed, judge=parse_line, on_answer=on_answer)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.TCPSite(runner, "127.0.0.1", 0).start()

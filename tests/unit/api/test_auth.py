@@ -77,7 +77,7 @@ async def test_the_apis_own_pages_may_call_it(api: Api) -> None:
 
 
 async def test_a_request_without_a_host_is_refused(api: Api) -> None:
-    assert (await api.raw(b"GET /status HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 403 ")
+    assert (await api.raw(b"GET /status HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
 
 
 async def test_other_machines_are_told_which_setting() -> None:

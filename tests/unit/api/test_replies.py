@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from slb.api.answers import Answered
 from slb.api.application import make_data_api
 from tests.unit.api.conftest import Api, ApiMaker
 
@@ -72,7 +73,6 @@ async def test_the_data_listener_offers_nothing_else(data_api: Api) -> None:
 MALFORMED = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"GET\r\n\r\n",
-    b"GET / HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: x\r\n\r\n",
     b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -92,18 +92,103 @@ async def test_what_is_not_http_gets_a_4xx_in_our_form_and_no_traceback(
     with capture_logs() as logs, caplog.at_level(logging.DEBUG, "aiohttp"):
         answer = await api.raw(data + b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    assert head.startswith(b"HTTP/1.1 4")
     assert b'"error":' in body
     assert b"X-Request-Id: " in head
     assert not [each for each in logs if each.get("exc_info") or each["log_level"] == "error"]
     assert not caplog.records
 
 
-@pytest.mark.parametrize("data", [b"GET /healthz\r\n\r\n", b"GET /healthz\n\n", b"GET /healthz HTTP/2.0\r\n\r\n"])
-async def test_other_versions_of_http_are_refused(api: Api, data: bytes) -> None:
-    answer = await api.raw(data)
-    assert b" 200 " not in answer
-    assert b'"error":' in answer
+OTHER_VERSIONS = [
+    b"GET /healthz\r\n\r\n",
+    b"GET /healthz\n",
+    b"GET /healthz HTTP/1.2\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET /healthz HTTP/2.0\r\n\r\n",
+    b"GET /healthz HTTP/3\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\r\nGET /healthz HTTP/0.9\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("make", [None, make_data_api])
+@pytest.mark.parametrize("data", OTHER_VERSIONS, ids=range(len(OTHER_VERSIONS)))
+async def test_other_versions_of_http_are_refused(
+    serve: ApiMaker, make: Callable[..., Any] | None, data: bytes
+) -> None:
+    answer = await (await (serve(make) if make else serve())).raw(data)
+    assert answer.startswith(b"HTTP/1.1 505 ")
+    assert b'"error":"http_version"' in answer
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.2", b"HTTP/2.0", b"HTTP/3"])
+async def test_other_versions_are_refused_behind_a_first_request_too(api: Api, version: bytes) -> None:
+    reader, writer = await asyncio.open_connection(api.host, api.port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+    writer.write(b"GET / " + version + b"\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 505 ")
+    writer.close()
+
+
+async def test_answers_are_in_the_version_slb_speaks(api: Api) -> None:
+    assert (await api.raw(b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_a_first_line_may_come_in_pieces_behind_empty_lines(api: Api) -> None:
+    reader, writer = await asyncio.open_connection(api.host, api.port)
+    for piece in (b"\r\n", b"G", b"ET /heal", b"thz HTTP/1.1\r", b"\nHost: 127.0.0.1\r\n", b"\r\n"):
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"GET", b"GET / HTTP/1.1\r\nHo"])
+async def test_a_first_head_that_does_not_come_is_a_timeout(serve: ApiMaker, data: bytes) -> None:
+    answer = await (await serve(settings={"head_timeout": "100ms"})).raw(data)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"error":"request_timeout"' in answer
+
+
+async def test_a_connection_may_be_idle_between_requests_for_longer_than_a_head_may_take(serve: ApiMaker) -> None:
+    api = await serve(settings={"head_timeout": "50ms"})
+    request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    reader, writer = await asyncio.open_connection(api.host, api.port)
+    writer.write(request + b"\r\n")
+    await reader.readuntil(b"}")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(1), 0.2)
+    writer.write(request + b"Connection: close\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+async def test_a_first_line_without_end_is_too_long(serve: ApiMaker) -> None:
+    answer = await (await serve(settings={"max_request_line": 100})).raw(b"GET /" + b"x" * 200)
+    assert answer.startswith(b"HTTP/1.1 414 ")
+    assert b'"error":"uri_too_long"' in answer
+
+
+@pytest.mark.parametrize("make", [None, make_data_api])
+async def test_every_answer_is_told_of(serve: ApiMaker, make: Callable[..., Any] | None) -> None:
+    told: list[Answered] = []
+    api = await serve(*([make] if make else []), on_answer=told.append)
+    path = "/_slb/healthz" if make else "/healthz"
+    await api.call("GET", f"{path}?a=b", headers={"X-Request-Id": "abc-1"})
+    await api.call("POST", "/register", {"path": "/p"}, headers={"X-Request-Id": "abc-2"})
+    await api.call("POST", "/register", headers={"Host": "elsewhere", "X-Request-Id": "abc-3"})
+    await api.raw(b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: wonders\r\nConnection: close\r\n\r\n")
+    await api.raw(b"GET / HTTP/2.0\r\n\r\n")
+    assert [each[:4] for each in told] == [
+        ("GET", path, 200, ""),
+        ("POST", "/register", 400, "bad_request"),
+        ("POST", "/register", 403, "forbidden"),
+        ("POST", "/register", 400, "bad_request"),
+        ("", "", 505, "http_version"),
+    ]
+    assert [each.request_id for each in told[:3]] == ["abc-1", "abc-2", "abc-3"]
+    assert all(each.client == "127.0.0.1" and each.seconds >= 0 for each in told)
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_breaks_nothing(
