@@ -83,8 +83,8 @@ class Processes:
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs this. It does not see the caller's SLB_ settings, which are meant
-        for another slb; `env` is added to its environment."""
+        """`slb ARGUMENTS...`, by the interpreter that runs this. It does not see the caller's SLB_ settings,
+        which are meant for another slb; `env` is added to its environment."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
