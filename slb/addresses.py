@@ -26,7 +26,7 @@ class AddressRules:
         own: Callable[[], Iterable[tuple[str, int]]],
         is_local: Callable[[Address], bool] | None = None,
     ) -> None:
-        self._networks = tuple(networks)
+        self.networks = tuple(networks)
         self._own = own
         self._is_local = is_local or is_local_address
 
@@ -41,7 +41,7 @@ class AddressRules:
             return f"{ip} is {kind}, which is never an upstream"
         if any(self.is_listener(address, port, host, own_port) for host, own_port in self._own()):
             return f"{ip} port {port} is slb's own listener"
-        if self._networks and not any(address in network for network in self._networks):
+        if self.networks and not any(address in network for network in self.networks):
             return f"{ip} is in none of upstream_networks"
         return None
 

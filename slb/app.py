@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from slb import __version__
 from slb.addresses import AddressRules
+from slb.api.answers import Answered
 from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
@@ -32,6 +33,7 @@ from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
+from slb.control.slices import step_through
 from slb.control.watcher import Watcher
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
@@ -42,7 +44,9 @@ from slb.memory import Freezer
 from slb.observe.log import AccessLog, configure_logging, console_line, is_readable, json_line, stderr_sink
 from slb.observe.metrics import Metrics, MetricsCollector
 from slb.proxy.listener import ProxyServer
+from slb.proxy.target import parse_line
 from slb.proxy.tls import check_files
+from slb.reload import Reloader, Source, reload_on_hangup
 from slb.routing.mirror import Mirror
 
 _API_GRACE = 2.0
@@ -71,6 +75,8 @@ class Core:
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self._freezer = Freezer()
         self._runners: list[web.AppRunner] = []
+        self.access_log = make_access_log(settings)
+        self._parts: list[ApiParts] = []
         metrics.staleness = self.watcher.staleness
         self.mirror.on_swap(lambda _: self._freezer.table_grew(len(self.mirror.upstreams)))
 
@@ -99,7 +105,7 @@ class Core:
         draining: Callable[[], bool],
     ) -> ApiParts:
         """The API's view of this process."""
-        return ApiParts(
+        parts = ApiParts(
             settings=self.settings,
             mirror=self.mirror,
             registry=self.registry,
@@ -113,6 +119,29 @@ class Core:
             started=self.started,
             address_rules=self.address_rules,
         )
+        self._parts.append(parts)
+        return parts
+
+    async def reconfigure(self, settings: Settings) -> None:
+        """Let other settings hold. Routes are made anew in slices; with the last of them all else follows."""
+        if (settings.defaults, settings.routes) != (self.settings.defaults, self.settings.routes):
+            await step_through(self.mirror.reconfigure(settings.route_settings))
+        self.settings = settings
+        self.address_rules.networks = settings.upstream_networks
+        for parts in self._parts:
+            parts.settings = settings
+        logging.getLogger().setLevel(settings.log_level.upper())
+        self.access_log.set_mode(settings.access_log)
+
+    def follow_settings(
+        self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
+    ) -> None:
+        """Reload from now on whenever `asked` or a file says so."""
+        reloader = Reloader(self.settings, source, apply, self._count_reload)
+        self.tasks.start("reload", reloader.run(asked))
+
+    def _count_reload(self, result: str) -> None:
+        self.metrics.config_reloads[result] += 1
 
     async def serve_api(self, parts: ApiParts) -> None:
         """Open the API listener."""
@@ -121,7 +150,7 @@ class Core:
 
     async def run_application(self, application: web.Application) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = make_runner(application, self.settings, _API_GRACE)
+        runner = make_runner(application, self.settings, _API_GRACE, parse_line, self._answered)
         await runner.setup()
         self._runners.append(runner)
         return runner
@@ -131,6 +160,26 @@ class Core:
         for runner in self._runners:
             await runner.cleanup()
         await self.tasks.stop()
+        self.access_log.close()
+
+    def _answered(self, answered: Answered) -> None:
+        """An answer of the API, on either listener: refusals are counted as traffic's are, all stand in the access
+        log; but nobody made the requests that a supervisor asks its workers by unix sockets."""
+        if not answered.client:
+            return
+        if answered.reason:
+            self.metrics.requests["", "", answered.status, answered.reason] += 1
+        if self.access_log.wants(answered.status, answered.reason):
+            self.access_log.write(
+                method=answered.method,
+                path=answered.path,
+                status=answered.status,
+                reason=answered.reason,
+                route="",
+                duration=answered.seconds,
+                client=answered.client,
+                request_id=answered.request_id,
+            )
 
     async def metrics_text(self) -> bytes:
         """This process's metrics in the text format."""
@@ -144,13 +193,12 @@ class App:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self._access_log = make_access_log(core.settings)
         self._data_api: web.AppRunner | None = None
         self._proxy = ProxyServer(
             settings=core.settings,
             mirror=core.mirror,
             metrics=core.metrics,
-            access_log=self._access_log,
+            access_log=core.access_log,
             address_rules=core.address_rules,
             handover=self._handover,
             rng=Random(),
@@ -170,6 +218,11 @@ class App:
         core.tasks.start("certificates", self._proxy.follow_files())
         core.tasks.start("heartbeat", core.instances.run())
 
+    async def reconfigure(self, settings: Settings) -> None:
+        """Let other settings hold; what is being served is not touched."""
+        await self.core.reconfigure(settings)
+        self._proxy.reconfigure(settings)
+
     async def stop(self, hurried: asyncio.Event) -> None:
         """/readyz says no; after drain_delay nobody new is let in, and requests in flight finish, for at most
         drain_timeout; or until `hurried`."""
@@ -178,7 +231,6 @@ class App:
         await self._drain(hurried)
         await self.core.stop()
         await self.core.instances.remove()
-        self._access_log.close()
 
     async def _drain(self, hurried: asyncio.Event) -> None:
         drain = asyncio.create_task(self._leave())
@@ -207,15 +259,16 @@ class App:
         handler.data_received(data)
 
 
-def run(settings: Settings, end_with_stdin: bool = False, revive: bool = True) -> int:
+def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive: bool = True) -> int:
     """`slb serve` with one process; the exit code. Raises SlbError where it cannot start.
 
+    `source`: where to read the settings again when they change.
     `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
     """
     configure_logging(settings.log_level, settings.log_format)
     check_files(settings)
     with Sockets.bind(settings) as sockets:
-        return run_loop(lambda stopping: _serve(settings, sockets, revive, stopping), end_with_stdin)
+        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
@@ -230,9 +283,12 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdi
         return runner.run(stoppable())
 
 
-async def _serve(settings: Settings, sockets: Sockets, revive: bool, stopping: Stopping) -> int:
+async def _serve(settings: Settings, source: Source, sockets: Sockets, revive: bool, stopping: Stopping) -> int:
+    asked = reload_on_hangup()
     async with connected_core(settings, sockets, revive) as core:
-        return await serve_app(App(core), stopping, lambda: announce(core))
+        app = App(core)
+        core.follow_settings(source, app.reconfigure, asked)
+        return await serve_app(app, stopping, lambda: announce(core))
 
 
 @asynccontextmanager

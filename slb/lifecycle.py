@@ -4,19 +4,23 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes of one line on stdin: settings for a great many routes."""
 
 
 class Stopping:
-    """What signals ask for: the first one to finish in order (`requested`), the second to stop now (`hurried`)."""
+    """What signals ask for: the first one to finish in order (`requested`), the second to stop now (`hurried`).
+    `on_line` is called with each line that comes on stdin, where that is listened to."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
         self.hurried = asyncio.Event()
+        self.on_line: Callable[[bytes], None] = lambda line: None
         self._watch: asyncio.Task[None] | None = None
 
     def listen(self, end_with_stdin: bool = False) -> None:
@@ -33,10 +37,10 @@ class Stopping:
         (self.hurried if self.requested.is_set() else self.requested).set()
 
     async def _request_at_end_of_stdin(self) -> None:
-        reader = asyncio.StreamReader()
+        reader = asyncio.StreamReader(limit=_LONGEST_LINE)
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        while await reader.read(1024):
-            pass
+        while line := await reader.readline():
+            self.on_line(line)
         _log.warning("whoever started this process is gone: it ends")
         self.requested.set()
 

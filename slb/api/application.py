@@ -47,7 +47,7 @@ def make_data_api(parts: ApiParts) -> web.Application:
 def _application(parts: ApiParts, endpoints: Sequence[Endpoint], outer: Sequence[Middleware]) -> web.Application:
     app = web.Application(
         client_max_size=MAX_BODY,
-        middlewares=[*outer, in_our_form, authorise(parts.settings.api_token, open_paths(endpoints))],
+        middlewares=[*outer, in_our_form, authorise(lambda: parts.settings.api_token, open_paths(endpoints))],
     )
     for endpoint in endpoints:
         endpoint.add_to(app)

@@ -8,7 +8,7 @@ the headers proxies add.
 import hmac
 import ipaddress
 import socket
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
@@ -23,15 +23,15 @@ _FETCH_SITE = "Sec-Fetch-Site"
 _FORWARDING = frozenset({"forwarded", "via", "x-real-ip"})
 
 
-def authorise(token: SecretStr | None, open_paths: Container[str]) -> Middleware:
-    """The middleware that lets through `open_paths`, and what the rule above allows."""
-    secret = token.get_secret_value() if token else ""
+def authorise(token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
+    """The middleware that lets through `open_paths`, and what the rule above allows with the token of now."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in open_paths:
+            secret = token()
             if secret:
-                _check_token(request.headers, secret)
+                _check_token(request.headers, secret.get_secret_value())
             else:
                 _check_local(request)
         return await handler(request)

@@ -73,9 +73,11 @@ class Connection(Protocol):
     def url_shown(self) -> str: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class ApiParts:
-    """`metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
+    """`settings` is another after a reload.
+
+    `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
 
     settings: Settings

@@ -55,14 +55,16 @@ def serve(
         "log_format": log_format,
     }
     from slb.config import load_settings
+    from slb.reload import Source, source_files
 
-    settings = load_settings(flags, os.environ, config)
+    source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
+    settings = source.load()
     from slb.app import run
     from slb.supervisor import supervise
 
     if settings.workers > 1:
-        return supervise(settings, end_with_stdin)
-    return run(settings, end_with_stdin, revive=not no_revive)
+        return supervise(settings, source, end_with_stdin)
+    return run(settings, source, end_with_stdin, revive=not no_revive)
 
 
 def worker() -> int:

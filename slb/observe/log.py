@@ -120,13 +120,17 @@ class AccessLog:
         render: Callable[[dict[str, Any]], bytes] | None = None,
     ) -> None:
         self.lost = 0
-        self._share = _SHARES[mode] if mode in _SHARES else float(mode)
+        self.set_mode(mode)
         self._rng = rng
         self._sink = write
         self._render = render or json_line
         self._lines: list[bytes] = []
         self._size = 0
         atexit.register(self.flush)
+
+    def set_mode(self, mode: str) -> None:
+        """Log these from now on."""
+        self._share = _SHARES[mode] if mode in _SHARES else float(mode)
 
     def wants(self, status: int, reason: str) -> bool:
         """Whether this request is to be logged: an error (5xx or a reason), or drawn with the configured share."""

@@ -69,6 +69,7 @@ class Metrics:
         self.tls_handshake_failures: defaultdict[str, int] = defaultdict(int)
         self.tls_reload_failures = 0
         self.tls_not_after: dict[str, float] = {}
+        self.config_reloads: defaultdict[str, int] = defaultdict(int)
 
     def request_ended(
         self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float
@@ -110,6 +111,7 @@ class MetricsCollector(Collector):
         yield from self._entrance()
         yield from self._health()
         yield from self._control_plane()
+        yield from ReloadCollector(self._metrics).collect()
 
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -212,6 +214,19 @@ class MetricsCollector(Collector):
         for kind, count in metrics.skipped.items():
             skipped.add_metric((kind,), count)
         yield skipped
+
+
+class ReloadCollector(Collector):
+    """Of reloads alone: a supervisor does them for all its workers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        reloads = CounterMetricFamily("slb_config_reloads", "Settings read anew.", labels=("result",))
+        for result, count in list(self._metrics.config_reloads.items()):
+            reloads.add_metric((result,), count)
+        yield reloads
 
 
 def _histograms(name: str, text: str, by_route: dict[str, Histogram]) -> HistogramMetricFamily:

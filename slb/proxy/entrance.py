@@ -61,6 +61,10 @@ class Entrance:
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[None]] = set()
 
+    def reconfigure(self, networks: tuple[Network, ...] | None, patience: float, limit: int) -> None:
+        """Let these hold for who comes from now on."""
+        self._networks, self._patience, self._limit = networks, patience, limit
+
     def __len__(self) -> int:
         """How many are arriving."""
         return len(self._arriving)

@@ -102,6 +102,13 @@ class ProxyServer:
         """Connections that are not at HTTP yet."""
         return len(self._entrance)
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Let these hold for connections from now on. What the listener is built around stays: TLS, PROXY."""
+        self._plane.reconfigure(settings)
+        self._plane.pools.reconfigure(settings)
+        networks = settings.trusted_proxies if settings.proxy_protocol else None
+        self._entrance.reconfigure(networks, settings.head_timeout, settings.max_connections)
+
     def begin_drain(self) -> None:
         """Replies from now on say `Connection: close`; whoever still comes is served."""
         self._plane.draining = True

@@ -43,7 +43,6 @@ class Plane:
         rng: Random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = settings
         self.mirror = mirror
         self.metrics = metrics
         self.access_log = access_log
@@ -53,22 +52,27 @@ class Plane:
         self.clock = clock
         self.wheel = Wheel(clock)
         self.lines = RequestLines(mirror)
-        self.keepalive_timeout = settings.keepalive_timeout
-        self.max_requests = settings.max_requests_per_connection
         self._peers: Counter[str] = Counter()
         self._request_prefix = b"%020x" % rng.getrandbits(80)
         self._request_number = 0
         self.via = b"slb-%08x" % rng.getrandbits(32)
         self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
-        self.readers = [RequestReader(settings, self.lines, self.via, trusted) for trusted in (False, True)]
         self.reply_heads = HeadCache(parse_reply)
         self.retries = Retries(metrics.durations, clock, rng)
         self.on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
-        self.reserved = _reserved(settings.data_register)
         self.connections: set[Downstream] = set()
         self.draining = False
         self.drained = asyncio.Event()
         self.pools: Pools
+        self.reconfigure(settings)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Let these hold, of what is each connection's own for those that come from now on."""
+        self.settings = settings
+        self.keepalive_timeout = settings.keepalive_timeout
+        self.max_requests = settings.max_requests_per_connection
+        self.readers = [RequestReader(settings, self.lines, self.via, trusted) for trusted in (False, True)]
+        self.reserved = _reserved(settings.data_register)
 
     def admits(self, connection: "Downstream") -> bool:
         """Whether there is room for one more client connection; it counts from now on either way."""

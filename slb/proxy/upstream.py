@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from slb.balance.upstream import LiveUpstream
+from slb.config import Settings
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.deadlines import Timed
 from slb.proxy.plane import Plane
@@ -233,15 +234,19 @@ class Pool:
         self.upstream = upstream
         self.wheel = plane.wheel
         self.reply_heads = plane.reply_heads
-        self.max_head = plane.settings.max_head
         self._rules = plane.address_rules
-        self._keep = plane.settings.upstream_keepalive
-        self._keepalive_timeout = plane.settings.upstream_keepalive_timeout
         self._idle: list[UpstreamConnection] = []
         self._open = 0
-        self._limit = plane.settings.max_upstream_connections
         self._closed = False
         self._tls = tls
+        self.reconfigure(plane.settings)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Let these hold from now on."""
+        self.max_head = settings.max_head
+        self._keep = settings.upstream_keepalive
+        self._keepalive_timeout = settings.upstream_keepalive_timeout
+        self._limit = settings.max_upstream_connections
 
     @property
     def is_full(self) -> bool:
@@ -358,6 +363,11 @@ class Pools:
             if self._plane.mirror.upstream(upstream.member) is upstream:
                 self._pools[upstream.member] = pool
         return pool
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Let these hold for every pool."""
+        for pool in self._pools.values():
+            pool.reconfigure(settings)
 
     def drop(self, members: Sequence[str]) -> None:
         """These upstreams have left."""

@@ -14,6 +14,9 @@ from slb.routing.table import Route, Table
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
 
+SettingsFor = Callable[[str, Mapping[str, str]], RouteSettings]
+"""What holds for a path, given the valid fields of its hash."""
+
 _SLICE = 50
 """Members made into upstreams between two yields of `replace`: well under 5 ms of work."""
 
@@ -39,7 +42,7 @@ class Mirror:
     each swap with the members that no route names any more.
     """
 
-    def __init__(self, settings_for: Callable[[str, Mapping[str, str]], RouteSettings], rng: Random) -> None:
+    def __init__(self, settings_for: SettingsFor, rng: Random) -> None:
         self._settings_for = settings_for
         self._rng = rng
         self.table = Table.of({})
@@ -50,6 +53,7 @@ class Mirror:
         self._live: dict[str, LiveUpstream] = {}
         self._uses: dict[str, int] = {}
         self._refreshed: set[str] = set()
+        self._refreshed_meanwhile: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
 
     def on_swap(self, listener: Callable[[Sequence[str]], None]) -> None:
@@ -78,6 +82,7 @@ class Mirror:
     def refresh(self, members: Collection[str]) -> list[Route]:
         """Let the routes that name any of `members` follow their availability; these routes."""
         self._refreshed.update(members)
+        self._refreshed_meanwhile.update(members)
         found = self.routes_of(members)
         for route in found:
             route.refresh()
@@ -88,6 +93,7 @@ class Mirror:
         routes: dict[str, Route] = {}
         depth = 0
         draft = _Draft(attributes)
+        settings_for = self._settings_for
         self._refreshed.clear()
         yield from self._find_changed(attributes, draft.changed)
         done = 0
@@ -113,6 +119,37 @@ class Mirror:
         self._swap(Table(routes, depth), self._count(shift))
         if moved:  # while this table was made; what was made before that does not know
             self.refresh(moved)
+        if self._settings_for is not settings_for:
+            yield from self.reconfigure(self._settings_for)
+
+    def reconfigure(self, settings_for: SettingsFor) -> Iterator[None]:
+        """Let every route follow other settings of the process. Yields between slices; one swap, at the end. What
+        else changes meanwhile is made by the new ones already."""
+        self._settings_for = settings_for
+        self._refreshed_meanwhile.clear()
+        made: dict[str, tuple[Route, Route]] = {}
+        for count, (path, route) in enumerate(list(self.table.routes.items()), 1):
+            made[path] = route, self._following(route)
+            if count % _SLICE == 0:
+                yield
+        routes: dict[str, Route] = {}
+        for path, route in self.table.routes.items():
+            before, after = made.get(path, (None, route))
+            routes[path] = after if before is route else self._following(route)
+        if self.ready:
+            self._swap(Table.of(routes), ())
+            self.refresh(frozenset(self._refreshed_meanwhile))
+
+    def _following(self, route: Route) -> Route:
+        """The route with the settings it has now; itself where they are the same."""
+        record = self.records.get(route.path)
+        if record is None:  # it has left while others were made
+            return route
+        kept, _ = usable_settings(record.settings or {})
+        settings = self._settings_for(route.path, kept)
+        if settings == route.settings:
+            return route
+        return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
 
     def update(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> None:
         """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap."""

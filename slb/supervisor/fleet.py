@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -20,12 +20,12 @@ _log = logging.getLogger("slb.supervisor")
 
 
 class Fleet:
-    """Reads the workers' own APIs over their unix sockets."""
+    """Reads the workers' own APIs over their unix sockets. `own_metrics`: what the supervisor counts itself."""
 
-    def __init__(self, workers: Sequence[Worker], token: str | None, sums: Sums) -> None:
+    def __init__(self, workers: Sequence[Worker], sums: Sums, own_metrics: Callable[[], bytes]) -> None:
         self._workers = workers
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._sums = sums
+        self._own_metrics = own_metrics
         self._traffic: dict[int, dict[str, Any]] = {}
 
     def ready(self) -> bool:
@@ -43,6 +43,7 @@ class Fleet:
         for worker, life, text in texts:
             if text is not None and worker.life == life and worker.pid is not None:
                 self._sums.read((worker.index, life), text.decode())
+        self._sums.read((-1, 0), self._own_metrics().decode())
         return self._sums.text()
 
     def status_extra(self) -> dict[str, Any]:
@@ -68,12 +69,17 @@ class Fleet:
         try:
             async with (
                 ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
-                session.get(f"http://localhost{path}", headers=self._headers, raise_for_status=True) as reply,
+                session.get(f"http://localhost{path}", headers=_token_of(worker), raise_for_status=True) as reply,
             ):
                 return worker, life, await reply.read()
         except (ClientError, OSError, TimeoutError) as error:
             _log.warning("worker %d did not answer %s: %s", worker.index, path, error or type(error).__name__)
             return worker, life, None
+
+
+def _token_of(worker: Worker) -> dict[str, str]:
+    token = worker.job.settings.api_token
+    return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
 
 
 def _added(shown: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,12 +6,16 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from slb.app import Core, announce, connected_core, run_loop
 from slb.config import Settings
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.log import configure_logging
+from slb.observe.metrics import Metrics, ReloadCollector
 from slb.proxy.tls import check_files
+from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
@@ -26,15 +30,20 @@ _LONGEST_DIRECTORY = 70
 _log = logging.getLogger("slb.supervisor")
 
 
-def supervise(settings: Settings, end_with_stdin: bool = False) -> int:
-    """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start."""
+def supervise(settings: Settings, source: Source, end_with_stdin: bool = False) -> int:
+    """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start.
+
+    `source`: where to read the settings again when they change.
+    """
     configure_logging(settings.log_level, settings.log_format)
     check_files(settings)
     with (
         Sockets.bind(settings) as sockets,
         tempfile.TemporaryDirectory(prefix="slb-", dir=_short_directory()) as directory,  # this user's only (0700)
     ):
-        return run_loop(lambda stopping: _supervise(settings, sockets, Path(directory), stopping), end_with_stdin)
+        return run_loop(
+            lambda stopping: _supervise(settings, source, sockets, Path(directory), stopping), end_with_stdin
+        )
 
 
 def _short_directory() -> str:
@@ -43,9 +52,14 @@ def _short_directory() -> str:
     return usual if len(usual) <= _LONGEST_DIRECTORY else "/tmp"
 
 
-async def _supervise(settings: Settings, sockets: Sockets, directory: Path, stopping: Stopping) -> int:
+async def _supervise(
+    settings: Settings, source: Source, sockets: Sockets, directory: Path, stopping: Stopping
+) -> int:
+    asked = reload_on_hangup()
     async with connected_core(settings, sockets) as core:
-        return await Supervisor(core, directory).run(stopping)
+        supervisor = Supervisor(core, directory)
+        core.follow_settings(source, supervisor.reconfigure, asked)
+        return await supervisor.run(stopping)
 
 
 class Supervisor:
@@ -53,11 +67,12 @@ class Supervisor:
 
     def __init__(self, core: Core, directory: Path) -> None:
         self._core = core
+        self._directory = directory
         self._workers = [
-            Worker(index, self._job(index, directory), self._worker_ended) for index in range(core.settings.workers)
+            Worker(index, self._job(index, core.settings), self._worker_ended)
+            for index in range(core.settings.workers)
         ]
-        token = core.settings.api_token
-        self._fleet = Fleet(self._workers, token.get_secret_value() if token else None, Sums())
+        self._fleet = Fleet(self._workers, Sums(), lambda: _reloads(core.metrics))
 
     async def run(self, stopping: Stopping) -> int:
         """Until told to stop, or until a part of the supervisor ends; the exit code."""
@@ -73,6 +88,12 @@ class Supervisor:
         await first_of(stopping.requested, core.tasks.failed)
         await self._stop(running, stopping.hurried)
         return int(core.tasks.failed.is_set() or stopping.hurried.is_set())
+
+    async def reconfigure(self, settings: Settings) -> None:
+        """Let other settings hold, here and in every worker."""
+        for worker in self._workers:
+            worker.tell(self._job(worker.index, settings))
+        await self._core.reconfigure(settings)
 
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
         self._core.stopping = True
@@ -108,12 +129,17 @@ class Supervisor:
     def _worker_ended(self, worker: Worker) -> None:
         self._fleet.worker_ended(worker)
 
-    def _job(self, index: int, directory: Path) -> Job:
-        settings = self._core.settings
+    def _job(self, index: int, settings: Settings) -> Job:
         name = f"{self._core.instances.info.name}/{index}"
         return Job(
             settings.model_copy(update={"workers": 1, "name": name}),
             [each.fileno() for each in self._core.sockets.data],
-            directory / f"{index}.sock",
+            self._directory / f"{index}.sock",
             self._core.sockets.api_addresses(),
         )
+
+
+def _reloads(metrics: Metrics) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ReloadCollector(metrics))
+    return generate_latest(registry)

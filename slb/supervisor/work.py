@@ -1,5 +1,7 @@
 """A worker: an instance that was told everything by its supervisor, and ends with it."""
 
+import asyncio
+import signal
 import sys
 
 from slb.app import App, Core, connected_core, run_loop, serve_app
@@ -10,6 +12,7 @@ from slb.supervisor.job import READY, Job
 
 def run_worker() -> int:
     """The hidden command `slb worker`; the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's to hear; its workers are told on stdin
     job = Job.from_line(_first_line())
     configure_logging(job.settings.log_level, job.settings.log_format)
     return run_loop(lambda stopping: _work(job, stopping), end_with_stdin=True)
@@ -22,8 +25,18 @@ def _first_line() -> bytes:
 
 
 async def _work(job: Job, stopping: Stopping) -> int:
+    told: asyncio.Queue[bytes] = asyncio.Queue()
+    stopping.on_line = told.put_nowait
     async with connected_core(job.settings, job.sockets()) as core:
-        return await serve_app(App(core), stopping, lambda: _say_ready(core))
+        app = App(core)
+        core.tasks.start("reload", _follow(told, app))
+        return await serve_app(app, stopping, lambda: _say_ready(core))
+
+
+async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
+    """Let the settings of each new job hold; the rest of it is as it was."""
+    while True:
+        await app.reconfigure(Job.from_line(await told.get()).settings)
 
 
 def _say_ready(core: Core) -> None:

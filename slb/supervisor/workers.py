@@ -29,6 +29,7 @@ class Worker:
         self.pid: int | None = None
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
+        self._told: asyncio.StreamWriter | None = None
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -45,6 +46,12 @@ class Worker:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, _LAST_PAUSE)
+
+    def tell(self, job: Job) -> None:
+        """Let another job hold, for this process and the next. Only its settings may be others."""
+        self.job = job
+        if self._told is not None:
+            self._told.write(job.to_line())
 
     def stop(self) -> None:
         """Ask the process to finish its requests and end; asked again, to end at once."""
@@ -80,6 +87,7 @@ class Worker:
         finally:
             self.ready = False
             self.pid = None
+            self._told = None
             self._on_end(self)
 
     async def _tell(self, process: asyncio.subprocess.Process) -> None:
@@ -88,6 +96,7 @@ class Worker:
         if self._stopping.is_set():  # told to stop between two lives
             self._signal(signal.SIGTERM)
         process.stdin.write(self.job.to_line())
+        self._told = process.stdin
         self.ready = await process.stdout.readline() == READY
 
     def _signal(self, number: int) -> None:

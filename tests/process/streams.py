@@ -30,7 +30,11 @@ def echo_and_stream() -> web.Application:
                 await socket.send_str(message.data)
         return socket
 
+    async def ok(_: web.Request) -> web.Response:
+        return web.Response()
+
     app = web.Application()
+    app.router.add_get("/p/ok", ok)
     app.router.add_get("/p/stream", stream)
     app.router.add_get("/p/go-on", go_on)
     app.router.add_get("/p/echo", echo)

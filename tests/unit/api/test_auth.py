@@ -90,7 +90,7 @@ async def test_other_machines_are_told_which_setting() -> None:
 
     request = make_mocked_request("GET", "/status", {"Host": "127.0.0.1"}, transport=Transport())
     with pytest.raises(Refused, match=r"api_token \(SLB_API_TOKEN\)") as caught:
-        await authorise(None, ())(request, handler)
+        await authorise(lambda: None, ())(request, handler)
     assert caught.value.reason.status == 403
 
 

@@ -1,0 +1,130 @@
+"""Settings read anew while the process runs: on SIGHUP, or when a file they come from has changed.
+
+All of them hold at once, or none: what is not valid is refused, and the old ones stay.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slb.config import Settings
+from slb.errors import ConfigError
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the files; one that has changed is read when it was the same at two looks."""
+
+NEEDS_RESTART = frozenset(
+    {
+        "listen",
+        "api",
+        "redis_url",
+        "workers",
+        "roles",
+        "name",
+        "data_dir",
+        "proxy_protocol",
+        "tls_certificates",
+        "upstream_ca",
+        "upstream_certificate",
+        "upstream_key",
+        "log_format",
+    }
+)
+"""What a process is built around. (The contents of certificate files are followed all the same.)"""
+
+_log = logging.getLogger("slb.reload")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where settings come from: how to read them all again (raises ConfigError), and the files among it."""
+
+    load: Callable[[], Settings]
+    files: Sequence[Path] = ()
+
+
+def source_files(config: Path | None, environ: Mapping[str, str]) -> list[Path]:
+    """The config file, and every file that an SLB_..._FILE variable names."""
+    named = [Path(value) for name, value in environ.items() if name.startswith("SLB_") and name.endswith("_FILE")]
+    return [*([config] if config else []), *named]
+
+
+class Reloader:
+    """`apply` makes settings hold, in the process they belong to; `count` is told how each try ended, `applied` or
+    `refused`."""
+
+    def __init__(
+        self,
+        current: Settings,
+        source: Source,
+        apply: Callable[[Settings], Awaitable[None]],
+        count: Callable[[str], None],
+        look_every: float = LOOK_EVERY,
+    ) -> None:
+        self._current = current
+        self._source = source
+        self._apply = apply
+        self._count = count
+        self._look_every = look_every
+        self._seen = self._look()
+
+    async def run(self, asked: asyncio.Event) -> None:
+        """Reload whenever `asked` is set, or a file has changed; until cancelled."""
+        while True:
+            if await self._is_due(asked):
+                asked.clear()
+                self._seen = self._look()
+                await self.reload()
+
+    async def reload(self) -> None:
+        """Read the settings again and let them hold, or log why not."""
+        try:
+            read = await asyncio.to_thread(self._source.load)
+        except ConfigError as error:
+            self._count("refused")
+            _log.error("settings refused: %s; the old ones hold", error)
+            return
+        changed = [name for name in Settings.model_fields if getattr(read, name) != getattr(self._current, name)]
+        later = [name for name in changed if name in NEEDS_RESTART]
+        if later:
+            _log.warning("these settings have changed, and hold after a restart: %s", ", ".join(later))
+        kept = {name: getattr(self._current, name) for name in later}
+        self._current = read.model_copy(update=kept)
+        await self._apply(self._current)
+        self._count("applied")
+        now = [name for name in changed if name not in NEEDS_RESTART]
+        _log.info("settings reloaded: %s", ", ".join(now) or "nothing has changed")
+
+    async def _is_due(self, asked: asyncio.Event) -> bool:
+        try:
+            await asyncio.wait_for(asked.wait(), self._look_every)
+        except TimeoutError:
+            found = self._look()
+            if found == self._seen:
+                return False
+            # Whoever writes may not be done: wait until a look finds what the one before it found.
+            await asyncio.sleep(self._look_every)
+            return self._look() == found or asked.is_set()
+        return True
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_print_of(file) for file in self._source.files]
+
+
+def reload_on_hangup() -> asyncio.Event:
+    """Set at each SIGHUP of the running loop's process from now on."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+    return asked
+
+
+def _print_of(file: Path) -> tuple[int, int, int] | None:
+    """What is another after a change; None where the file is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
