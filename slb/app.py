@@ -73,6 +73,7 @@ class Core:
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
+        self.watcher.on_instances(self.instances.found)
         self._freezer = Freezer()
         self._runners: list[web.AppRunner] = []
         self.access_log = make_access_log(settings)

@@ -6,6 +6,8 @@ import signal
 import socket
 from collections.abc import Callable
 
+import orjson
+
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
 
@@ -114,3 +116,46 @@ async def test_it_ends_with_its_stdin_where_it_is_told_to(slb: Commands, valkey:
     serving = await slb.until_ready(await slb.serve("--end-with-stdin", redis=valkey.url))
     serving.process.close_stdin()
     assert await serving.process.ended() == 0
+
+
+async def test_what_the_api_answers_is_in_the_access_log_and_refusals_are_counted(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await slb.until_ready(await slb.serve("--log-format", "json", redis=valkey.url))
+    assert (await slb.get(f"{serving.api}/nowhere", **{"X-Request-Id": "of-the-api"}))[0] == 404
+    assert (await slb.get(f"{serving.api}/healthz", **{"X-Request-Id": "well"}))[0] == 200
+    async with slb.session.post(
+        f"{serving.url}/register", data=b"{", headers={"X-Request-Id": "of-traffic"}
+    ) as reply:
+        assert reply.status == 400
+    metrics = (await slb.get(f"{serving.api}/metrics"))[1]
+    for code, reason in (("404", "no_route"), ("400", "bad_request")):
+        assert f'slb_requests_total{{code="{code}",reason="{reason}",route="",upstream=""}} 1.0' in metrics
+    assert 'code="200"' not in metrics
+    assert await serving.process.stop() == 0
+    lines = {
+        line["request_id"]: line
+        for line in map(orjson.loads, serving.process.log.read_text().splitlines())
+        if "request_id" in line
+    }
+    seen = [
+        (lines[name]["method"], lines[name]["path"], lines[name]["status"], lines[name]["reason"])
+        for name in ("of-the-api", "well", "of-traffic")
+    ]
+    assert seen == [
+        ("GET", "/nowhere", 404, "no_route"),
+        ("GET", "/healthz", 200, ""),
+        ("POST", "/register", 400, "bad_request"),
+    ]
+
+
+async def test_the_access_log_keeps_the_apis_errors_only_where_that_is_asked(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(
+        await slb.serve("--log-format", "json", "--access-log", "errors", redis=valkey.url)
+    )
+    await slb.get(f"{serving.api}/nowhere")
+    await slb.get(f"{serving.api}/healthz")
+    assert await serving.process.stop() == 0
+    lines = serving.process.log.read_text()
+    assert '"path":"/nowhere"' in lines
+    assert "/healthz" not in lines
