@@ -1,7 +1,6 @@
 """/instances: who is alive, and which addresses they listen on."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 
@@ -13,41 +12,30 @@ from slb.api.shapes import InstanceShown, InstancesShown
 from slb.config import host_port
 from slb.errors import RedisUnavailable
 
-_FRESH = 10.0
-"""Seconds a list is good for where only listeners are asked: reading it scans Redis, and instances stay put."""
-
 
 class KnownInstances:
-    """The list of living instances, and the last one read for when Redis is away."""
+    """The list of living instances, and where each of them listens."""
 
-    def __init__(
-        self, instances: Instances, rules: AddressRules, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, instances: Instances, rules: AddressRules) -> None:
         self._instances = instances
         self._rules = rules
-        self._clock = clock
-        self._last: Sequence[Instance] = ()
+        self._judged: Sequence[Instance] = ()
         self._listeners: list[tuple[str, int, str]] = []
-        self._read_at: float | None = None
 
     async def read(self) -> tuple[Sequence[Instance], bool]:
-        """The instances, and whether the list is stale."""
+        """The instances, and whether the list is stale: the last one known, while Redis is away."""
         try:
-            self._last = await self._instances.list()
+            return await self._instances.list(), False
         except RedisUnavailable:
-            return self._last, True
-        self._read_at = self._clock()
-        self._listeners = [listener for each in self._last for listener in self._listeners_of(each)]
-        return self._last, False
-
-    async def refresh(self) -> None:
-        """Read the list again where it is older than is good for `listener_at`."""
-        if self._read_at is None or self._clock() - self._read_at > _FRESH:
-            await self.read()
+            return self._instances.known, True
 
     def listener_at(self, ip: str, port: int) -> str | None:
-        """The id of an instance of the last list that listens on `ip`:`port`."""
+        """The id of an instance, of those last known, that listens on `ip`:`port`."""
         address = unwrapped(ip)
+        known = self._instances.known
+        if known is not self._judged:
+            self._judged = known
+            self._listeners = [listener for each in known for listener in self._listeners_of(each)]
         for bound, own_port, instance in self._listeners:
             if own_port == port and self._rules.is_listener(address, port, bound, own_port):
                 return instance

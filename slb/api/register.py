@@ -56,7 +56,6 @@ class RegisterEndpoint:
 
     async def add(self, request: web.Request) -> web.Response:
         is_list, asked = await self._asked(request)
-        await self._known.refresh()
         for index, each in enumerate(asked):
             fault = self._length_fault(each) or self._target_fault(each)
             if fault:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import structlog
@@ -16,6 +16,8 @@ from slb.errors import RedisUnavailable
 BEAT = 2.0
 LIFETIME = 10.0
 _SCAN_COUNT = 1000
+_MISSED_BEATS = 2
+"""So many beats somebody may be missing before they count as gone."""
 
 _log = structlog.get_logger()
 
@@ -43,7 +45,9 @@ _STORED = tuple(field.name for field in fields(InstanceInfo) if field.name != "i
 
 
 class Instances:
-    """This process's heartbeat, and the list of all that beat. `count` is the number last known, at least 1."""
+    """This process's heartbeat, and the list of all that beat. `known` is who was last seen alive: each full sync
+    finds the living, and each beat takes out who has died since; not at once, for after an outage of Redis all
+    are missing until they beat again."""
 
     def __init__(
         self,
@@ -58,7 +62,17 @@ class Instances:
         self._beat = beat
         self._lifetime = lifetime
         self._clock = clock
-        self.count = 1
+        self._missing: dict[str, float] = {}
+        self.known: Sequence[InstanceInfo] = ()
+
+    @property
+    def count(self) -> int:
+        """How many instances were last known, at least this one."""
+        return max(1, len(self.known))
+
+    def found(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
+        """Who is alive: id -> hash."""
+        self._see([_info(instance, written) for instance, written in hashes.items()])
 
     @property
     def info(self) -> InstanceInfo:
@@ -77,17 +91,21 @@ class Instances:
             await asyncio.sleep(max(0.0, self._beat - (self._clock() - started)))
 
     async def beat(self) -> None:
-        """Write this process's hash and its lifetime, in one step."""
-        key = keys.INSTANCE + self._info.id
+        """Write this process's hash and its lifetime, in one step, and see who of those known is still alive."""
+        key = keys.instance_key(self._info.id)
+        others = [each for each in self.known if each.id != self._info.id]
         async with self._connection.client.pipeline(transaction=True) as pipe:
             pipe.hset(key, mapping=self._info.as_hash())
             pipe.pexpire(key, int(self._lifetime * 1000))
-            await pipe.execute()
+            for each in others:
+                pipe.exists(keys.instance_key(each.id))
+            alive = (await pipe.execute())[2:]
+        self._see([self._info, *(each for each, lives in zip(others, alive, strict=True) if lives)])
 
     async def remove(self) -> None:
         """Leave the list, at a clean stop. Best effort: the lifetime does it otherwise."""
         try:
-            await self._connection.client.delete(keys.INSTANCE + self._info.id)
+            await self._connection.client.delete(keys.instance_key(self._info.id))
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("heartbeat_not_removed", error=str(error))
 
@@ -98,8 +116,18 @@ class Instances:
                 found = await self._read()
         except (RedisError, OSError, TimeoutError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}") from None
-        self.count = max(1, len(found))
-        return sorted(found, key=lambda info: (info.name, info.id))
+        self._see(found)
+        return _by_name(found)
+
+    def _see(self, alive: Sequence[InstanceInfo]) -> None:
+        """`known` stays the same object while nothing changes, for those who make something of it."""
+        now, seen = self._clock(), {each.id for each in alive}
+        unseen = [each for each in self.known if each.id not in seen]
+        self._missing = {each.id: self._missing.get(each.id, now) for each in unseen}
+        spared = [each for each in unseen if now - self._missing[each.id] < _MISSED_BEATS * self._beat]
+        known = _by_name([*alive, *spared])
+        if known != self.known:
+            self.known = known
 
     async def _read(self) -> Sequence[InstanceInfo]:
         client = self._connection.client
@@ -107,10 +135,14 @@ class Instances:
         ids = [key.removeprefix(keys.INSTANCE) for key in sorted(found)]
         async with client.pipeline(transaction=False) as pipe:
             for instance in ids:
-                pipe.hgetall(keys.INSTANCE + instance)
+                pipe.hgetall(keys.instance_key(instance))
             hashes = await pipe.execute() if ids else []
-        return [
-            InstanceInfo(instance, **{name: written.get(name, "") for name in _STORED})
-            for instance, written in zip(ids, hashes, strict=True)
-            if written
-        ]
+        return [_info(instance, written) for instance, written in zip(ids, hashes, strict=True) if written]
+
+
+def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:
+    return sorted(found, key=lambda info: (info.name, info.id))
+
+
+def _info(instance: str, written: Mapping[str, str]) -> InstanceInfo:
+    return InstanceInfo(instance, **{name: written.get(name, "") for name in _STORED})

@@ -47,6 +47,11 @@ def upstream_key(member: str) -> str:
     return UPSTREAM + member
 
 
+def instance_key(instance: str) -> str:
+    """`<id>` -> `slb:instance:<id>`."""
+    return INSTANCE + instance
+
+
 def health_key(member: str, check: HealthCheck) -> str:
     """`slb:{health}:5s:2:3:2s:10.0.0.1:80/healthz`: routes whose checks are alike in all share one."""
     interval, timeout = duration(check.interval), duration(check.timeout)

@@ -25,7 +25,8 @@ _NOTHING = RouteRecord()
 
 @dataclass
 class Snapshot:
-    """What Redis held: path -> record, member -> its hash. `generation` is None where Redis has none.
+    """What Redis held: path -> record, member -> its hash. `generation` is None where Redis has none. `instances`:
+    id -> its hash.
 
     From `Reader.some`, a path that is gone maps to None and a hash that is gone is empty.
     """
@@ -33,13 +34,13 @@ class Snapshot:
     records: dict[str, RouteRecord] = field(default_factory=dict)
     attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     generation: str | None = None
-    instances: int = 0
+    instances: dict[str, Mapping[str, str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
 
 @dataclass
 class _Names:
-    """What a SCAN turned up: paths with a set, paths with settings, members with a hash."""
+    """What a SCAN turned up: paths with a set, paths with settings, members with a hash, ids of instances."""
 
     sets: set[str] = field(default_factory=set)
     settings: set[str] = field(default_factory=set)
@@ -67,7 +68,8 @@ class Reader:
         generation = await self._connection.client.get(keys.GENERATION)
         found: Found = {}
         names = await self._scan(found, slices)
-        snapshot = Snapshot(generation=generation, instances=len(names.instances))
+        snapshot = Snapshot(generation=generation)
+        snapshot.instances = await self._hashes(list(names.instances), keys.instance_key, found, slices)
         members = _Members()
         settings = await self._hashes(list(names.settings), keys.settings_key, found, slices)
         await self._sets(list(names.sets), known, settings, members, snapshot, found, slices)
@@ -143,7 +145,7 @@ class Reader:
         elif key.startswith(keys.SETTINGS):
             name, place = keys.path_of(key), names.settings
         elif key.startswith(keys.INSTANCE):
-            name, place = key, names.instances
+            name, place = key.removeprefix(keys.INSTANCE), names.instances
         else:
             return
         if name is not None:

@@ -78,6 +78,7 @@ class Sync:
         self._loss: _Loss | None = None
         self._make_at: float | None = None
         self._refused = ""
+        self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         self.kept: Snapshot | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
@@ -121,7 +122,10 @@ class Sync:
     async def full(self) -> None:
         """Read everything, and swap it in where it differs."""
         with self._heap.building():
-            served = await self._judged(await self._read())
+            found = await self._read()
+            if self.on_instances is not None:
+                self.on_instances(found.instances)
+            served = await self._judged(found)
             self._reconnected = False
             if not self._mirror.ready or await self._differs(served):
                 await step_through(self._mirror.replace(served.records, served.attributes))

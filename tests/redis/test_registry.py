@@ -7,8 +7,9 @@ import pytest
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
 from slb.errors import RedisUnavailable, Refused
-from tests.support.following import Follower
+from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
 
 
 async def test_a_registration_is_a_member_and_its_attributes(valkey: Valkey) -> None:
@@ -223,3 +224,37 @@ async def test_a_type_that_changes_after_the_check_is_no_outage(valkey: Valkey) 
             await registry.register("/a", "1.1.1.1:1", {})
         with pytest.raises(Refused, match="another type"):
             await registry.deregister("/a", "1.1.1.1:1")
+
+
+def beating(follower: Follower, name: str) -> Instances:
+    made = Instances(follower.connection, InstanceInfo(name, name=name))
+    follower.watcher.on_instances(made.found)
+    return made
+
+
+async def test_a_full_sync_finds_who_is_alive_and_nobody_has_to_ask(valkey: Valkey) -> None:
+    async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
+        one = beating(follower, "1")
+        await one.beat()
+        assert one.count == 1
+        await Instances(follower.connection, InstanceInfo("2", name="b", api="127.0.0.1:81")).beat()
+        await eventually(lambda: one.count == 2)
+        assert [info.api for info in one.known] == ["", "127.0.0.1:81"]
+
+
+async def test_a_beat_takes_out_who_is_missing_for_long_and_nobody_who_may_come_back(valkey: Valkey) -> None:
+    now = [0.0]
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
+        one.found({"1": {}, "2": {}, "3": {}})
+        two = Instances(follower.connection, InstanceInfo("2"))
+        seen = []
+        for now[0], back in ((0.0, False), (2.0, True), (3.0, False), (4.0, False)):
+            await (two.beat() if back else asyncio.sleep(0))
+            await one.beat()
+            seen.append([info.id for info in one.known])
+        assert seen == [["1", "2", "3"]] * 3 + [["1", "2"]]
+        await two.remove()
+        for now[0] in (5.0, 9.0):
+            await one.beat()
+        assert one.count == 1

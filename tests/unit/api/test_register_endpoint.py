@@ -116,6 +116,7 @@ async def test_another_instances_listener_is_no_target_either(serve: ApiMaker, c
     other = Instances(connection, InstanceInfo("id-2", address="10.7.0.1:8080", api="0.0.0.0:8081", host="there"))
     await other.beat()
     api = await serve()
+    await api.call("GET", "/instances")
     refused = await api.call("POST", "/register", {"path": "/p1", "target": "10.7.0.1:8080"})
     assert (refused.status, "id-2" in refused.json["detail"]) == (400, True)
     # 0.0.0.0 of another machine says nothing of addresses here.

@@ -124,9 +124,11 @@ async def test_without_redis_the_last_instances_known_are_shown_as_stale(serve: 
             self.now = real
             self.gone = gone
             self.info, self.count = real.info, 1
+            self.known: Sequence[InstanceInfo] = ()
 
         async def list(self) -> Sequence[InstanceInfo]:
-            return await self.now.list()
+            self.known = await self.now.list()
+            return self.known
 
     nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
     assert isinstance(parts.instances, Instances)
