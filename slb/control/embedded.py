@@ -20,6 +20,8 @@ _START_LOCK_TIME = 40.0
 """Seconds: longer than the slowest start or stop of somebody else."""
 
 _REVIVE_INTERVAL = 0.2
+_LONGEST_REVIVE_INTERVAL = 10.0
+"""Seconds between two tries; doubled with each that fails."""
 
 _log = structlog.get_logger()
 
@@ -78,15 +80,27 @@ class EmbeddedServer:
             self._reviver = asyncio.get_running_loop().create_task(self._keep_alive(), name="embedded-valkey")
 
     async def _keep_alive(self) -> None:
+        pause, said = _REVIVE_INTERVAL, ""
         while True:
-            await asyncio.sleep(_REVIVE_INTERVAL)
+            await asyncio.sleep(pause)
             if self.process.alive():
+                pause, said = _REVIVE_INTERVAL, ""
                 continue
-            _log.warning("embedded_valkey_died", directory=str(self.directory))
-            try:
-                await asyncio.to_thread(self._under_start_lock, self.process.start)
-            except ConfigError as error:
-                _log.error("embedded_valkey_not_revived", error=str(error))
+            if not said:
+                _log.warning("embedded_valkey_died", directory=str(self.directory))
+            fault = await self._revived()
+            if fault and fault != said:
+                _log.error("embedded_valkey_not_revived", error=fault)
+            pause = min(2 * pause, _LONGEST_REVIVE_INTERVAL) if fault else _REVIVE_INTERVAL
+            said = fault
+
+    async def _revived(self) -> str:
+        """Start the server again; why it does not, or nothing."""
+        try:
+            await asyncio.to_thread(self._under_start_lock, self.process.start)
+        except ConfigError as error:
+            return str(error)
+        return ""
 
     def _under_start_lock(self, action: Callable[[], Any]) -> None:
         try:

@@ -41,6 +41,12 @@ class ValkeyProcess:
         self._alive_file = directory / "server.lock"
         self.socket = _socket_path(directory)
 
+    def _leave_short_place(self) -> None:
+        """Remove the directory made for a socket alone. Somebody may be starting there again: then it stays."""
+        if self.socket.parent != self._directory:
+            with suppress(OSError):
+                self.socket.parent.rmdir()
+
     def alive(self) -> bool:
         """Whether a server process of this directory exists, be it frozen or still loading."""
         lock = FileLock(self._alive_file)
@@ -82,6 +88,7 @@ class ValkeyProcess:
         if not wait_until(lambda: not self.alive(), _STOP_TIME):
             self.kill()
         self.socket.unlink(missing_ok=True)
+        self._leave_short_place()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would end it; returns when it is gone."""
@@ -109,6 +116,8 @@ class ValkeyProcess:
     def _spawn(self, lock_fd: int) -> None:
         """Run valkey-server as a daemon of its own session: Ctrl-C in a terminal is not for it, and no process
         of ours has to reap it."""
+        if self.socket.parent != self._directory:
+            _private(self.socket.parent)  # gone where another has stopped the server meanwhile
         self.socket.unlink(missing_ok=True)
         self._pid_file.unlink(missing_ok=True)
         try:

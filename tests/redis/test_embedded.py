@@ -11,8 +11,10 @@ from tempfile import mkdtemp
 
 import pytest
 from redis import Redis
+from structlog.testing import capture_logs
 
 from slb.config import Settings
+from slb.control import embedded
 from slb.control.connection import connect
 from slb.control.embedded import EmbeddedServer
 from slb.control.valkey_process import ValkeyProcess
@@ -141,6 +143,41 @@ async def test_a_path_too_long_for_a_socket_gets_a_short_one(data_dir: Path) -> 
     url = await server.acquire()
     assert len(url) < 100
     assert server.process.answers()
+    place = server.process.socket.parent
+    again = EmbeddedServer(deep, revive=False)
+    await again.acquire()
+    await server.release()
+    assert place.is_dir()
+    await again.release()
+    assert not place.exists()
+    await server.acquire()
+    assert server.process.answers()
+    await server.release()
+    assert not place.exists()
+
+
+async def test_a_server_that_cannot_come_back_is_told_of_once(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = EmbeddedServer(data_dir, revive=False)
+    await server.acquire()
+    tries: list[float] = []
+    with capture_logs() as logs:
+
+        def fails() -> None:
+            tries.append(0)
+            raise ConfigError(f"no room {len(tries) // 3}")
+
+        monkeypatch.setattr(embedded, "_REVIVE_INTERVAL", 0.001)
+        monkeypatch.setattr(server.process, "start", fails)
+        server.process.kill()
+        server.resume()
+        await eventually(lambda: len(tries) >= 6)
+        await server.suspend()
+    faults = [line["error"] for line in logs if line["event"] == "embedded_valkey_not_revived"]
+    assert faults[:3] == ["no room 0", "no room 1", "no room 2"]
+    assert len(faults) == len(set(faults))
+    assert [line["event"] for line in logs].count("embedded_valkey_died") == 1
     await server.release()
 
 
