@@ -14,7 +14,9 @@ from slb.proxy.fields import MalformedField, connection_tokens, fields_of
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]+")
-_TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32}-)[0-9a-f]{32}-(?!0{16}-)[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+TRACE = rb"(?!ff)[0-9a-f]{2}-(?!0{32}-)[0-9a-f]{32}-(?!0{16}-)[0-9a-f]{16}-[0-9a-f]{2}"
+"""A traceparent (W3C Trace Context, 3.2): no version ff, no trace or parent of zeros."""
+_TRACE = re.compile(TRACE + rb"(?:-[\x21-\x7e]*)?")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
 
 
@@ -39,6 +41,7 @@ class RequestHead:
     has_host = False
     has_proto = False
     has_state = False
+    lines = 0
     request_id = b""
     looped = False
     plain = True
@@ -69,6 +72,7 @@ class RequestHeads:
         except MalformedField as error:
             raise Refused(BAD_REQUEST, str(error)) from None
         head = RequestHead()
+        head.lines = len(lines)
         plain = True
         for kind, value, _ in found:
             if kind and not _TAKE[kind](head, value):

@@ -8,6 +8,7 @@ from slb.proxy.body import CHUNKED
 from slb.proxy.head_cache import HeadCache
 from slb.proxy.headers import RequestHead, RequestHeads
 from slb.proxy.target import RequestLine, RequestLines, parse_line
+from slb.proxy.varying import VaryingHeads
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
@@ -22,7 +23,8 @@ class RequestReader:
         self._max_line = settings.max_request_line
         self._max_head = settings.max_head
         self._lines = lines
-        self._heads = HeadCache(RequestHeads(own_via, settings.max_headers, trusted).parse)
+        heads = RequestHeads(own_via, settings.max_headers, trusted)
+        self._heads = HeadCache(VaryingHeads(heads.parse, settings.max_headers).parse)
 
     def whole(self, data: bytes, end: int) -> tuple[RequestLine, RequestHead]:
         """The request whose head is `data[:end]`, the empty line included. Raises Refused."""

@@ -1,0 +1,70 @@
+"""Heads that would be alike but for a line or two: the trace, the request's id, the length of the body.
+
+These lines are cut out before the head is looked up, and what they say is put into a copy of what was found. A
+client that sends a new `traceparent` with each request then costs a look-up and not a parse.
+"""
+
+import re
+from collections.abc import Callable
+
+from slb.proxy.head_cache import HeadCache
+from slb.proxy.headers import TRACE, RequestHead
+
+_LINE = re.compile(
+    rb"\n(?:[Tt]raceparent:[ \t]*(" + TRACE + rb")"
+    rb"|[Cc]ontent-[Ll]ength:[ \t]*([0-9]{1,18})"
+    rb"|[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([\x21-\x7e]{1,128}))[ \t]*\r(?=\n)"
+)
+"""Only what is well formed; anything else stays where it is, and is judged with the rest of the head."""
+_TRACE, _LENGTH, _REQUEST_ID = 1, 2, 3
+_MOST = 4
+
+
+class VaryingHeads:
+    """Parses header blocks, each in two parts. `parse` is what reads a whole block (RequestHeads.parse)."""
+
+    def __init__(self, parse: Callable[[bytes], RequestHead], max_headers: int) -> None:
+        self._parse = parse
+        self._max_headers = max_headers
+        self._common = HeadCache(parse)
+
+    def parse(self, block: bytes) -> RequestHead:
+        """Everything behind the request line, the empty line included. Raises Refused."""
+        rest = b"\n" + block
+        cut: list[tuple[int, bytes]] = []
+        match = _LINE.search(rest)
+        while match is not None and len(cut) < _MOST:
+            cut.append((match.lastindex or 0, match[match.lastindex or 0]))
+            start = match.start()
+            rest = rest[:start] + rest[match.end() :]
+            match = _LINE.search(rest, start)
+        if not cut:
+            return self._common.get(block)
+        common = self._common.get(rest[1:])
+        if common.has_state or common.upgrade or common.lines + len(cut) > self._max_headers:
+            return self._parse(block)
+        head = RequestHead()
+        head.__dict__.update(common.__dict__)
+        if all(_put(head, kind, value) for kind, value in cut):
+            return head
+        return self._parse(block)  # something is said twice
+
+
+def _put(head: RequestHead, kind: int, value: bytes) -> bool:
+    """What one line says. False where it has been said, so that the whole head must be judged together."""
+    if kind == _TRACE:
+        if head.trace:
+            return False
+        head.trace = value
+        head.fields += b"traceparent: %b\r\n" % value
+    elif kind == _LENGTH:
+        if head.framed:
+            return False
+        head.framed, head.length = True, int(value)
+        head.fields += b"Content-Length: %b\r\n" % value
+    else:
+        if head.request_id:
+            return False
+        head.request_id = value
+        head.fields += b"X-Request-Id: %b\r\n" % value
+    return True

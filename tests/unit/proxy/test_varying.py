@@ -1,0 +1,68 @@
+"""Cutting out the lines that vary changes nothing of what a head says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slb.errors import Refused
+from slb.proxy.headers import RequestHead, RequestHeads
+from slb.proxy.varying import VaryingHeads
+
+TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            b"traceparent: " + TRACE,
+            b"Traceparent:" + TRACE + b"  ",
+            b"traceparent: 00-" + b"0" * 32 + b"-00f067aa0ba902b7-01",
+            b"tracestate: a=b",
+            b"Content-Length: 5",
+            b"content-length:0",
+            b"Content-Length: 5, 5",
+            b"Content-Length: +5",
+            b"X-Request-Id: mine",
+            b"x-request-id: two words",
+            b"Transfer-Encoding: chunked",
+            b"Connection: close",
+            b"Connection: Upgrade, X-Request-Id",
+            b"Upgrade: websocket",
+            b"TE: trailers",
+            b"X-A: b\ntraceparent: " + TRACE,
+            b"X-A: b\n",
+            b"X-A: b\r",
+            b"X-A: \n",
+            b" folded: line",
+            b"User-Agent: t",
+        ]
+    ),
+    max_size=6,
+)
+
+
+def said(head: RequestHead) -> dict[str, object]:
+    """All a head says, but for the order of the lines passed on."""
+    found = {name: getattr(head, name) for name in dir(head) if not name.startswith("_") and name != "lines"}
+    return {**found, "fields": sorted(head.fields.split(b"\r\n"))}
+
+
+@given(LINES, st.booleans())
+def test_a_head_says_the_same_however_it_is_read(lines: list[bytes], trusted: bool) -> None:
+    block = b"".join(line + b"\r\n" for line in [b"Host: h", *lines]) + b"\r\n"
+    heads = RequestHeads(b"slb-test", 6, trusted)
+    varying = VaryingHeads(heads.parse, 6)
+    try:
+        whole = heads.parse(block)
+    except Refused:
+        with pytest.raises(Refused):
+            varying.parse(block)
+    else:
+        for _ in range(3):
+            assert said(varying.parse(block)) == said(whole)
+
+
+def test_what_is_shared_is_never_changed() -> None:
+    varying = VaryingHeads(RequestHeads(b"slb-test", 100, trusted=False).parse, 100)
+    blocks = [b"Host: h\r\nContent-Length: %d\r\n\r\n" % length for length in (1, 2, 3, 1)]
+    assert [varying.parse(block).length for block in blocks] == [1, 2, 3, 1]
+    assert varying.parse(b"Host: h\r\n\r\n").length == 0
