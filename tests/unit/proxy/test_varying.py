@@ -41,9 +41,10 @@ LINES = st.lists(
 
 
 def said(head: RequestHead) -> dict[str, object]:
-    """All a head says, but for the order of the lines passed on."""
+    """All a head says, but for the order and the spelling of the lines passed on."""
     found = {name: getattr(head, name) for name in dir(head) if not name.startswith("_") and name != "lines"}
-    return {**found, "fields": sorted(head.fields.split(b"\r\n"))}
+    lines = [line.partition(b":") for line in head.fields.split(b"\r\n")]
+    return {**found, "fields": sorted((name.lower(), value.strip()) for name, _, value in lines)}
 
 
 @given(LINES, st.booleans())
