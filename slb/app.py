@@ -74,7 +74,6 @@ class Core:
         )
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.watcher.on_instances(self.instances.found)
-        self.watcher.on_instances(self.instances.found)
         self._freezer = Freezer()
         self._runners: list[web.AppRunner] = []
         self.access_log = make_access_log(settings)
