@@ -135,13 +135,14 @@ class UpstreamsShown(TypedDict):
 
 
 class TrafficShown(TypedDict):
-    """Of this process, since its start."""
+    """Of this process, since its start. `inflight_by_upstream` has those that have any."""
 
     requests: int
     by_code: dict[str, int]
     by_reason: dict[str, int]
     retries: int
     inflight: int
+    inflight_by_upstream: dict[str, int]
     client_connections: int
     client_disconnects: int
 

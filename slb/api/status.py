@@ -120,12 +120,18 @@ class StatusEndpoint:
             by_code[str(code)] += count
             by_reason[reason] += count
         by_reason.pop("", None)
+        inflight = {
+            upstream.member: upstream.inflight
+            for upstream in self._parts.mirror.upstreams.values()
+            if upstream.inflight
+        }
         return TrafficShown(
             requests=by_code.total(),
             by_code=dict(by_code),
             by_reason=dict(by_reason),
             retries=sum(metrics.retries.values()),
-            inflight=sum(upstream.inflight for upstream in self._parts.mirror.upstreams.values()),
+            inflight=sum(inflight.values()),
+            inflight_by_upstream=inflight,
             client_connections=metrics.connections(),
             client_disconnects=metrics.client_disconnects,
         )

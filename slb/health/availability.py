@@ -19,9 +19,18 @@ class Availability:
     def __init__(self, mirror: Mirror, metrics: Metrics) -> None:
         self._mirror = mirror
         self._metrics = metrics
-        metrics.upstreams_up = lambda: [
-            (live.member, live.available and not live.down) for live in mirror.upstreams.values()
-        ]
+        metrics.upstreams_up = self._upstreams_up
+
+    def _upstreams_up(self) -> Iterable[tuple[str, bool]]:
+        """Of those that somebody has judged: a series for each of a hundred thousand others says nothing."""
+        judged = {member for member, _ in self._metrics.ejections}
+        for route in self._mirror.table.routes.values():
+            if route.settings.health_check is not None:
+                judged.update(live.member for live in route.upstreams)
+        for live in self._mirror.upstreams.values():
+            up = live.available and not live.down
+            if not up or live.member in judged:
+                yield live.member, up
 
     def knows(self, upstream: LiveUpstream) -> bool:
         """Whether a route still names it; one of its name that came later is another."""

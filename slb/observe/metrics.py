@@ -115,18 +115,16 @@ class MetricsCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
-        labels = ("route", "upstream", "code", "reason")
-        requests = CounterMetricFamily("slb_requests", "Requests answered or abandoned (code 499).", labels=labels)
-        for (route, upstream, code, reason), count in list(metrics.requests.items()):
-            requests.add_metric((route, upstream, str(code), reason), count)
-        yield requests
+        yield from RequestsCollector(metrics).collect()
         yield _histograms("slb_request_duration_seconds", "From the request's head to its end.", metrics.durations)
         yield _histograms(
             "slb_time_to_first_byte_seconds", "From the request's head to the reply's.", metrics.first_bytes
         )
         inflight = GaugeMetricFamily("slb_upstream_inflight", "Requests in flight.", labels=("upstream", "scope"))
+        used = {upstream for _, upstream, _, _ in metrics.requests}
         for member, count in metrics.inflight():
-            inflight.add_metric((member, "local"), count)
+            if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write
+                inflight.add_metric((member, "local"), count)
         yield inflight
         retries = CounterMetricFamily("slb_retries", "Attempts after the first.", labels=("reason",))
         for reason, count in metrics.retries.items():
@@ -214,6 +212,20 @@ class MetricsCollector(Collector):
         for kind, count in metrics.skipped.items():
             skipped.add_metric((kind,), count)
         yield skipped
+
+
+class RequestsCollector(Collector):
+    """Of requests alone: a supervisor has none but those to its API."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("route", "upstream", "code", "reason")
+        requests = CounterMetricFamily("slb_requests", "Requests answered or abandoned (code 499).", labels=labels)
+        for (route, upstream, code, reason), count in list(self._metrics.requests.items()):
+            requests.add_metric((route, upstream, str(code), reason), count)
+        yield requests
 
 
 class ReloadCollector(Collector):

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from slb.supervisor.sums import Sums
+from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
@@ -20,13 +20,22 @@ _log = logging.getLogger("slb.supervisor")
 
 
 class Fleet:
-    """Reads the workers' own APIs over their unix sockets. `own_metrics`: what the supervisor counts itself."""
+    """Reads the workers' own APIs over their unix sockets. `own_metrics`: what the supervisor counts itself.
+    `show_inflight` is told every second how many requests each upstream has in flight, where it has any."""
 
-    def __init__(self, workers: Sequence[Worker], sums: Sums, own_metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        sums: Sums,
+        own_metrics: Callable[[], bytes],
+        show_inflight: Callable[[Mapping[str, int]], None],
+    ) -> None:
         self._workers = workers
         self._sums = sums
         self._own_metrics = own_metrics
-        self._traffic: dict[int, dict[str, Any]] = {}
+        self._show_inflight = show_inflight
+        self._traffic: dict[int, Traffic] = {}
+        self._ended = no_traffic()
 
     def ready(self) -> bool:
         """Whether any worker serves."""
@@ -35,7 +44,9 @@ class Fleet:
     def worker_ended(self, worker: Worker) -> None:
         """What a dead worker counted stays in the sums."""
         self._sums.ended((worker.index, worker.life))
-        self._traffic.pop(worker.index, None)
+        last = self._traffic.pop(worker.index, None)
+        if last is not None:
+            self._ended = added((self._ended, lasting(last)))
 
     async def metrics_text(self) -> bytes:
         """All workers' metrics, added up."""
@@ -48,17 +59,21 @@ class Fleet:
 
     def status_extra(self) -> dict[str, Any]:
         """For /status: the workers, and the traffic of all of them as of a second ago."""
-        return {"workers": [worker.shown() for worker in self._workers], "traffic": _added(self._traffic.values())}
+        return {"workers": [worker.shown() for worker in self._workers], "traffic": self._all_traffic()}
 
     async def watch(self) -> None:
         """Look at the workers' traffic, until cancelled."""
         while True:
-            for worker, _, text in await asyncio.gather(
+            for worker, life, text in await asyncio.gather(
                 *(self._read(worker, "/status") for worker in self._ready_workers())
             ):
-                if text is not None:
+                if text is not None and worker.life == life and worker.pid is not None:
                     self._traffic[worker.index] = orjson.loads(text)["traffic"]
+            self._show_inflight(self._all_traffic()["inflight_by_upstream"])
             await asyncio.sleep(_INTERVAL)
+
+    def _all_traffic(self) -> Traffic:
+        return added((self._ended, *self._traffic.values()))
 
     def _ready_workers(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.ready]
@@ -80,15 +95,3 @@ class Fleet:
 def _token_of(worker: Worker) -> dict[str, str]:
     token = worker.job.settings.api_token
     return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
-
-
-def _added(shown: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Figures by name, and figures by name by name, added."""
-    total: dict[str, Any] = {}
-    for each in shown:
-        for name, value in each.items():
-            if isinstance(value, Mapping):
-                total[name] = Counter(total.get(name, {})) + Counter(value)
-            else:
-                total[name] = total.get(name, 0) + value
-    return total

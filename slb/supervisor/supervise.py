@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,7 +13,7 @@ from slb.config import Settings
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.log import configure_logging
-from slb.observe.metrics import Metrics, ReloadCollector
+from slb.observe.metrics import Metrics, ReloadCollector, RequestsCollector
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
@@ -72,7 +72,8 @@ class Supervisor:
             Worker(index, self._job(index, core.settings), self._worker_ended)
             for index in range(core.settings.workers)
         ]
-        self._fleet = Fleet(self._workers, Sums(), lambda: _reloads(core.metrics))
+        self._fleet = Fleet(self._workers, Sums(), lambda: _own_metrics(core.metrics), self._show_inflight)
+        self._busy: set[str] = set()
 
     async def run(self, stopping: Stopping) -> int:
         """Until told to stop, or until a part of the supervisor ends; the exit code."""
@@ -126,6 +127,14 @@ class Supervisor:
     def _taking_traffic(self) -> bool:
         return not self._core.stopping and self._fleet.ready()
 
+    def _show_inflight(self, counts: Mapping[str, int]) -> None:
+        """For /routes: this process has no requests of its own."""
+        for member in self._busy | counts.keys():
+            live = self._core.mirror.upstream(member)
+            if live is not None:
+                live.inflight = counts.get(member, 0)
+        self._busy = set(counts)
+
     def _worker_ended(self, worker: Worker) -> None:
         self._fleet.worker_ended(worker)
 
@@ -139,7 +148,9 @@ class Supervisor:
         )
 
 
-def _reloads(metrics: Metrics) -> bytes:
+def _own_metrics(metrics: Metrics) -> bytes:
+    """Reloads, and what the API refused."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ReloadCollector(metrics))
+    registry.register(RequestsCollector(metrics))
     return generate_latest(registry)

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -117,3 +119,35 @@ async def test_a_token_reaches_the_workers_and_is_not_seen_among_the_processes(
     shown = [shown_of(worker["pid"]) for worker in orjson.loads(text)["workers"]]
     assert len(shown) == WORKERS
     assert not any(b"s3cret" in each for each in shown)
+
+
+async def test_status_and_routes_show_what_the_workers_do_and_forget_no_count_of_a_dead_one(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await serve(slb, valkey)
+
+    async def until(what: Callable[[Any], bool], path: str) -> Any:
+        async with asyncio.timeout(20):
+            while not what(shown := await slb.json(f"{serving.api}{path}")):
+                await asyncio.sleep(0.05)
+        return shown
+
+    host, port = serving.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /p HTTP/1.1\r\nHost: slb\r\nX-Service-Time: 60s\r\n\r\n")
+    await until(lambda route: route["members"][0]["inflight"] == 1, "/routes/p")
+    assert (await slb.get(f"{serving.api}/nowhere"))[0] == 404
+    before = await until(lambda status: status["traffic"]["requests"] >= 1, "/status")
+    for pid in await until_all_ready(slb, serving):
+        os.kill(pid, signal.SIGKILL)
+    with suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    after = await until(lambda status: status["traffic"]["client_connections"] == 0, "/status")
+    for name in ("requests", "retries", "client_disconnects"):
+        assert after["traffic"][name] >= before["traffic"][name]
+    assert before["traffic"]["by_code"].items() <= after["traffic"]["by_code"].items()
+    await until(lambda route: route["members"][0]["inflight"] == 0, "/routes/p")
+    await until_all_ready(slb, serving)
+    text = (await slb.get(f"{serving.api}/metrics"))[1]
+    assert 'slb_requests_total{code="404",reason="no_route",route="",upstream=""} 1.0' in text

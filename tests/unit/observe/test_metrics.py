@@ -117,11 +117,11 @@ def test_gauges_are_read_when_they_are_asked_for(metrics: Metrics) -> None:
 def test_a_scrape_while_requests_end_is_not_upset_by_new_series(metrics: Metrics) -> None:
     def inflight() -> Iterator[tuple[str, int]]:
         ended(metrics, "late:80")
-        yield "late:80", 0
+        yield "late:80", 1
 
     ended(metrics, "a:80")
     metrics.inflight = inflight
-    assert value(samples(metrics), "slb_upstream_inflight", upstream="late:80", scope="local") == 0
+    assert value(samples(metrics), "slb_upstream_inflight", upstream="late:80", scope="local") == 1
 
 
 def test_every_name_is_ours_and_only_counters_end_in_total(metrics: Metrics) -> None:
@@ -133,3 +133,13 @@ def test_every_name_is_ours_and_only_counters_end_in_total(metrics: Metrics) -> 
         assert family.documentation
         totals = {sample.name.endswith("_total") for sample in family.samples}
         assert totals <= {family.type == "counter"}
+
+
+def test_an_upstream_nobody_used_has_no_series_of_its_own(metrics: Metrics) -> None:
+    ended(metrics, "used:80")
+    metrics.inflight = lambda: [("used:80", 0), ("idle:80", 0), ("busy:80", 2)]
+    shown = {
+        upstream: value(samples(metrics), "slb_upstream_inflight", upstream=upstream, scope="local")
+        for upstream in ("used:80", "idle:80", "busy:80")
+    }
+    assert shown == {"used:80": 0, "idle:80": None, "busy:80": 2}
