@@ -40,7 +40,6 @@ from slb.health.probe import TlsContext
 from slb.health.service import HealthService
 from slb.lifecycle import Stopping, Tasks, first_of
 from slb.listening import Sockets
-from slb.memory import Freezer
 from slb.observe.log import AccessLog, configure_logging, console_line, is_readable, json_line, stderr_sink
 from slb.observe.metrics import Metrics, MetricsCollector
 from slb.proxy.listener import ProxyServer
@@ -74,12 +73,10 @@ class Core:
         )
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.watcher.on_instances(self.instances.found)
-        self._freezer = Freezer()
         self._runners: list[web.AppRunner] = []
         self.access_log = make_access_log(settings)
         self._parts: list[ApiParts] = []
         metrics.staleness = self.watcher.staleness
-        self.mirror.on_swap(lambda _: self._freezer.table_grew(len(self.mirror.upstreams)))
 
     def start_watching(self) -> None:
         """Follow Redis from now on."""

@@ -22,7 +22,6 @@ from bench.figures.heartbeat import Heartbeat, Held
 from bench.figures.large_table import LargeTable, set_of
 from slb.control.connection import Connection
 from slb.control.watcher import Watcher, WatchTiming
-from slb.memory import Freezer
 from slb.model import RouteSettings
 from slb.names import normal_path
 from slb.observe.metrics import Metrics
@@ -58,8 +57,6 @@ class Follower:
         self._watcher = Watcher(
             self._connection, self._mirror, self._metrics, folder / "table.json", WatchTiming(RESYNC_SECONDS)
         )
-        freezer = Freezer()
-        self._mirror.on_swap(lambda _: freezer.table_grew(len(self._mirror.upstreams)))
         self._heartbeat = Heartbeat()
 
     async def measure(self, resyncs: int) -> dict[str, Any]:

@@ -1,9 +1,18 @@
-"""The garbage collector and large tables: a full collection walks every object of a table, to find nothing, and
-holds the event loop for a tenth of a second while it does."""
+"""The garbage collector, kept away from large tables; and memory that is free, given back.
 
+A full collection walks every object: over the hundreds of thousands of a large table it holds the event loop for
+a tenth of a second, to find nothing. What a table is made of is therefore frozen: collected around.
+
+What was needed only to load the code and to make the table is free by then, but glibc keeps it: a tenth of all
+that a process has.
+"""
+
+import asyncio
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 
 class Heap:
@@ -12,6 +21,8 @@ class Heap:
     def __init__(self, worthwhile: int = 1000) -> None:
         self._worthwhile = worthwhile
         self._grown = 0
+        self._made = 0
+        self._given_back_at = -1
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -28,6 +39,33 @@ class Heap:
         """Tell how many routes were made. After enough of them what is alive is frozen: collected around from now
         on, and still freed when nobody refers to it. Rare enough that garbage caught in it does not add up."""
         self._grown += routes
+        self._made += routes
         if self._grown >= self._worthwhile:
             self._grown = 0
             gc.freeze()
+        if self._given_back_at < 0:
+            asyncio.get_running_loop().call_soon(_settle)
+        elif self._made >= max(2 * self._given_back_at, self._worthwhile):
+            asyncio.get_running_loop().call_soon(give_back)
+        else:
+            return
+        self._given_back_at = self._made
+
+
+def _settle() -> None:
+    """After the first table, frozen by now if it is large: what is left of the start. Never again a collection of
+    everything."""
+    gc.collect()
+    gc.freeze()
+    give_back()
+
+
+def give_back() -> bool:
+    """Let the C library return what it holds and nobody uses, in a millisecond or two; False where it cannot."""
+    trim = getattr(_c_library(), "malloc_trim", None)
+    return trim is not None and bool(trim(0))
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

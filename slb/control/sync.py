@@ -68,7 +68,7 @@ class Sync:
         self._clock = clock
         self._reader = Reader(connection, Skipped(metrics))
         self._restorer = Restorer(connection)
-        self._heap = Heap()
+        self.heap = Heap()
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._started = clock()
         self._synced = False
@@ -121,7 +121,7 @@ class Sync:
 
     async def full(self) -> None:
         """Read everything, and swap it in where it differs."""
-        with self._heap.building():
+        with self.heap.building():
             found = await self._read()
             if self.on_instances is not None:
                 self.on_instances(found.instances)
@@ -234,7 +234,7 @@ class Sync:
             self._make_at = None
 
     def _changed(self, routes: int) -> None:
-        self._heap.grown(routes)
+        self.heap.grown(routes)
         if self._disk is not None:
             self._disk.changed()
 

@@ -221,7 +221,9 @@ class Watcher:
         if kept is None or self._mirror.ready:
             return
         _log.warning("serving_from_disk", routes=len(kept.records), age=round(self.staleness(), 1))
-        await step_through(self._mirror.replace(kept.records, kept.attributes))
+        with self._sync.heap.building():
+            await step_through(self._mirror.replace(kept.records, kept.attributes))
+        self._sync.heap.grown(len(kept.records))
 
 
 class _Fault(Exception):

@@ -4,12 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
-from slb import memory
 from slb.app import App, serve_app
 from slb.lifecycle import Stopping, Tasks
-from slb.memory import Freezer
 
 
 class FakeApp:
@@ -51,14 +47,3 @@ async def test_a_hurried_end_is_exit_code_1() -> None:
     stopping.request()
     stopping.request()
     assert await served(FakeApp(), stopping) == 1
-
-
-async def test_the_table_is_frozen_first_and_whenever_it_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen_at: list[int] = []
-    size = 0
-    monkeypatch.setattr(memory, "_freeze", lambda: frozen_at.append(size))
-    freezer = Freezer()
-    for size in (0, 10, 900, 2000, 3999, 4001, 5000, 10_000):
-        freezer.table_grew(size)
-        await asyncio.sleep(0)
-    assert frozen_at == [0, 2000, 4001, 10_000]
