@@ -37,6 +37,10 @@ class Wheel:
         self._now = int(clock() / TICK)
         self._timer: asyncio.TimerHandle | None = None
 
+    def now(self) -> float:
+        """Seconds, by the clock of all deadlines."""
+        return self._clock()
+
     def arm(self, item: Timed, due: float) -> None:
         """`item.expired()` is called at `due` (of the clock), unless it is armed anew or disarmed before."""
         item.due = due

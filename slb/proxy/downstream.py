@@ -313,14 +313,17 @@ class Downstream(asyncio.Protocol, Timed):
     def _pause(self, why: int) -> None:
         if not self._paused and not self.transport.is_closing():
             self.transport.pause_reading()
+            self._plane.departures.watch(self.transport)
         self._paused |= why
 
     def _resume(self, why: int) -> None:
         if not self._paused:
             return
         self._paused &= ~why
-        if not self._paused and not self.transport.is_closing():
-            self.transport.resume_reading()
+        if not self._paused:
+            self._plane.departures.forget(self.transport)
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         self.is_stalled = True
@@ -422,6 +425,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._plane.connection_ended(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._plane.departures.forget(self.transport)
         self._forget()
         self._buffer = b""
         self.lingering = True

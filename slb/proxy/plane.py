@@ -13,6 +13,7 @@ from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.deadlines import Wheel
+from slb.proxy.departures import Departures
 from slb.proxy.head_cache import HeadCache
 from slb.proxy.reader import RequestReader
 from slb.proxy.replies import parse_reply
@@ -51,6 +52,7 @@ class Plane:
         self.rng = rng
         self.clock = clock
         self.wheel = Wheel(clock)
+        self.departures = Departures(self.wheel)
         self.lines = RequestLines(mirror)
         self._peers: Counter[str] = Counter()
         self._request_prefix = b"%020x" % rng.getrandbits(80)

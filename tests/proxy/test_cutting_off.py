@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, port_that_never_accepts
 from tests.support.waiting import eventually
@@ -78,6 +80,32 @@ async def test_a_client_that_leaves_while_connecting_gives_its_slot_back(
     finally:
         for each in (listener, *fillers):
             each.close()
+
+
+async def test_a_client_that_leaves_while_its_upload_is_held_frees_its_upstream_at_once(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """Nobody reads from it, so nothing but the kernel knows."""
+
+    async def never_read(request: Request) -> None:
+        await hold.wait()
+
+    hold = asyncio.Event()
+    proxy = await proxies()
+    origin = await origins(never_read)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            while True:
+                await wire.send(MEGABYTE)
+    at_once = struct.pack("ii", 1, 0)
+    wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    wire.reset()
+    await proxy.at_rest()
+    assert proxy.counted() == {(499, "client_gone"): 1}
+    hold.set()
 
 
 async def test_a_slow_upstream_holds_the_client_back(proxies: MakeProxy, origins: MakeOrigin) -> None:

@@ -1,0 +1,55 @@
+"""Clients that leave while nobody reads from them.
+
+A connection whose reading is paused (its upstream takes no more of the body, or it has sent too much ahead) tells
+of its end to nobody: the event loop no longer looks at it. The kernel knows all the same, and is asked a few times
+a second. Linux says it in TCP_INFO; elsewhere such a client is noticed when reading goes on, or at its deadline. So
+it is where the client closed in peace with bytes still to send: its goodbye stands behind them.
+"""
+
+import asyncio
+import socket
+import sys
+
+from slb.proxy.deadlines import Timed, Wheel
+
+_PERIOD = 0.2
+_GONE = frozenset({7, 8})
+"""tcp_info.tcpi_state: CLOSE (reset) and CLOSE_WAIT (the client has said that it says no more)."""
+
+
+class Departures(Timed):
+    """Aborts watched transports whose other side is gone."""
+
+    def __init__(self, wheel: Wheel) -> None:
+        Timed.__init__(self)
+        self._wheel = wheel
+        self._watched: set[asyncio.Transport] = set()
+
+    def watch(self, transport: asyncio.Transport) -> None:
+        """From now on, until `forget`."""
+        if not self._watched:
+            self._wheel.arm(self, self._wheel.now() + _PERIOD)
+        self._watched.add(transport)
+
+    def forget(self, transport: asyncio.Transport) -> None:
+        """It is read from again, or has ended."""
+        self._watched.discard(transport)
+        if not self._watched:
+            self._wheel.forget(self)
+
+    def expired(self) -> None:
+        for transport in [each for each in self._watched if has_left(each)]:
+            self.forget(transport)
+            transport.abort()
+        if self._watched:
+            self._wheel.arm(self, self._wheel.now() + _PERIOD)
+
+
+def has_left(transport: asyncio.Transport) -> bool:
+    """Whether the kernel knows that the other side of a TCP connection has ended it. False where it cannot tell."""
+    if sys.platform != "linux" or transport.is_closing():
+        return False
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _GONE
