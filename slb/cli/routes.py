@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption, show
+from slb.addresses import is_address
+from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption, show
 from slb.errors import ConfigError
-from slb.names import normal_path
+from slb.names import join_member, normal_member, normal_path, split_member
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,9 +43,27 @@ def register(
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes = {name: value for name, value in written.items() if value is not None}
     client = ApiClient(url, token)
-    for target in targets:
-        answer = client.call("POST", "/register", {"path": path, "target": target, **attributes})
-        typer.echo(f"{answer['path']}: {answer['target']} {'added' if answer['added'] else 'was there already'}")
+    members = [split_member(normal_member(target)) for target in targets] if len(targets) > 1 else []
+    if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
+        body = [{"path": path, "ip_address": host, "port": port, **attributes} for _, host, port in members]
+        for each in client.call("POST", "/register", body):
+            _tell_added(each["path"], join_member("http", each["ip_address"], each["port"]), each["added"])
+    else:  # the API takes names and https one at a time
+        _register_singly(client, path, targets, attributes)
+
+
+def _register_singly(client: ApiClient, path: str, targets: list[str], attributes: dict[str, Any]) -> None:
+    for number, target in enumerate(targets):
+        try:
+            answer = client.call("POST", "/register", {"path": path, "target": target, **attributes})
+        except ApiError as error:
+            written = f" (registered before it: {', '.join(targets[:number])})" if number else ""
+            raise ApiError(f"{target}: {error}{written}") from None
+        _tell_added(answer["path"], answer["target"], answer["added"])
+
+
+def _tell_added(path: str, member: str, added: bool) -> None:
+    typer.echo(f"{path}: {member} {'added' if added else 'was there already'}")
 
 
 def deregister(

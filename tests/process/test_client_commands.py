@@ -38,6 +38,21 @@ async def test_targets_are_registered_shown_and_deregistered(slb: Commands, serv
     assert await said(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was not there\n"
 
 
+async def test_of_several_targets_all_are_registered_or_it_is_said_which(
+    slb: Commands, serving: Serving, valkey: Valkey
+) -> None:
+    for targets in (("10.0.0.1", "0.0.0.0"), ("10.0.0.1", "gpu:x"), ("gpu.test", "h:99999")):
+        result = await slb.run("register", "/p1", *targets)
+        assert (result.code, result.out) == (1, "")
+    assert not valkey.admin.exists("slb_p1")
+    result = await slb.run("register", "/p1", "gpu.test", "0.0.0.0", "10.0.0.1")
+    assert (result.code, result.out) == (1, "/p1: gpu.test:80 added\n")
+    assert "0.0.0.0: " in result.err
+    assert result.err.endswith("(registered before it: gpu.test)\n")
+    out = await said(slb, "register", "/p1", "10.0.0.1", "[fd00::1]:81", "--weight", "2")
+    assert out == "/p1: 10.0.0.1:80 added\n/p1: [fd00::1]:81 added\n"
+
+
 async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms")
     assert "policy = p2c    (hash)" in out
@@ -83,3 +98,20 @@ async def test_what_is_refused_is_told_in_one_line(slb: Commands, serving: Servi
         assert result.err.startswith("slb: ")
         assert told in result.err
         assert len(result.err.splitlines()) == 1
+
+
+async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
+    slb: Commands, serving: Serving
+) -> None:
+    _, first = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
+    await slb.until_status(f"{serving.url}/p1", 200)
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "1s"}))
+    async with asyncio.timeout(10):
+        while (await slb.json(f"{serving.api}/upstreams/{first}"))["inflight"] != 1:
+            await asyncio.sleep(0.02)
+    assert await said(slb, "drain", first) == f"{first}: is sent nothing new, 1 in flight here\n"
+    assert "(draining)" in await said(slb, "routes")
+    assert (await slb.get(f"{serving.url}/p1"))[0] == 503
+    assert (await slow)[0] == 200
+    assert await said(slb, "undrain", first) == f"{first}: takes requests again\n"
+    assert (await slb.get(f"{serving.url}/p1"))[0] == 200
