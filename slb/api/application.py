@@ -16,6 +16,7 @@ from slb.api.register import RegisterEndpoint
 from slb.api.replies import closing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.status import HealthEndpoint, StatusEndpoint
+from slb.api.upstreams import UpstreamsEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
@@ -24,6 +25,7 @@ def make_api(parts: ApiParts) -> web.Application:
     faces = (
         RegisterEndpoint(parts, known),
         RoutesEndpoint(parts),
+        UpstreamsEndpoint(parts),
         InstancesEndpoint(known),
         StatusEndpoint(parts),
         HealthEndpoint(parts),

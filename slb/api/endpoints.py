@@ -13,7 +13,9 @@ from slb.errors import Reason
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals."""
+    """`{path}` and `{member}` in a path take slashes too.
+
+    `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals."""
 
     method: str
     path: str
@@ -26,8 +28,8 @@ class Endpoint:
     content_type: str = "application/json"
 
     def add_to(self, app: web.Application) -> None:
-        """Route it; `{path}` takes slashes too, and HEAD goes where GET goes."""
-        pattern = self.path.replace("{path}", "{path:.*}")
+        """Route it; HEAD goes where GET goes."""
+        pattern = self.path.replace("{path}", "{path:.*}").replace("{member}", "{member:.*}")
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
             app.router.add_route(method, pattern, self.handler, expect_handler=expectation)
 

@@ -13,6 +13,10 @@ from slb.api.shapes import Refusal
 from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
 
 _REF = "#/components/schemas/{model}"
+_PARAMETERS = {
+    "path": "The route's path without its first slash, other slashes as they are; empty for the root.",
+    "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
+}
 _OF_ALL = (INTERNAL, HTTP_VERSION)
 _OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
 
@@ -51,8 +55,9 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         "responses": _responses(endpoint, schemas),
         "security": [] if endpoint.is_open else [{}, {"token": []}],
     }
-    if "{path}" in endpoint.path:
-        operation["parameters"] = [_path_parameter()]
+    parameters = [_parameter(name, text) for name, text in _PARAMETERS.items() if f"{{{name}}}" in endpoint.path]
+    if parameters:
+        operation["parameters"] = parameters
     if endpoint.body is not None:
         content = {"application/json": {"schema": _schema(endpoint.body, schemas)}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -60,18 +65,15 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation_id(endpoint: Endpoint) -> str:
-    words = endpoint.path.replace("{path}", "one").replace(".", "/").strip("/").split("/")
+    path = endpoint.path
+    for name in _PARAMETERS:
+        path = path.replace(f"{{{name}}}", "one")
+    words = path.replace(".", "/").strip("/").split("/")
     return "_".join([endpoint.method.lower(), *words])
 
 
-def _path_parameter() -> dict[str, Any]:
-    return {
-        "name": "path",
-        "in": "path",
-        "required": True,
-        "description": "The route's path without its first slash, other slashes as they are; empty for the root.",
-        "schema": {"type": "string"},
-    }
+def _parameter(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "description": text, "schema": {"type": "string"}}
 
 
 def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,20 @@ class MemberShown(TypedDict):
     failures: int
 
 
+class UpstreamShown(TypedDict):
+    """`routes` name it; `inflight` is this process's own count."""
+
+    member: str
+    weight: int
+    slots: int
+    zone: str
+    node: str
+    drain: bool
+    joined: float
+    inflight: int
+    routes: list[str]
+
+
 class RouteShown(TypedDict):
     """`settings` are those in force; `faults` says which entries of the route's hash are not. In `panic` too few
     members are up, and all of them serve."""

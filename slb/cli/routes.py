@@ -1,6 +1,7 @@
-"""`slb register`, `deregister`, `routes`, `route set|unset|delete`: who serves what, through the API."""
+"""`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`: who serves what."""
 
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import orjson
 import typer
@@ -21,6 +22,8 @@ def add_to(app: typer.Typer) -> None:
     """Make the commands part of `slb`."""
     app.command()(register)
     app.command()(deregister)
+    app.command()(drain)
+    app.command()(undrain)
     app.command()(routes)
     route = typer.Typer(help="Change a route's settings, or remove it.")
     route.command("set")(set_settings)
@@ -74,6 +77,23 @@ def deregister(
     for target in targets:
         answer = client.call("DELETE", "/register", {"path": path, "target": target})
         typer.echo(f"{answer['path']}: {answer['target']} {'removed' if answer['removed'] else 'was not there'}")
+
+
+def drain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """Send upstreams nothing new, on any route; requests they are serving finish."""
+    _set_drain(ApiClient(url, token), targets, True)
+
+
+def undrain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """Send upstreams requests again."""
+    _set_drain(ApiClient(url, token), targets, False)
+
+
+def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
+    for target in targets:
+        answer = client.call("PATCH", f"/upstreams/{quote(target, safe='')}", {"drain": wanted})
+        told = "takes requests again" if not wanted else f"is sent nothing new, {answer['inflight']} in flight here"
+        typer.echo(f"{answer['member']}: {told}")
 
 
 def routes(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
@@ -151,6 +171,6 @@ def _set_on(route: dict[str, Any]) -> list[str]:
 def _cells(member: dict[str, Any] | None) -> list[str]:
     if member is None:
         return ["(none)", "", "", "", "", ""]
-    drain = " (leaving)" if member["drain"] else ""
+    drain = " (draining)" if member["drain"] else ""
     shown = [member[name] for name in ("health", "weight", "slots", "zone", "inflight")]
     return [member["member"] + drain, *map(str, shown)]

@@ -87,17 +87,24 @@ class Registry:
 
     async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None:
         """Set some of the route's settings; None takes one back to its default."""
+        await self._patch(_settings_of(path), changes)
+
+    async def patch_upstream(self, member: str, changes: Mapping[str, str | None]) -> None:
+        """Set some of the upstream's attributes; None takes one back to its default."""
+        await self._patch(_hash_of(member), changes)
+
+    async def _patch(self, wanted: _Wanted, changes: Mapping[str, str | None]) -> None:
         kept = {name: value for name, value in changes.items() if value is not None}
         dropped = [name for name, value in changes.items() if value is None]
 
         def write(pipe: Any) -> None:
             if kept:
-                pipe.hset(keys.settings_key(path), mapping=kept)
+                pipe.hset(wanted.key, mapping=kept)
             if dropped:
-                pipe.hdel(keys.settings_key(path), *dropped)
+                pipe.hdel(wanted.key, *dropped)
 
         async with self._answering():
-            await self._check([_settings_of(path)])
+            await self._check([wanted])
             await self._transaction(write)
 
     async def delete_route(self, path: str) -> bool:

@@ -1,0 +1,104 @@
+"""/upstreams/<member>: what is said of an upstream besides its address, wherever it is routed to."""
+
+from collections.abc import Mapping
+
+import structlog
+from aiohttp import web
+from pydantic import ConfigDict, ValidationError
+
+from slb.api.bodies import faults_of, read_object
+from slb.api.endpoints import Endpoint
+from slb.api.parts import ApiParts
+from slb.api.replies import json_reply
+from slb.api.shapes import UpstreamShown
+from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
+from slb.model import UpstreamAttributes
+from slb.names import normal_member
+from slb.routing.mirror import Mirror
+
+_SHOWN_WITHIN = 1.0
+"""Seconds an answer waits for this process's own mirror to show what was written."""
+_log = structlog.get_logger("slb.api")
+
+
+class UpstreamChanges(UpstreamAttributes):
+    """What is to change; null takes it back to its default. `drain`: nothing new is sent there, and what runs
+    there ends in peace."""
+
+    model_config = ConfigDict(strict=True)
+
+    drain: bool | None = None
+
+
+class UpstreamsEndpoint:
+    """An upstream is named by its address, `10.0.0.1:80` or `https://gpu-1:443`, slashes as they are or escaped."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
+
+    def endpoints(self) -> list[Endpoint]:
+        path, missing = "/upstreams/{member}", (BAD_REQUEST, NO_ROUTE)
+        body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        return [
+            Endpoint("GET", path, self.show, "One upstream", UpstreamShown, None, missing),
+            Endpoint(
+                "PATCH", path, self.patch, "Drain it, weigh it", UpstreamShown, UpstreamChanges, (*missing, *body)
+            ),
+        ]
+
+    async def show(self, request: web.Request) -> web.Response:
+        return json_reply(_shown(self._parts.mirror, self._known(request)))
+
+    async def patch(self, request: web.Request) -> web.Response:
+        member = self._known(request)
+        changes = _changes(await read_object(request, self._parts.settings.head_timeout))
+        await self._parts.registry.patch_upstream(member, changes)
+        _log.info("upstream_changed", upstream=member, changes=dict(changes))
+        await self._parts.watcher.shown(lambda mirror: _follows(mirror, member, changes), _SHOWN_WITHIN)
+        return json_reply(_shown(self._parts.mirror, member))
+
+    def _known(self, request: web.Request) -> str:
+        """The member the request names. Raises Refused where no route does."""
+        try:
+            member = normal_member(request.match_info["member"])
+        except InvalidName as error:
+            raise Refused(BAD_REQUEST, str(error)) from None
+        if not self._parts.mirror.uses(member):
+            raise Refused(NO_ROUTE, f"no route names {member}")
+        return member
+
+
+def _changes(body: Mapping[str, object]) -> dict[str, str | None]:
+    """As Redis stores them. Raises Refused, naming every field that cannot be."""
+    try:
+        parsed = UpstreamChanges.model_validate(body)
+    except ValidationError as error:
+        raise Refused(BAD_REQUEST, faults_of(error)) from None
+    return {name: _text(getattr(parsed, name)) for name in parsed.model_fields_set}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None or value is False else str(value).lower() if value is True else str(value)
+
+
+def _follows(mirror: Mirror, member: str, changes: Mapping[str, str | None]) -> bool:
+    stored = mirror.attributes.get(member, {})
+    return all(stored.get(name) == value for name, value in changes.items())
+
+
+def _shown(mirror: Mirror, member: str) -> UpstreamShown:
+    live = mirror.upstream(member)
+    if live is None:
+        raise Refused(NO_ROUTE, f"no route names {member}")
+    spec = live.spec
+    return UpstreamShown(
+        member=member,
+        weight=spec.weight,
+        slots=spec.slots,
+        zone=spec.zone,
+        node=spec.node,
+        drain=spec.drain,
+        joined=spec.joined,
+        inflight=live.inflight,
+        routes=sorted(route.path for route in mirror.routes_of([member])),
+    )

@@ -1,0 +1,80 @@
+"""/upstreams/<member>: drained, weighed, shown."""
+
+import pytest
+
+from slb.control.connection import Connection
+from slb.control.registry import Registry
+from slb.observe.metrics import Metrics
+from tests.unit.api.conftest import Api, ApiMaker
+
+MEMBER = "10.0.0.1:80"
+
+
+@pytest.fixture
+async def registered(api: Api) -> Api:
+    """With one upstream that two routes name."""
+    for path in ("/p2", "/p1"):
+        await api.call("POST", "/register", {"path": path, "target": MEMBER, "weight": 3})
+    return api
+
+
+def serving(api: Api, path: str = "/p1") -> list[str]:
+    return [live.member for live in api.parts.mirror.table.routes[path].serving]
+
+
+async def test_a_drained_upstream_is_sent_nothing_by_any_route_until_that_is_taken_back(registered: Api) -> None:
+    await registered.call("POST", "/register", {"path": "/p1", "target": "10.0.0.2:80"})
+    answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"drain": True})
+    assert (answer.status, answer.json["drain"], answer.json["weight"]) == (200, True, 3)
+    assert answer.json["routes"] == ["/p1", "/p2"]
+    assert serving(registered) == ["10.0.0.2:80"]
+    assert serving(registered, "/p2") == []
+    assert (await registered.stored())[f"slb:upstream:{MEMBER}"]["drain"] == "true"
+    answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"drain": False})
+    assert answer.json["drain"] is False
+    assert serving(registered) == [MEMBER, "10.0.0.2:80"]
+    assert "drain" not in (await registered.stored())[f"slb:upstream:{MEMBER}"]
+
+
+async def test_attributes_change_and_null_takes_one_back(registered: Api) -> None:
+    answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"weight": None, "slots": 4, "node": "gpu-7"})
+    assert (answer.json["weight"], answer.json["slots"], answer.json["node"]) == (1, 4, "gpu-7")
+    assert (await registered.call("GET", f"/upstreams/{MEMBER}")).json == answer.json
+
+
+@pytest.mark.parametrize("written", ["https://gpu.test:443", "https%3A%2F%2Fgpu.test", "HTTPS://gpu.test"])
+async def test_an_upstream_over_tls_is_named_with_or_without_escapes(api: Api, written: str) -> None:
+    await api.call("POST", "/register", {"path": "/p1", "target": "https://gpu.test"})
+    answer = await api.call("GET", f"/upstreams/{written}")
+    assert (answer.status, answer.json["member"]) == (200, "https://gpu.test:443")
+
+
+@pytest.mark.parametrize(
+    ("member", "body", "status", "told"),
+    [
+        ("10.9.9.9:80", {"drain": True}, 404, "no route names 10.9.9.9:80"),
+        ("a b", {"drain": True}, 400, "a b"),
+        (MEMBER, {"drain": "yes"}, 400, "drain: "),
+        (MEMBER, {"weight": 0}, 400, "weight: "),
+        (MEMBER, {"colour": "red"}, 400, "colour: there is no field of this name"),
+        (MEMBER, [], 400, "body: has to be an object"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_name_and_writes_nothing(
+    registered: Api, member: str, body: object, status: int, told: str
+) -> None:
+    before = await registered.stored()
+    answer = await registered.call("PATCH", f"/upstreams/{member.replace(' ', '%20')}", body)
+    assert answer.status == status
+    assert told in answer.json["detail"]
+    assert await registered.stored() == before
+
+
+async def test_without_redis_it_says_so(serve: ApiMaker) -> None:
+    away = Connection("unix:///nowhere/valkey.sock", Metrics())
+    api = await serve(registry=Registry(away))
+    await api.redis.sadd("slb_p1", MEMBER)
+    await api.parts.watcher.shown(lambda mirror: mirror.uses(MEMBER) == 1, 10)
+    answer = await api.call("PATCH", f"/upstreams/{MEMBER}", {"drain": True})
+    assert (answer.status, answer.json["error"]) == (503, "redis_down")
+    await away.aclose()
