@@ -27,11 +27,12 @@ from slb.proxy.deadlines import Timed
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
+from slb.proxy.pool import ConnectFailed, Pool
 from slb.proxy.replies import ReplyHead
 from slb.proxy.retry import RETRIED_STATUS, is_idempotent
 from slb.proxy.target import RequestLine
 from slb.proxy.tunnel import Tunnel
-from slb.proxy.upstream import ConnectFailed, Pool, UpstreamConnection
+from slb.proxy.upstream import UpstreamConnection
 from slb.routing.table import Route
 
 if TYPE_CHECKING:

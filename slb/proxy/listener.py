@@ -16,8 +16,8 @@ from slb.observe.metrics import Metrics
 from slb.proxy.downstream import Downstream
 from slb.proxy.entrance import Entrance
 from slb.proxy.plane import Handover, Plane
+from slb.proxy.pool import Pools
 from slb.proxy.tls import LOOK_AGAIN, UpstreamTls, certificates, follow
-from slb.proxy.upstream import Pools
 from slb.routing.mirror import Mirror
 
 _BACKLOG = 4096

@@ -24,7 +24,7 @@ from slb.routing.mirror import Mirror
 if TYPE_CHECKING:
     from slb.proxy.downstream import Downstream
     from slb.proxy.exchange import Exchange
-    from slb.proxy.upstream import Pools
+    from slb.proxy.pool import Pools
 
 Handover = Callable[[asyncio.Transport, bytes], None]
 """Gives a connection with the bytes already read from it to the applications behind the data listener."""

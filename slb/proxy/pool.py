@@ -1,0 +1,168 @@
+"""The connections to one upstream: made when there is none to lend, kept for the next request, ended when it leaves."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+from slb.balance.upstream import LiveUpstream
+from slb.config import Settings
+from slb.proxy.plane import Plane
+from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls, fault
+from slb.proxy.upstream import UpstreamConnection
+
+
+class ConnectFailed(Exception):
+    """No connection to an upstream; the message says to which address and why."""
+
+
+class Pool:
+    """The connections to one upstream. Idle ones are taken last in, first out: the warmest; the rest may age."""
+
+    def __init__(self, plane: Plane, upstream: LiveUpstream, tls: UpstreamTls) -> None:
+        self.upstream = upstream
+        self.wheel = plane.wheel
+        self.reply_heads = plane.reply_heads
+        self._rules = plane.address_rules
+        self._idle: list[UpstreamConnection] = []
+        self._open = 0
+        self._closed = False
+        self._tls = tls
+        self.reconfigure(plane.settings)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Let these hold from now on."""
+        self.max_head = settings.max_head
+        self._keep = settings.upstream_keepalive
+        self._keepalive_timeout = settings.upstream_keepalive_timeout
+        self._limit = settings.max_upstream_connections
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the upstream has all the connections it may have, those being made included."""
+        return bool(self._limit) and self._open >= self._limit
+
+    def take(self) -> UpstreamConnection | None:
+        """An idle connection, no longer the pool's."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.transport.is_closing():
+                return connection
+        return None
+
+    def put(self, connection: UpstreamConnection, now: float) -> None:
+        """Keep an idle connection, or close it where enough are kept."""
+        if self._closed or len(self._idle) >= self._keep or connection.transport.is_closing():
+            connection.close()
+            return
+        self._idle.append(connection)
+        self.wheel.arm(connection, now + self._keepalive_timeout)
+
+    def discard(self, connection: UpstreamConnection) -> None:
+        """The connection is ending; nothing of it is kept."""
+        self.wheel.forget(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """The upstream has left: idle connections end now, busy ones with their exchange."""
+        self._closed = True
+        for connection in list(self._idle):
+            connection.close()
+
+    async def connect(self, timeout: float) -> UpstreamConnection:
+        """A new connection to the first address that takes one within `timeout` seconds. Raises ConnectFailed."""
+        spec = self.upstream.spec
+        made: list[UpstreamConnection] = []
+        connected = False
+        self._open += 1
+        try:
+            async with asyncio.timeout(timeout):
+                connection = await self._connect_to(await self._addresses(spec.host, spec.port), made)
+            connected = connection.counted = True
+            return connection
+        except TimeoutError:
+            for attempt in made:
+                attempt.abort_if_made()
+            raise ConnectFailed(f"{spec.member}: no connection within {timeout:g} s") from None
+        finally:
+            self._open -= not connected
+
+    def ended(self, connection: UpstreamConnection) -> None:
+        """A connection is gone for good, whoever had it last."""
+        self.discard(connection)
+        if connection.counted:
+            connection.counted = False
+            self._open -= 1
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of `host` that may be connected to: the rules hold for each, each time."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConnectFailed(f"{self.upstream.member}: {error.strerror or error}") from None
+        addresses = [str(info[4][0]) for info in found]
+        refusals = [self._rules.refusal(address, port) for address in addresses]
+        allowed = [address for address, refusal in zip(addresses, refusals, strict=True) if refusal is None]
+        if not allowed:
+            raise ConnectFailed(f"{self.upstream.member}: {refusals[0] if refusals else 'no address'}")
+        return allowed
+
+    async def _connect_to(self, addresses: Sequence[str], made: list[UpstreamConnection]) -> UpstreamConnection:
+        loop = asyncio.get_running_loop()
+        spec = self.upstream.spec
+        secure = await self._tls.context() if spec.scheme == "https" else None
+        failures: list[str] = []
+        for address in addresses:
+            connection = UpstreamConnection(self)
+            made.append(connection)
+            try:
+                await loop.create_connection(
+                    lambda connection=connection: connection,
+                    address,
+                    spec.port,
+                    ssl=secure,
+                    server_hostname=spec.host if secure else None,
+                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if secure else None,
+                )
+            except OSError as error:  # ssl.SSLError is one
+                failures.append(f"{address} port {spec.port}: {fault(error)}")
+                continue
+            if not connection.transport.is_closing():
+                return connection
+            failures.append(f"{address} port {spec.port}: the connection was closed")
+        raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}")
+
+
+class Pools:
+    """member -> Pool; follows the mirror's swaps."""
+
+    def __init__(self, plane: Plane, tls: UpstreamTls) -> None:
+        self._plane = plane
+        self._tls = tls
+        self._pools: dict[str, Pool] = {}
+        plane.mirror.on_swap(self.drop)
+
+    def of(self, upstream: LiveUpstream) -> Pool:
+        """The upstream's pool; an upstream that left and came back is another one, with a pool of its own."""
+        pool = self._pools.get(upstream.member)
+        if pool is None or pool.upstream is not upstream:
+            pool = Pool(self._plane, upstream, self._tls)
+            if self._plane.mirror.upstream(upstream.member) is upstream:
+                self._pools[upstream.member] = pool
+        return pool
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Let these hold for every pool."""
+        for pool in self._pools.values():
+            pool.reconfigure(settings)
+
+    def drop(self, members: Sequence[str]) -> None:
+        """These upstreams have left."""
+        for member in members:
+            pool = self._pools.pop(member, None)
+            if pool is not None:
+                pool.close()
+
+    def close(self) -> None:
+        self.drop(list(self._pools))
