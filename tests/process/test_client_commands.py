@@ -105,7 +105,7 @@ async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
 ) -> None:
     _, first = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
     await slb.until_status(f"{serving.url}/p1", 200)
-    slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "1s"}))
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "4s"}))
     async with asyncio.timeout(10):
         while (await slb.json(f"{serving.api}/upstreams/{first}"))["inflight"] != 1:
             await asyncio.sleep(0.02)
