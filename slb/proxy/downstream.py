@@ -5,9 +5,8 @@ meanwhile waits. Handing over to the applications is for good: they answer one r
 """
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
-from slb.addresses import in_networks
 from slb.errors import (
     BAD_REQUEST,
     BODY_TOO_LARGE,
@@ -23,6 +22,7 @@ from slb.proxy.body import Body, BodyTooLong, MalformedBody, body_of
 from slb.proxy.deadlines import Timed
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
+from slb.proxy.peer import Peer
 from slb.proxy.plane import Plane
 from slb.proxy.reader import without_empty_lines
 from slb.proxy.refusal import answer
@@ -37,7 +37,6 @@ answer before it is read (RFC 9112, 9.6)."""
 _LINGER_BYTES = 64 << 20
 """And how much it may send meanwhile. Many clients see the answer only once their upload has gone through."""
 
-_PROTO = (b"X-Forwarded-Proto: http\r\n", b"X-Forwarded-Proto: https\r\n")
 
 # Why reading is paused; several reasons can hold at once.
 _UPLOAD = 1
@@ -51,13 +50,10 @@ class Downstream(asyncio.Protocol, Timed):
         "_advancing",
         "_body",
         "_buffer",
-        "_forwarded",
         "_head_begun",
         "_lingered",
         "_paused",
-        "_peer_line",
         "_plane",
-        "_proto_line",
         "_reader",
         "_served",
         "exchange",
@@ -74,7 +70,6 @@ class Downstream(asyncio.Protocol, Timed):
         self.exchange: Exchange | None = None
         self.is_stalled = False
         self.lingering = False
-        self.peer = ""
         self._buffer = b""
         self._body: Body | None = None
         self._paused = 0
@@ -89,11 +84,8 @@ class Downstream(asyncio.Protocol, Timed):
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
         plane = self._plane
-        self.peer, trusted = _peer(transport.get_extra_info("peername"), plane)
-        self._reader = plane.readers[trusted]
-        self._peer_line = self.peer.encode()
-        self._proto_line = _PROTO[transport.get_extra_info("sslcontext") is not None]
-        self._forwarded = b"X-Forwarded-For: %b\r\n%b" % (self._peer_line, self._proto_line)
+        self.peer = Peer(transport, plane.settings.trusted_proxies)
+        self._reader = plane.readers[self.peer.is_trusted]
         if not plane.admits(self):
             self._refuse_unread(Refused(OVERLOADED, "too many connections"))
             return
@@ -211,13 +203,6 @@ class Downstream(asyncio.Protocol, Timed):
         self._plane.handover(self.transport, data)
 
     # -- for the exchange
-
-    def forwarded_by(self, head: RequestHead) -> bytes:
-        """X-Forwarded-For and -Proto as this hop sends them."""
-        if not head.forwarded_for and not head.has_proto:
-            return self._forwarded
-        chain = b"%b, %b" % (head.forwarded_for, self._peer_line) if head.forwarded_for else self._peer_line
-        return b"X-Forwarded-For: %b\r\n%b" % (chain, b"" if head.has_proto else self._proto_line)
 
     def connection_line(self, line: RequestLine, head: RequestHead, keep: bool) -> bytes:
         """The Connection line of a reply: said only where it is not the version's default."""
@@ -386,7 +371,7 @@ class Downstream(asyncio.Protocol, Timed):
                 status=reason.status,
                 reason=reason.name,
                 route=path,
-                client=self.peer,
+                client=self.peer.address,
             )
 
     def _linger(self) -> None:
@@ -432,14 +417,6 @@ class Downstream(asyncio.Protocol, Timed):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.client_lost()
-
-
-def _peer(peername: Any, plane: Plane) -> tuple[str, bool]:
-    """The peer's address, and whether what it says of the clients behind it is believed."""
-    if not isinstance(peername, tuple):
-        return "unix", False
-    address = str(peername[0])
-    return address, in_networks(address, plane.settings.trusted_proxies)
 
 
 def _reason(error: MalformedBody) -> Reason:

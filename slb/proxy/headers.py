@@ -40,6 +40,8 @@ class RequestHead:
     forwarded_for = b""
     has_host = False
     has_proto = False
+    has_forwarded = False
+    is_forwarded = False
     has_state = False
     lines = 0
     request_id = b""
@@ -64,7 +66,9 @@ class RequestHeads:
 
     def parse(self, block: bytes) -> RequestHead:
         """`block` is everything behind the request line, the empty line included. Raises Refused."""
-        lines = block.split(b"\r\n")[:-2]
+        lines = block.split(b"\r\n")
+        if lines.pop() or lines.pop():
+            raise Refused(BAD_REQUEST, "the head does not end in an empty line")
         if len(lines) > self._max_headers:
             raise Refused(HEADERS_TOO_LARGE, f"more than {self._max_headers} headers")
         try:
@@ -97,9 +101,12 @@ class RequestHeads:
         for line, (kind, value, name) in zip(lines, found, strict=True):
             if kind == fields.FORWARDED and self._trusted:
                 if name == b"x-forwarded-for":
+                    head.is_forwarded = True
                     forwarded_for.append(value)
                     continue
+                head.is_forwarded = True
                 head.has_proto = head.has_proto or name == b"x-forwarded-proto"
+                head.has_forwarded = head.has_forwarded or name == b"forwarded"
                 head.has_host = head.has_host or name == b"x-forwarded-host"
             elif kind == fields.TIMEOUT:
                 if self._trusted:

@@ -16,7 +16,7 @@ def request_start(exchange: "Exchange", plane: "Plane") -> bytes:
         line.method,
         line.forwarded_target,
         head.fields if head.host is not None else _own_host(exchange) + head.fields,
-        exchange.client.forwarded_by(head),
+        exchange.client.peer.forwarded(head),
         b"" if head.plain else _what_heads_rarely_say(exchange),
         b"" if head.request_id and head.trace else _identity(exchange, plane),
         plane.own_line[line.minor],

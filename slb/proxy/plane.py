@@ -80,9 +80,9 @@ class Plane:
         """Whether there is room for one more client connection; it counts from now on either way."""
         settings = self.settings
         self.connections.add(connection)
-        self._peers[connection.peer] += 1
+        self._peers[connection.peer.address] += 1
         per_peer = settings.max_connections_per_peer
-        if per_peer and self._peers[connection.peer] > per_peer:
+        if per_peer and self._peers[connection.peer.address] > per_peer:
             return False
         return not settings.max_connections or len(self.connections) <= settings.max_connections
 
@@ -91,9 +91,9 @@ class Plane:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        self._peers[connection.peer] -= 1
-        if not self._peers[connection.peer]:
-            del self._peers[connection.peer]
+        self._peers[connection.peer.address] -= 1
+        if not self._peers[connection.peer.address]:
+            del self._peers[connection.peer.address]
         if self.draining and not self.connections:
             self.drained.set()
 
@@ -127,7 +127,7 @@ class Plane:
             owed=connection.owed if connection is not None else 0,
             first_byte=first_byte,
             duration=now - exchange.started,
-            client=exchange.client.peer,
+            client=exchange.client.peer.address,
             request_id=exchange.request_id.decode(),
         )
 

@@ -1,4 +1,4 @@
-"""The connections to one upstream: made when there is none to lend, kept for the next request, ended when it leaves."""
+"""The connections to one upstream: made where none is there to lend, kept for the next request, ended with it."""
 
 import asyncio
 import socket

@@ -11,9 +11,9 @@ from slb.proxy.head_cache import HeadCache
 from slb.proxy.headers import TRACE, RequestHead
 
 _LINE = re.compile(
-    rb"\n(?:[Tt]raceparent:[ \t]*(" + TRACE + rb")"
+    rb"\r\n(?:[Tt]raceparent:[ \t]*(" + TRACE + rb")"
     rb"|[Cc]ontent-[Ll]ength:[ \t]*([0-9]{1,18})"
-    rb"|[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([\x21-\x7e]{1,128}))[ \t]*\r(?=\n)"
+    rb"|[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([\x21-\x7e]{1,128}))[ \t]*(?=\r\n)"
 )
 """Only what is well formed; anything else stays where it is, and is judged with the rest of the head."""
 _TRACE, _LENGTH, _REQUEST_ID = 1, 2, 3
@@ -30,7 +30,7 @@ class VaryingHeads:
 
     def parse(self, block: bytes) -> RequestHead:
         """Everything behind the request line, the empty line included. Raises Refused."""
-        rest = b"\n" + block
+        rest = b"\r\n" + block
         cut: list[tuple[int, bytes]] = []
         match = _LINE.search(rest)
         while match is not None and len(cut) < _MOST:
@@ -40,7 +40,7 @@ class VaryingHeads:
             match = _LINE.search(rest, start)
         if not cut:
             return self._common.get(block)
-        common = self._common.get(rest[1:])
+        common = self._common.get(rest[2:])
         if common.has_state or common.upgrade or common.lines + len(cut) > self._max_headers:
             return self._parse(block)
         head = RequestHead()

@@ -88,6 +88,13 @@ async def test_forwarding_headers_of_trusted_proxies_are_appended_to(proxies: Ma
     assert seen.all("X-Forwarded-Host") == ["public.test"]
 
 
+async def test_forwarded_of_a_trusted_proxy_is_appended_to(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(trusted_proxies="127.0.0.0/8")
+    proxy.route("/", origin)
+    await proxy.get("/", Forwarded="for=1.2.3.4")
+    assert origin.requests[0].all("Forwarded") == ["for=1.2.3.4", "for=127.0.0.1;proto=http"]
+
+
 async def test_a_request_id_is_kept_and_echoed(proxy: Proxy, origin: Origin) -> None:
     reply = await proxy.get("/", X_Request_Id="mine-1")
     assert (origin.requests[0].one("X-Request-Id"), reply.one("X-Request-Id")) == ("mine-1", "mine-1")

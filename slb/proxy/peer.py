@@ -1,0 +1,41 @@
+"""Who is at the other end of a client connection, and what upstreams are told of them."""
+
+import asyncio
+
+from slb.addresses import in_networks
+from slb.config import Network
+from slb.proxy.headers import RequestHead
+
+_PROTO = (b"http", b"https")
+
+
+class Peer:
+    """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed."""
+
+    __slots__ = ("_for", "_line", "_proto", "address", "is_trusted")
+
+    def __init__(self, transport: asyncio.Transport, trusted_proxies: tuple[Network, ...]) -> None:
+        peername = transport.get_extra_info("peername")
+        is_address = isinstance(peername, tuple)
+        self.address = str(peername[0]) if is_address else "unix"
+        self.is_trusted = is_address and in_networks(self.address, trusted_proxies)
+        self._for = self.address.encode()
+        self._proto = _PROTO[transport.get_extra_info("sslcontext") is not None]
+        self._line = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % (self._for, self._proto)
+
+    def forwarded(self, head: RequestHead) -> bytes:
+        """X-Forwarded-For and -Proto as this hop sends them; what a trusted peer has said is appended to."""
+        if not head.is_forwarded:
+            return self._line
+        lines = b"X-Forwarded-For: %b\r\n" % (
+            b"%b, %b" % (head.forwarded_for, self._for) if head.forwarded_for else self._for
+        )
+        if not head.has_proto:
+            lines += b"X-Forwarded-Proto: %b\r\n" % self._proto
+        if head.has_forwarded:
+            lines += b"Forwarded: for=%b;proto=%b\r\n" % (self._node(), self._proto)
+        return lines
+
+    def _node(self) -> bytes:
+        """RFC 7239, 6: an IPv6 address is quoted and in brackets."""
+        return b'"[%b]"' % self._for if b":" in self._for else self._for
