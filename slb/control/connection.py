@@ -177,6 +177,7 @@ def _ours(deadline: float) -> dict[str, Any]:
     return {
         "client_name": "slb",
         "decode_responses": True,
+        "driver_info": None,  # CLIENT SETINFO is more than the ACL allows
         "encoding": "utf-8",
         "encoding_errors": "surrogateescape",
         "protocol": 2,
