@@ -9,6 +9,7 @@ from bench.comparison import compare
 from bench.figures import memory as memories
 from bench.figures import outage as outages
 from bench.figures import register as registrations
+from bench.figures import rolling as restarts
 from bench.figures import routes as large
 from bench.figures import slow as slowness
 from bench.figures import stream as streams
@@ -132,6 +133,26 @@ def stream(
         lambda fleet, steps: streams.measure(fleet, steps, count),
         streams.STEPS,
         {"streams": count},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def rolling(
+    rate: Annotated[int, typer.Option(min=1, help="Requests per second, whatever the replies.")] = 500,
+    rounds: Annotated[int, typer.Option(min=1, help="Times that everything is restarted.")] = 2,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """Every instance and every upstream restarted under traffic, one after another."""
+    plan = restarts.Plan(rate, rounds)
+    code = run(
+        "rolling",
+        lambda fleet, steps: restarts.measure(fleet, steps, plan),
+        restarts.steps_of(plan),
+        {"rate": rate, "rounds": rounds},
         json,
         check,
     )

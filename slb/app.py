@@ -39,7 +39,7 @@ from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
 from slb.lifecycle import Stopping, Tasks, first_of
-from slb.listening import Sockets
+from slb.listening import Sockets, begin_listening
 from slb.observe.log import AccessLog, configure_logging, console_line, is_readable, json_line, stderr_sink
 from slb.observe.metrics import Metrics, MetricsCollector
 from slb.proxy.listener import ProxyServer
@@ -50,6 +50,9 @@ from slb.routing.mirror import Mirror
 
 _API_GRACE = 2.0
 """Seconds the applications may take to finish their own answers at the end."""
+
+_FIRST_TABLE = 5.0
+"""Seconds a starting instance takes no traffic for want of a table."""
 
 _log = logging.getLogger("slb")
 
@@ -81,6 +84,11 @@ class Core:
     def start_watching(self) -> None:
         """Follow Redis from now on."""
         self.tasks.start("watcher", self.watcher.run())
+
+    async def first_table(self) -> None:
+        """Wait until there are routes to serve, but not for long where Redis is away: until then clients are
+        refused, and go to another instance; what connects is answered, if only with `not_ready`."""
+        await self.watcher.shown(lambda mirror: mirror.ready, _FIRST_TABLE)
 
     def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:
         """The health of the upstreams. One that makes no checks shows what the others find. `tls` gives the context
@@ -211,6 +219,9 @@ class App:
         self._data_api = await core.run_application(make_data_api(parts))
         core.start_watching()
         await core.serve_api(parts)
+        await core.first_table()
+        for bound in core.sockets.data:
+            begin_listening(bound, "listen")
         await self._proxy.start(core.sockets.data)
         core.tasks.start("health", self._health.run())
         core.tasks.start("certificates", self._proxy.follow_files())

@@ -32,6 +32,23 @@ def listening_socket(address: str, setting: str) -> socket.socket:
 
     Port 0 takes a free one. Raises CannotListen.
     """
+    bound = bound_socket(address, setting)
+    begin_listening(bound, setting)
+    return bound
+
+
+def begin_listening(bound: socket.socket, setting: str) -> None:
+    """Let clients connect from now on. Raises CannotListen, the socket closed, where somebody was faster."""
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:
+        address = shown_address(bound)
+        bound.close()
+        raise CannotListen(f"{address} {_why(error)} (setting {setting})") from None
+
+
+def bound_socket(address: str, setting: str) -> socket.socket:
+    """As `listening_socket`, but nobody can connect yet: clients are refused, and go elsewhere."""
     try:
         host, port = host_port(address)
         family, kind, protocol, _, where = socket.getaddrinfo(
@@ -44,7 +61,6 @@ def listening_socket(address: str, setting: str) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(where)
-        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         raise CannotListen(f"{address} {_why(error)} (setting {setting})") from None
@@ -109,7 +125,7 @@ def _why(error: OSError) -> str:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Where traffic comes in and where the API does, bound and listening. `others` is the supervisor's API."""
+    """Where traffic comes in, bound, and where the API does, listening. `others` is the supervisor's API."""
 
     data: Sequence[socket.socket]
     api: socket.socket
@@ -118,7 +134,7 @@ class Sockets:
     @classmethod
     def bind(cls, settings: Settings) -> "Sockets":
         """The sockets the settings `listen` and `api` name. Raises CannotListen."""
-        data = listening_socket(settings.listen, "listen")
+        data = bound_socket(settings.listen, "listen")
         try:
             return cls([data], listening_socket(settings.api, "api"))
         except CannotListen:

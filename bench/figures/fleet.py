@@ -80,6 +80,39 @@ class Fleet:
             instance.wait_until_ready()
         return pair
 
+    def restart_instance(self, instance: Instance) -> None:
+        """Stop it with SIGTERM, and start another on its ports; that one is ready on return."""
+        self._end(instance.running)
+        home = instance.running.home
+        running = self._slb(home, "serve", *self._serve_flags(home, instance.port, instance.api_port))
+        at = self.instances.index(instance)
+        self.instances[at] = Instance(running, instance.port, instance.api_port)
+        self.instances[at].wait_until_ready()
+
+    def start_stand_in(self, port: int, path: str, slots: int) -> Running:
+        """A `slb upstream` that registers itself with the first instance, and serves on return."""
+        home = self._home / f"upstream-{port}"
+        home.mkdir(exist_ok=True)
+        with_first = f"http://127.0.0.1:{self.instances[0].api_port}"
+        words = ["--listen", f"127.0.0.1:{port}", "--register", with_first, "--path", path, "--slots", str(slots)]
+        running = self._slb(home, "upstream", *words)
+        wait_until(lambda: self._names(path, port), running, READY_SECONDS, "registering", LOOK_EVERY_SECONDS)
+        return running
+
+    def stop_stand_in(self, running: Running) -> None:
+        """With SIGTERM. Raises BenchError where it does not end well."""
+        self._end(running)
+
+    def _end(self, running: Running) -> None:
+        self.stop(running)
+        if running.process.returncode:
+            raise BenchError(f"ended with {running.process.returncode}: {running.tail()}")
+
+    def _names(self, path: str, port: int) -> bool:
+        """Whether every instance has the upstream on `port` in its route."""
+        member = f"127.0.0.1:{port}"
+        return all(member in get_text(each.api_port, f"/routes{path}") for each in self.instances)
+
     def stop_instance(self, instance: Instance) -> None:
         self.stop(instance.running)
         self.instances.remove(instance)

@@ -16,12 +16,15 @@ from bench.figures.figure import percentile
 
 GIVE_UP_SECONDS = 5.0
 NO_REPLY = 0
+NOT_CONNECTED = -1
+"""No connection could be made, so nothing was sent."""
+
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One request: when it was due, when it ended (`time.monotonic`), and with which status; 0 is none."""
+    """One request: when it was due, when it ended (`time.monotonic`), and with which status; none is 0 or below."""
 
     due: float
     ended: float
@@ -62,10 +65,14 @@ class KeptAlive:
         self._idle: list[Stream] = []
 
     async def ask(self) -> int:
-        """The status, once the whole reply is there; 0 where none came in time."""
+        """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
         with suppress(OSError, EOFError, TimeoutError):
             async with asyncio.timeout(GIVE_UP_SECONDS):
-                return await self._asked(await self._connection())
+                try:
+                    stream = await self._connection()
+                except OSError:
+                    return NOT_CONNECTED
+                return await self._asked(stream)
         return NO_REPLY
 
     def close(self) -> None:
@@ -104,12 +111,15 @@ def parse_head(head: bytes) -> tuple[int, int, bool]:
 
 
 class Traffic:
-    """`rate` requests a second in turn over `ports`, in a thread, for as long as the `with` block runs."""
+    """`rate` requests a second in turn over `ports`, in a thread, for as long as the `with` block runs. With
+    `tries_others`, a request that cannot connect to its port goes to the next one: what a client does with a name
+    that has several addresses."""
 
-    def __init__(self, ports: Sequence[int], path: str, rate: float) -> None:
+    def __init__(self, ports: Sequence[int], path: str, rate: float, tries_others: bool = False) -> None:
         self._ports = ports
         self._path = path
         self._pause = 1 / rate
+        self._tries = len(ports) if tries_others else 1
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic")
         self.answers: list[Answer] = []
@@ -135,11 +145,16 @@ class Traffic:
             while not self._stopping.is_set():
                 due = begun + turn * self._pause
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                group.create_task(self._one(targets[turn % len(targets)], due))
+                first = turn % len(targets)
+                group.create_task(self._one([*targets[first:], *targets[:first]], due))
                 turn += 1
         for target in targets:
             target.close()
 
-    async def _one(self, target: KeptAlive, due: float) -> None:
-        status = await target.ask()
+    async def _one(self, targets: Sequence[KeptAlive], due: float) -> None:
+        status = NOT_CONNECTED
+        for target in targets[: self._tries]:
+            status = await target.ask()
+            if status != NOT_CONNECTED:
+                break
         self.answers.append(Answer(due, time.monotonic(), status))

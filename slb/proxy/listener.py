@@ -29,7 +29,7 @@ class DrainTiming:
     gets through; a round trip. `quiet`: an idle connection is closed once it was idle at two looks this far apart,
     for a request that crosses our FIN is lost, and one that comes before it is answered."""
 
-    handshakes: float = 0.2
+    handshakes: float = 0.1
     quiet: float = 1.0
 
 

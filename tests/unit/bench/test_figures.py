@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from itertools import pairwise
 
 import pytest
@@ -15,7 +17,7 @@ from bench.figures import register, routes
 from bench.figures.figure import Figure, Outcome, Section, percentile, short
 from bench.figures.heartbeat import Heartbeat, Held
 from bench.figures.large_table import LargeTable, set_of
-from bench.figures.traffic import Answer, KeptAlive, Tally, Traffic, parse_head
+from bench.figures.traffic import NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, parse_head
 from slb.control.keys import path_of, route_key
 from slb.names import normal_member
 
@@ -177,4 +179,24 @@ def test_traffic_keeps_its_rate_whatever_the_replies() -> None:
     dues = sorted(answer.due for answer in traffic.answers)
     pauses = {round(later - sooner, 6) for sooner, later in pairwise(dues)}
     assert pauses == {0.005}
-    assert {answer.status for answer in traffic.answers} == {0}
+    assert {answer.status for answer in traffic.answers} == {NOT_CONNECTED}
+
+
+def test_traffic_tries_the_next_port_where_none_listens_only_if_told_to() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, closing(socket.socket()) as bound:
+        bound.bind(("127.0.0.1", 0))
+        ports = [bound.getsockname()[1], listening.getsockname()[1]]
+        answering = threading.Thread(target=_answer_all, args=(listening,), daemon=True)
+        answering.start()
+        with Traffic(ports, "/", rate=200, tries_others=True) as traffic:
+            time.sleep(0.2)
+        assert {answer.status for answer in traffic.answers} == {200}
+
+
+def _answer_all(listening: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.recv(65536)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
