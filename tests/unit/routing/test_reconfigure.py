@@ -88,17 +88,15 @@ def test_a_full_sync_that_began_before_ends_with_the_new_settings(mirror: Mirror
 
 
 def test_an_upstream_that_is_ejected_meanwhile_serves_no_route_afterwards(mirror: Mirror) -> None:
-    mirror.update({"/two": RouteRecord(frozenset({A, B}))}, {})
+    mirror.update({"/p0": RouteRecord(frozenset({A, B}))}, {})
     steps = mirror.reconfigure(settings(4).route_settings)
-    *_, last = range(ROUTES // 50)
-    for _ in range(last):
-        next(steps)
+    next(steps)
     live = mirror.upstream(A)
     assert live is not None
     live.available = False
     mirror.refresh([A])
     run(steps)
-    assert [each.member for each in mirror.table.routes["/two"].serving] == [B]
+    assert [each.member for each in mirror.table.routes["/p0"].serving] == [B]
 
 
 def test_before_the_first_table_the_settings_wait_for_it() -> None:
