@@ -149,11 +149,13 @@ class UpstreamsShown(TypedDict):
 
 
 class TrafficShown(TypedDict):
-    """Of this process, since its start. `inflight_by_upstream` has those that have any."""
+    """Of this process, since its start. `by_route` has "" for what no route took; `inflight_by_upstream` has those
+    that have any."""
 
     requests: int
     by_code: dict[str, int]
     by_reason: dict[str, int]
+    by_route: dict[str, int]
     retries: int
     inflight: int
     inflight_by_upstream: dict[str, int]

@@ -116,8 +116,10 @@ class StatusEndpoint:
         metrics = self._parts.metrics
         by_code: Counter[str] = Counter()
         by_reason: Counter[str] = Counter()
-        for (_, _, code, reason), count in metrics.requests.items():
+        by_route: Counter[str] = Counter()
+        for (route, _, code, reason), count in metrics.requests.items():
             by_code[str(code)] += count
+            by_route[route] += count
             by_reason[reason] += count
         by_reason.pop("", None)
         inflight = {
@@ -129,6 +131,7 @@ class StatusEndpoint:
             requests=by_code.total(),
             by_code=dict(by_code),
             by_reason=dict(by_reason),
+            by_route=dict(by_route),
             retries=sum(metrics.retries.values()),
             inflight=sum(inflight.values()),
             inflight_by_upstream=inflight,

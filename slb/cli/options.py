@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from slb.errors import ConfigError
+from slb.names import seconds
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", envvar="SLB_CONFIG", help="A TOML file with settings.", show_default=False),
@@ -18,3 +21,11 @@ EndWithStdin = Annotated[
 NoRevive = Annotated[
     bool, typer.Option("--no-revive", hidden=True, help="Leave an embedded Valkey dead that was killed.")
 ]
+
+
+def duration_option(flag: str, text: str) -> float:
+    """Seconds of what was typed for `--flag`. Raises ConfigError."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"--{flag}: {error}") from None

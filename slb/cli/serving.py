@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, EndWithStdin, NoRevive, RedisOption
-from slb.errors import ConfigError
-from slb.names import seconds
+from slb.cli.options import ConfigOption, EndWithStdin, NoRevive, RedisOption, duration_option
 
 
 def add_to(app: typer.Typer) -> None:
@@ -92,7 +90,9 @@ def upstream(
     from slb.cli.client import token_file
     from slb.standin import Manner, Place, run_stand_in
 
-    manner = Manner(name or "", _duration("service-time", service_time), slots, _duration("grace", grace))
+    manner = Manner(
+        name or "", duration_option("service-time", service_time), slots, duration_option("grace", grace)
+    )
     token = token or (token_file() if register else None)
     return run_stand_in(Place(listen, register, path, advertise, token), manner, end_with_stdin)
 
@@ -104,10 +104,3 @@ def demo(
     from slb.demo import run_demo
 
     return run_demo(keep)
-
-
-def _duration(flag: str, text: str) -> float:
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise ConfigError(f"--{flag}: {error}") from None

@@ -16,7 +16,7 @@ _GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
 def no_traffic() -> Traffic:
     """Every figure, at zero."""
     nothing: dict[str, Any] = dict.fromkeys(TrafficShown.__annotations__, 0)
-    return {**nothing, "by_code": {}, "by_reason": {}, "inflight_by_upstream": {}}
+    return {**nothing, "by_code": {}, "by_reason": {}, "by_route": {}, "inflight_by_upstream": {}}
 
 
 def lasting(traffic: Traffic) -> Traffic:

@@ -67,6 +67,7 @@ async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serv
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "status")
     assert "up=True" in out
+    assert "requests/s" in out
     assert orjson.loads(await said(slb, "status", "--json"))["redis"]["mode"] == "sync"
     assert serving.url.removeprefix("http://") in await said(slb, "instances")
 
@@ -115,3 +116,27 @@ async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
     assert (await slow)[0] == 200
     assert await said(slb, "undrain", first) == f"{first}: takes requests again\n"
     assert (await slb.get(f"{serving.url}/p1"))[0] == 200
+
+
+async def test_status_shows_routes_with_their_rates_and_upstreams_with_health_and_requests_in_flight(
+    slb: Commands, serving: Serving
+) -> None:
+    _, target = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "4")
+    await slb.until_status(f"{serving.url}/p1", 200)
+    await said(slb, "register", "/p2", "10.0.0.1")
+    await said(slb, "drain", "10.0.0.1")
+    shown = asyncio.create_task(said(slb, "status", "--over", "4s"))
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "10s"}))
+    while not shown.done():
+        assert (await slb.get(f"{serving.url}/p1"))[0] == 200
+    slow.cancel()
+    rows = [
+        [cell.strip() for cell in line.split("\u2502")[1:-1]]
+        for line in (await shown).splitlines()
+        if "\u2502" in line
+    ]
+    (busy,) = [row for row in rows if row[0] == "/p1"]
+    assert busy[2:] in ([target, "up", "1"], [target, "up", "2"])
+    assert float(busy[1]) > 1
+    (idle,) = [row for row in rows if row[0] == "/p2"]
+    assert idle[1:] == ["", "10.0.0.1:80", "draining", "0"]

@@ -61,6 +61,7 @@ async def test_status_tells_of_the_process_its_redis_and_its_traffic(serve: ApiM
     assert status["traffic"]["requests"] == 7
     assert status["traffic"]["by_code"] == {"200": 5, "404": 2}
     assert status["traffic"]["by_reason"] == {"no_route": 2}
+    assert sum(status["traffic"]["by_route"].values()) == status["traffic"]["requests"]
     assert status["traffic"]["retries"] == 1
 
 
