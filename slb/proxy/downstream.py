@@ -265,6 +265,7 @@ class Downstream(asyncio.Protocol, Timed):
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
         self._plane.wheel.forget(self)
+        self._plane.departures.forget(self.transport)  # whoever closes one half of a tunnel has not left
         early, self._buffer = self._buffer, b""
         return early
 
