@@ -15,7 +15,6 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
-    ConnectionError,  # noqa: A004
     InvalidResponse,
     NoPermissionError,
     RedisError,
@@ -185,8 +184,3 @@ def _ours(deadline: float) -> dict[str, Any]:
         "socket_connect_timeout": CONNECT_DEADLINE,
         "socket_timeout": deadline,
     }
-
-
-def unavailable(error: BaseException) -> bool:
-    """Whether `error` is Redis being away, rather than Redis refusing one command."""
-    return isinstance(error, ConnectionError | OSError | TimeoutError) or not isinstance(error, ResponseError)

@@ -206,18 +206,17 @@ class Downstream(asyncio.Protocol, Timed):
 
     def connection_line(self, line: RequestLine, head: RequestHead, keep: bool) -> bytes:
         """The Connection line of a reply: said only where it is not the version's default."""
+        keep = keep and _keeps_open(line, head)
         if line.minor == 1:
-            return b"" if keep and not head.close else b"Connection: close\r\n"
-        return b"Connection: keep-alive\r\n" if keep and head.keep_alive else b""
+            return b"" if keep else b"Connection: close\r\n"
+        return b"Connection: keep-alive\r\n" if keep else b""
 
     def exchange_ended(self, exchange: Exchange, keep: bool, request_ended: bool, now: float) -> None:
         """The reply is written. Next request, or a close that lets the client read it."""
         if self.exchange is not exchange:
             return
         self.exchange = None
-        head = exchange.head
-        keep = keep and (not head.close if exchange.line.minor else head.keep_alive)
-        self._next_or_close(keep, request_ended, now)
+        self._next_or_close(keep and _keeps_open(exchange.line, exchange.head), request_ended, now)
 
     def _next_or_close(self, keep: bool, request_ended: bool, now: float) -> None:
         self._body = None
@@ -259,8 +258,7 @@ class Downstream(asyncio.Protocol, Timed):
         keep = request_ended and not self._plane.draining and not self.is_last
         connection = self.connection_line(line, head, keep)
         self.transport.write(answer(reason, detail, request_id, connection, line.method != b"HEAD"))
-        keep = keep and (not head.close if line.minor else head.keep_alive)
-        self._next_or_close(keep, request_ended, self._plane.clock())
+        self._next_or_close(keep and _keeps_open(line, head), request_ended, self._plane.clock())
 
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
@@ -422,3 +420,8 @@ class Downstream(asyncio.Protocol, Timed):
 
 def _reason(error: MalformedBody) -> Reason:
     return BODY_TOO_LARGE if isinstance(error, BodyTooLong) else BAD_REQUEST
+
+
+def _keeps_open(line: RequestLine, head: RequestHead) -> bool:
+    """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
+    return not head.close if line.minor else head.keep_alive
