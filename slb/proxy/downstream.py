@@ -128,6 +128,8 @@ class Downstream(asyncio.Protocol, Timed):
                     self._hand_over(data)
                 else:
                     data = self._serve(line, head, data[end:])
+                    if self.exchange is None:  # answered at once: does the client read that, before it gets more?
+                        self._plane.outbox.flush()
         except Refused as refusal:
             self._refuse_unread(refusal)
         self._advancing = False
@@ -198,6 +200,7 @@ class Downstream(asyncio.Protocol, Timed):
         exchange.body_arrives(payload, body.done)
 
     def _hand_over(self, data: bytes) -> None:
+        self._plane.outbox.flush()
         self._forget()
         self.lingering = True
         self._plane.handover(self.transport, data)
@@ -257,11 +260,13 @@ class Downstream(asyncio.Protocol, Timed):
         self.exchange = None
         keep = request_ended and not self._plane.draining and not self.is_last
         connection = self.connection_line(line, head, keep)
-        self.transport.write(answer(reason, detail, request_id, connection, line.method != b"HEAD"))
+        message = answer(reason, detail, request_id, connection, line.method != b"HEAD")
+        self._plane.outbox.post(self.transport, message)
         self._next_or_close(keep and _keeps_open(line, head), request_ended, self._plane.clock())
 
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
+        self._plane.outbox.flush()
         self._plane.wheel.forget(self)
         self._plane.departures.forget(self.transport)  # whoever closes one half of a tunnel has not left
         early, self._buffer = self._buffer, b""
@@ -275,6 +280,7 @@ class Downstream(asyncio.Protocol, Timed):
 
     def reply_broken(self) -> None:
         """The reply cannot be ended: the client must see that, and a reset says it whatever the framing."""
+        self._plane.outbox.flush()
         self.exchange = None
         self._forget()
         self.transport.abort()
@@ -347,15 +353,9 @@ class Downstream(asyncio.Protocol, Timed):
     def _refuse_unread(self, refusal: Refused) -> None:
         """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
         self._count(refusal.reason)
-        self.transport.write(
-            answer(
-                refusal.reason,
-                refusal.detail,
-                self._plane.new_request_id(),
-                b"Connection: close\r\n",
-                with_body=True,
-            )
-        )
+        request_id = self._plane.new_request_id()
+        message = answer(refusal.reason, refusal.detail, request_id, b"Connection: close\r\n", with_body=True)
+        self._plane.outbox.post(self.transport, message)
         self._linger()
 
     def _count(self, reason: Reason, route: Route | None = None, line: RequestLine | None = None) -> None:
@@ -377,6 +377,7 @@ class Downstream(asyncio.Protocol, Timed):
         """Say that nothing more comes from here, and let the client read that before the connection ends."""
         self.lingering = True
         self._buffer = b""
+        self._plane.outbox.flush()
         self._resume(_UPLOAD | _PIPELINE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -392,6 +393,7 @@ class Downstream(asyncio.Protocol, Timed):
     def _close(self) -> None:
         self.lingering = True
         self._arm(self._plane.settings.keepalive_timeout)
+        self._plane.outbox.flush()
         self.transport.close()
 
     @property

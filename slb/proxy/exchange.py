@@ -151,7 +151,7 @@ class Exchange(Timed):
         framed = self._framed(payload, ended)
         if self.connection is not None:
             if framed:
-                self.connection.transport.write(framed)
+                self._plane.outbox.post(self.connection.transport, framed)
                 due = self._plane.clock() + self.route.settings.first_byte_timeout
                 self._plane.wheel.arm(self.connection, due)
             return
@@ -173,7 +173,7 @@ class Exchange(Timed):
         self._interims += 1
         if self.line.minor == 1:
             self._reached_client = True
-            self.client.transport.write(head.start + b"\r\n")
+            self._plane.outbox.post(self.client.transport, head.start + b"\r\n")
         return self._interims < _MAX_INTERIMS
 
     def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
@@ -210,7 +210,7 @@ class Exchange(Timed):
         self.bytes_out += len(payload)
         if self.chunks_reply:
             payload = (chunk(payload) if payload else b"") + (self._last_chunk(connection) if ended else b"")
-        self.client.transport.write(start + payload if start else payload)
+        self._plane.outbox.post(self.client.transport, start + payload if start else payload)
         if ended:
             self.connection = None
             request_ended = self._request_ended
@@ -265,7 +265,7 @@ class Exchange(Timed):
         if self.status and clean and connection.ends_with_connection:
             self.connection = None
             if self.chunks_reply:
-                self.client.transport.write(LAST_CHUNK)
+                self._plane.outbox.post(self.client.transport, LAST_CHUNK)
             now, request_ended = self._plane.clock(), self._request_ended
             self._end(self.status, None, "", now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)

@@ -15,6 +15,7 @@ from slb.observe.metrics import Metrics
 from slb.proxy.deadlines import Wheel
 from slb.proxy.departures import Departures
 from slb.proxy.head_cache import HeadCache
+from slb.proxy.outbox import Outbox
 from slb.proxy.reader import RequestReader
 from slb.proxy.replies import parse_reply
 from slb.proxy.retry import Retries
@@ -52,6 +53,7 @@ class Plane:
         self.rng = rng
         self.clock = clock
         self.wheel = Wheel(clock)
+        self.outbox = Outbox()
         self.departures = Departures(self.wheel)
         self.lines = RequestLines(mirror)
         self._peers: Counter[str] = Counter()

@@ -21,6 +21,7 @@ class Pool:
     def __init__(self, plane: Plane, upstream: LiveUpstream, tls: UpstreamTls) -> None:
         self.upstream = upstream
         self.wheel = plane.wheel
+        self.outbox = plane.outbox
         self.reply_heads = plane.reply_heads
         self._rules = plane.address_rules
         self._idle: list[UpstreamConnection] = []

@@ -54,7 +54,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
     def carry(self, exchange: "Exchange", data: bytes, first_byte_due: float) -> None:
         """Send a request's head (and what there is of its body) and expect its reply."""
         self.exchange = exchange
-        self.transport.write(data)
+        self.pool.outbox.post(self.transport, data)
         self.pool.wheel.arm(self, first_byte_due)
 
     def abandon(self) -> None:
@@ -167,6 +167,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     def becomes_tunnel(self) -> None:
         """HTTP ends here: the transport is somebody else's from now on."""
+        self.pool.outbox.flush()
         self.exchange = None
         self.pool.discard(self)
 

