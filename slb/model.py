@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
 
-from slb.names import duration, join_member, seconds, split_member
+from slb.names import duration, join_member, normal_path, seconds, split_member
+from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
 
 Duration = Annotated[float, BeforeValidator(seconds), PlainSerializer(duration, return_type=str), Field(ge=0)]
 """Seconds inside, `250ms` outside."""
@@ -16,7 +26,32 @@ PositiveDuration = Annotated[Duration, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 """A part of a whole, 0 to 1."""
 
-PolicyName = Literal["round_robin", "weighted_round_robin", "random", "p2c", "least_local"]
+PolicyName = Literal["round_robin", "weighted_round_robin", "random", "p2c", "least_local", "least_inflight"]
+
+_PRIORITIES_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "examples": ["critical=8,normal=3,batch=1"]},
+        {
+            "type": "object",
+            "maxProperties": MAX_CLASSES,
+            "propertyNames": {"pattern": f"^{CLASS_PATTERN}$"},
+            "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT},
+        },
+    ]
+}
+PrioritiesSetting = Annotated[
+    Priorities,
+    BeforeValidator(priorities),
+    PlainSerializer(written_priorities, return_type=str),
+    WithJsonSchema(_PRIORITIES_SCHEMA),
+]
+"""Pairs inside, a text outside; a table is read too."""
+
+PoolName = Annotated[str, Field(max_length=2048), AfterValidator(normal_path)]
+"""In the form of a path, since it stands between the braces of keys in Redis, where no brace may come from it."""
+
+HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+"""A token (RFC 9110, 5.6.2)."""
 
 
 class HealthCheck(NamedTuple):
@@ -36,6 +71,14 @@ class RouteSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     policy: PolicyName = "round_robin"
+    pool: PoolName | None = None
+    max_inflight: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    when_full: Literal["shed", "queue"] = "shed"
+    queue_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    queue_timeout: PositiveDuration = 30.0
+    priorities: PrioritiesSetting = ()
+    priority_header: HeaderName = "X-Priority"
+    fade_in: Duration = 0.0
     retries: Annotated[int, Field(ge=0, le=10)] = 1
     connect_timeout: PositiveDuration = 1.0
     first_byte_timeout: PositiveDuration = 60.0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from slb.balance.least_inflight import LeastInflight
 from slb.balance.least_local import LeastLocal
 from slb.balance.p2c import PowerOfTwoChoices
 from slb.balance.random_choice import RandomChoice
@@ -26,4 +27,5 @@ POLICIES: dict[PolicyName, Callable[[Random], Policy]] = {
     "random": RandomChoice,
     "p2c": PowerOfTwoChoices,
     "least_local": LeastLocal,
+    "least_inflight": LeastInflight,
 }

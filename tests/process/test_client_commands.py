@@ -54,10 +54,14 @@ async def test_of_several_targets_all_are_registered_or_it_is_said_which(
 
 
 async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serving: Serving) -> None:
-    out = await said(slb, "route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms")
+    out = await said(
+        slb,
+        *("route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms", "priorities=low=1,high=8"),
+    )
     assert "policy = p2c    (hash)" in out
     assert "retries = 2    (hash)" in out
     assert "connect_timeout = 250ms    (hash)" in out
+    assert "priorities = high=8,low=1    (hash)" in out
     out = await said(slb, "route", "unset", "/p1", "policy")
     assert "policy = round_robin    (built in)" in out
     assert await said(slb, "route", "delete", "/p1") == "/p1: removed\n"
@@ -85,6 +89,7 @@ REFUSED = {
     ("register", "/p1", "0.0.0.0"): "unspecified",
     ("route", "set", "/p1", "policy=best"): "policy",
     ("route", "set", "/p1", "colour=red"): "colour",
+    ("route", "set", "/p1", "priorities=high"): "priorities = 'high': ",
     ("route", "set", "/p1", "red"): "'red' is not KEY=VALUE",
     ("route", "delete", "/none"): "no_route",
     ("status", "--url", "http://127.0.0.1:1"): "is slb serving there",

@@ -97,6 +97,10 @@ def test_a_value_that_cannot_be_used_is_refused_naming_setting_and_value(name: s
         ("[defaults]\nretries = 99", "retries"),
         ("[defaults]\ncolour = 'red'", "colour"),
         ("[routes.'/p']\npolicy = 'x'", "policy"),
+        ("[defaults]\nmax_inflight = -1", "max_inflight = -1: "),
+        ("[routes.'/p']\nqueue_limit = 10_000_000", "queue_limit = 10000000: "),
+        ("[defaults]\npriorities = 'critical'", "priorities = 'critical': "),
+        ("[routes.'/p'.priorities]\ncritical = 0", "priorities = {'critical': 0}: "),
         ("[routes.'/p/']\nretries = 1", "/p/"),
         ("[routes.p]\nretries = 1", "'p'"),
         ("workers = ", "slb.toml"),
@@ -126,6 +130,14 @@ def test_settings_of_a_route_come_from_redis_then_its_table_then_the_defaults() 
     found = settings.route_settings("/p", {"policy": "p2c"})
     assert (found.policy, found.retries, found.idle_timeout, found.first_byte_timeout) == ("p2c", 4, 3.0, 60.0)
     assert settings.route_settings("/p/q", {}).retries == 3
+
+
+def test_priorities_may_be_a_table_in_a_file(toml: Path) -> None:
+    toml.write_text("[defaults.priorities]\nbatch = 1\ncritical = 8\n[routes.'/p']\npriorities = 'a=2,b=3'")
+    settings = load(toml=toml)
+    assert settings.route_settings("/q", {}).priorities == (("critical", 8), ("batch", 1))
+    assert settings.route_settings("/p", {}).priorities == (("b", 3), ("a", 2))
+    assert settings.route_settings("/p", {"priorities": "c=1"}).priorities == (("c", 1),)
 
 
 def test_the_root_may_have_settings_of_its_own() -> None:

@@ -19,6 +19,20 @@ from slb.model import RouteSettings, Upstream, UpstreamAttributes, setting_fault
         ("request_timeout", 0),
         ("strip_prefix", "true"),
         ("strip_prefix", False),
+        ("policy", "least_inflight"),
+        ("pool", "/llama/7b"),
+        ("max_inflight", "0"),
+        ("max_inflight", 1_000_000),
+        ("when_full", "queue"),
+        ("queue_limit", 1),
+        ("queue_timeout", "2m"),
+        ("priorities", "critical=8, normal=3,batch=1"),
+        ("priorities", ""),
+        ("priorities", {"critical": 8, "normal": "3"}),
+        ("priorities", {}),
+        ("priority_header", "x-class"),
+        ("fade_in", "0"),
+        ("fade_in", "90s"),
     ],
 )
 def test_a_setting_in_its_range_is_taken(name: str, value: object) -> None:
@@ -38,13 +52,49 @@ def test_a_setting_in_its_range_is_taken(name: str, value: object) -> None:
         ("idle_timeout", 5),
         ("request_timeout", "-1s"),
         ("strip_prefix", "perhaps"),
+        ("pool", "llama"),
+        ("pool", "/a/../.."),
+        ("pool", "/%00"),
+        ("pool", "/" + "x" * 2048),
+        ("max_inflight", -1),
+        ("max_inflight", 1_000_001),
+        ("max_inflight", "1e3"),
+        ("when_full", "drop"),
+        ("queue_limit", 0),
+        ("queue_limit", 1_000_001),
+        ("queue_timeout", "0"),
+        ("queue_timeout", "-1s"),
+        ("priorities", "critical"),
+        ("priorities", "critical=8,"),
+        ("priorities", "critical=8;normal=3"),
+        ("priorities", "critical=0"),
+        ("priorities", "critical=1001"),
+        ("priorities", "critical=-1"),
+        ("priorities", "critical=1.5"),
+        ("priorities", "critical=8,critical=3"),
+        ("priorities", "Critical=8"),
+        ("priorities", "a b=8"),
+        ("priorities", "=8"),
+        ("priorities", "x" * 33 + "=1"),
+        ("priorities", ",".join(f"c{number}=1" for number in range(17))),
+        ("priorities", {"critical": True}),
+        ("priorities", {"critical": 1.5}),
+        ("priorities", {"critical": "٣"}),
+        ("priorities", {"": 1}),
+        ("priorities", ["critical"]),
+        ("priorities", 8),
+        ("priority_header", ""),
+        ("priority_header", "X Priority"),
+        ("priority_header", "X-Priority:"),
+        ("priority_header", "X-Priority\n"),
+        ("fade_in", "-1s"),
+        ("fade_in", 30),
     ],
 )
 def test_a_setting_out_of_its_range_is_refused_naming_it_and_the_value(name: str, value: object) -> None:
     fault = setting_fault(name, value)
     assert fault is not None
-    assert name in fault
-    assert str(value) in fault
+    assert fault.startswith(f"{name} = {value!r}: ")
     assert "Value error" not in fault
 
 
@@ -76,6 +126,21 @@ def test_durations_are_seconds_inside_and_written_with_a_unit_outside() -> None:
 def test_settings_that_are_shown_can_be_set_again() -> None:
     settings = RouteSettings.model_validate({"policy": "random", "idle_timeout": "1234567s", "retries": 3})
     assert RouteSettings.model_validate(settings.model_dump()) == settings
+
+
+def test_priorities_are_ordered_by_weight_and_written_as_they_are_typed() -> None:
+    for written in ("batch=1,critical=8,also=1", {"batch": 1, "critical": 8, "also": 1}):
+        settings = RouteSettings.model_validate({"priorities": written})
+        assert settings.priorities == (("critical", 8), ("also", 1), ("batch", 1))
+        assert settings.model_dump()["priorities"] == "critical=8,also=1,batch=1"
+        assert RouteSettings.model_validate(settings.model_dump()) == settings
+        assert hash(settings.priorities)
+    assert RouteSettings().priorities == ()
+
+
+def test_a_pool_has_the_form_of_a_path() -> None:
+    assert RouteSettings.model_validate({"pool": "//gpus/{a}/"}).pool == "/gpus/%7Ba%7D"
+    assert RouteSettings().pool is None
 
 
 def test_settings_cannot_be_changed_once_made() -> None:

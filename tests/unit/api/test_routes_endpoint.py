@@ -131,6 +131,22 @@ async def test_numbers_and_truth_may_be_written_as_text(api: Api) -> None:
     assert (route["settings"]["retries"], route["settings"]["strip_prefix"]) == (3, True)
 
 
+async def test_priorities_may_be_a_text_or_a_table_and_are_kept_as_text(api: Api) -> None:
+    for written in ("batch=1,critical=8", {"batch": 1, "critical": 8}):
+        route = (await api.call("PUT", "/routes/p1", {"priorities": written})).json
+        assert route["settings"]["priorities"] == "critical=8,batch=1"
+        assert await api.redis.hgetall(keys.settings_key("/p1")) == {"priorities": "critical=8,batch=1"}
+        in_force = api.parts.mirror.table.routes["/p1"].settings
+        assert in_force.priorities == (("critical", 8), ("batch", 1))
+    assert (await api.call("PATCH", "/routes/p1", {"priorities": None})).json["settings"]["priorities"] == ""
+
+
+async def test_a_setting_put_as_null_where_null_is_its_default_is_not_written(api: Api) -> None:
+    answer = await api.call("PUT", "/routes/p1", {"pool": None, "health_path": None, "retries": 2})
+    assert answer.status == 200
+    assert await api.redis.hgetall(keys.settings_key("/p1")) == {"retries": "2"}
+
+
 async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) -> None:
     assert (await api.call("PUT", "/routes/", {"retries": 0})).json["members"] == []
     assert (await api.call("GET", "/routes/")).json["settings"]["retries"] == 0
@@ -148,6 +164,12 @@ async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) 
         ({"connect_timeout": 5}, "connect_timeout = 5: "),
         ({"connect_timeout": []}, "connect_timeout = []: "),
         ({"retries": 2, "idle_timeout": "soon"}, "idle_timeout = 'soon': "),
+        ({"max_inflight": -1}, "max_inflight = -1: "),
+        ({"max_inflight": 10**9}, "max_inflight = 1000000000: "),
+        ({"queue_limit": 0}, "queue_limit = 0: "),
+        ({"priorities": "critical"}, "priorities = 'critical': 'critical' is not written CLASS=WEIGHT"),
+        ({"priorities": {"critical": 0}}, "priorities = {'critical': 0}: the weight of 'critical' is 0, "),
+        ({"pool": "gpus"}, "pool = 'gpus': path 'gpus' does not start with '/'"),
         ([], "body: has to be an object"),
         (1, "body: has to be an object"),
     ],
