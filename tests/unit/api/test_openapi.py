@@ -71,8 +71,9 @@ async def test_its_schemas_use_only_words_of_json_schema(document: Any) -> None:
     """A typo in a keyword is no error to a validator: it is just not checked."""
     words = {
         "$ref", "additionalProperties", "anyOf", "const", "default", "description", "enum", "examples", "format",
-        "items", "maxItems", "maxLength", "maximum", "maxProperties", "minLength", "minimum", "exclusiveMinimum", "exclusiveMaximum",
+        "items", "maxItems", "maxLength", "maximum", "minLength", "minimum", "exclusiveMinimum", "exclusiveMaximum",
         "pattern", "properties", "required", "title", "type", "propertyNames", "discriminator", "oneOf",
+        "maxProperties",
     }  # fmt: skip
 
     def check(schema: Any) -> None:
