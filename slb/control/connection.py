@@ -24,6 +24,7 @@ from redis.exceptions import (
 from slb.config import Settings
 from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
+from slb.control.script_line import ScriptLine
 from slb.errors import RedisRefused
 from slb.observe.metrics import Metrics
 
@@ -102,6 +103,12 @@ class Connection:
             self.mark_down(error or "no answer in time")
         else:
             self.mark_up()
+
+    def script_line(self, source: str) -> ScriptLine:
+        """A connection of its own for one script; not connected yet, and without a deadline of its own."""
+        connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        connection.socket_timeout = None
+        return ScriptLine(connection, source)
 
     async def aclose(self) -> None:
         """Close every connection, and leave the embedded server where there is one."""

@@ -11,7 +11,24 @@
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
 | `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
 
+Of each pool, `slb:{/<pool>}:` and then what follows, by the ledger's scripts only; all of it goes a minute after
+the last holder's beat:
+
+| key                    | type            | what                                                          |
+|------------------------|-----------------|---------------------------------------------------------------|
+| `inflight`             | sorted set      | member, score = requests in flight everywhere; absent = 0     |
+| `held:<holder>`        | hash            | member = what this holder has of it; `seq`, `pushed`: its batches |
+| `holders`              | sorted set      | holder, score = the end of its lease in Redis milliseconds    |
+| `queue:tickets`        | hash            | ticket = what it waits for                                    |
+| `queue:class:<class>`  | sorted set      | ticket, score = its number                                    |
+| `queue:classes`        | hash            | class = its pass in the fair order; `` = the virtual time     |
+| `queue:views`          | hash            | `<holder> <route>` = the candidates of those who wait         |
+| `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
+| `queue:number`         | string          | the last ticket's number                                      |
+| `reaped`               | string, TTL 1 s | somebody has just reaped                                      |
+
 Channel `slb:health`: a health check's key and its new state, from whoever ran it.
+Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
 """
 
 from slb.errors import InvalidName
@@ -27,6 +44,7 @@ GENERATION = "slb:generation"
 RESTORING = "slb:restoring"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
+GRANTED_CHANNEL = "slb:granted:"
 
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
@@ -56,6 +74,18 @@ def health_key(member: str, check: HealthCheck) -> str:
     """`slb:{health}:5s:2:3:2s:10.0.0.1:80/healthz`: routes whose checks are alike in all share one."""
     interval, timeout = duration(check.interval), duration(check.timeout)
     return f"{HEALTH}{interval}:{check.rise}:{check.fall}:{timeout}:{member}{check.path}"
+
+
+_POOL_KEYS = (
+    *("inflight", "holders", "held:", "queue:tickets", "queue:class:", "queue:classes"),
+    *("queue:views", "queue:grants", "queue:number", "reaped"),
+)
+
+
+def pool_keys(pool: str) -> list[str]:
+    """The KEYS of the ledger's scripts: `/p1` -> `slb:{/p1}:inflight` and so on. `held:` and `queue:class:` are
+    the beginnings of one key for each holder and class."""
+    return [f"slb:{{{pool}}}:{name}" for name in _POOL_KEYS]
 
 
 def path_of(key: str) -> str | None:

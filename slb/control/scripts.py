@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from slb.control import keys
 from slb.control.connection import Connection
 
 
@@ -55,6 +56,35 @@ class Deregister:
         names = [row[0] for row in rows] + [row[1] for row in rows]
         args = [row[2] for row in rows] + [str(int(row[3])) for row in rows]
         return [bool(removed) for removed in await self._script(keys=names, args=args)]
+
+
+class Reaped(NamedTuple):
+    """What `lua/reap.lua` found. `drift`: by how much scores were not the sum of what is held; `repaired`: keys and
+    fields that were not what they should be; `taken_back`: grants nobody took up."""
+
+    was_due: bool
+    reaped: int
+    drift: int
+    repaired: int
+    taken_back: int
+
+
+class Reap:
+    """`lua/reap.lua`: what the dead held is given back, and what is damaged is mended."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(_source("pool") + _source("reap"))
+
+    async def __call__(self, pool: str, lease: int, may_reap: bool, patience: int, period: int) -> Reaped:
+        """Times in milliseconds."""
+        args = [lease, int(may_reap), patience, period, keys.GRANTED_CHANNEL, pool]
+        due, reaped, drift, repaired, taken_back = await self._script(keys=keys.pool_keys(pool), args=args)
+        return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(taken_back))
+
+
+def ledger_source() -> str:
+    """`lua/ledger.lua`, whole: a lane calls it by itself."""
+    return _source("pool") + _source("ledger")
 
 
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:

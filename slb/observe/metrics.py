@@ -70,6 +70,15 @@ class Metrics:
         self.tls_reload_failures = 0
         self.tls_not_after: dict[str, float] = {}
         self.config_reloads: defaultdict[str, int] = defaultdict(int)
+        self.ledger_reaped = 0
+        self.ledger_drift = 0
+        self.ledger_repaired = 0
+        self.grants_taken_back = 0
+        self.shed: defaultdict[str, int] = defaultdict(int)
+        self.queue_wait: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.queue_depth: Callable[[], Iterable[tuple[str, str, int]]] = lambda: ()
+        self.global_inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
+        self.local_decisions = 0
 
     def request_ended(
         self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float

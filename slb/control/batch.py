@@ -1,0 +1,82 @@
+"""What one call of the ledger's script says, as `lua/ledger.lua` reads it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from slb.balance.asking import Ask, Candidate
+
+MOST_ASKS = 256
+"""In one batch: Redis does nothing else meanwhile."""
+
+
+@dataclass(slots=True)
+class Ticket:
+    """An ask's place in the queue. `key` is this instance's own number of it, `number` the pool's, 0 while it has
+    none yet."""
+
+    key: int
+    ask: Ask
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """`full`: what this instance holds and who waits, whatever was said before (`held`, `waiting`). Else what has
+    changed: `release` (member -> how many), `leave` (keys of tickets). `asks` are new, each with the key of the
+    ticket it becomes where it has to wait. `changed`: views whose waiting tickets have other candidates now."""
+
+    seq: int
+    full: bool
+    beat: bool
+    held: Mapping[str, int]
+    waiting: Sequence[Ticket]
+    release: Mapping[str, int]
+    leave: Sequence[int]
+    changed: Iterable[str]
+    asks: Sequence[Ticket]
+    views: dict[str, orjson.Fragment] = field(default_factory=dict)
+
+    def encode(self, holder: str, start: int, since: int, lease: int, life: int) -> bytes:
+        """JSON. `start`: where the search among equals begins. `since`: Redis milliseconds, 0 for nothing asked.
+        `lease`, `life`: milliseconds until this holder counts as dead, and until the keys go."""
+        return orjson.dumps(
+            {
+                "id": holder,
+                "seq": self.seq,
+                "full": self.full,
+                "beat": self.beat,
+                "held": self.held,
+                "waiting": [_row(holder, ticket) for ticket in self.waiting],
+                "release": self.release,
+                "leave": [ticket_name(holder, key) for key in self.leave],
+                "changed": list(self.changed),
+                "asks": [_row(holder, ticket) for ticket in self.asks],
+                "views": self.views,
+                "start": start,
+                "since": since,
+                "lease": lease,
+                "life": life,
+            }
+        )
+
+
+def ticket_name(holder: str, key: int) -> str:
+    """A ticket's name in Redis."""
+    return f"{holder}/{key}"
+
+
+def packed_view(candidates: Sequence[Candidate]) -> orjson.Fragment:
+    """Candidates as the script reads them, made once for many batches."""
+    return orjson.Fragment(orjson.dumps([list(each) for each in candidates]))
+
+
+def _row(holder: str, ticket: Ticket) -> list[Any]:
+    ask, turn = ticket.ask, ticket.ask.turn
+    order = [each.member for each in ask.candidates] if ask.ordered else False
+    if turn is None:
+        return ["", ask.view, order, ask.avoid, "", 1, 0, 0]
+    name = ticket_name(holder, ticket.key)
+    return [name, ask.view, order, ask.avoid, turn.priority, turn.weight, turn.limit, ticket.number]

@@ -1,0 +1,158 @@
+"""Who holds which slot of which upstream, in the whole fleet: this instance's lanes, and what is done once for all
+of them."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+import structlog
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from slb.balance.asking import Ask
+from slb.control import keys
+from slb.control.cancelled import raise_if_cancelled
+from slb.control.connection import Connection
+from slb.control.lane import Lane, LaneTiming
+from slb.control.scripts import Reap, ledger_source
+from slb.observe.metrics import Metrics
+
+_REAP_PERIOD = 1.0
+_GRANT_PATIENCE = 1.0
+"""Seconds a grant may wait to be taken up before it goes to the next."""
+_RECONNECT = 0.25
+
+_log = structlog.get_logger()
+
+
+class Ledger:
+    """`instance` is this process's id. Lanes are made when a route first needs them, and end with this."""
+
+    def __init__(
+        self, connection: Connection, instance: str, metrics: Metrics, rng: Random, timing: LaneTiming | None = None
+    ) -> None:
+        self._connection = connection
+        self._instance = instance
+        self._metrics = metrics
+        self._rng = rng
+        self._timing = timing or LaneTiming()
+        self._reap = Reap(connection)
+        self._lanes: dict[str, Lane] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._names = 0
+        self._damaged = asyncio.Event()
+        self._ended: asyncio.Future[None] | None = None
+        self.scores: dict[str, Mapping[str, int]] = {}
+
+    @property
+    def lanes(self) -> Mapping[str, Lane]:
+        """pool -> its lane."""
+        return self._lanes
+
+    def lane(self, pool: str, on_change: Callable[[Sequence[Ask]], None]) -> Lane:
+        """A new pool's lane, running from now on."""
+        line = self._connection.script_line(ledger_source())
+        start = self._rng.randrange(1 << 16)
+        lane = Lane(pool, line, self._new_holder, start, self._timing, on_change, self._damaged.set)
+        self._lanes[pool] = lane
+        task = self._tasks[pool] = asyncio.get_running_loop().create_task(lane.run(), name=f"lane {pool}")
+        task.add_done_callback(self._lane_ended)
+        return lane
+
+    def drop(self, pool: str) -> None:
+        """End a lane nobody needs. What it held, if anything, is reaped."""
+        del self._lanes[pool]
+        self.scores.pop(pool, None)
+        self._tasks.pop(pool).cancel()
+
+    def _lane_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and self._ended is not None and not self._ended.done():
+            self._ended.set_exception(task.exception() or RuntimeError("a lane has ended"))
+
+    def _new_holder(self) -> str:
+        self._names += 1
+        return f"{self._instance}-{self._names}"
+
+    async def run(self) -> None:
+        """Reap and listen until cancelled; raises what a lane died of, for a process without it would be blind."""
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._reap_for_ever())
+                group.create_task(self._listen_for_ever())
+                group.create_task(self._wait_for_end(self._ended))
+        finally:
+            for pool in list(self._lanes):
+                self.drop(pool)
+
+    async def _wait_for_end(self, ended: asyncio.Future[None]) -> None:
+        await ended
+
+    # -- reaping
+
+    async def _reap_for_ever(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_REAP_PERIOD):
+                    await self._damaged.wait()
+            except TimeoutError:
+                pass
+            damaged = self._damaged.is_set()
+            self._damaged.clear()
+            for lane in list(self._lanes.values()):
+                if lane.ready_since or damaged:
+                    await self._reap_one(lane)
+            raise_if_cancelled()
+
+    async def _reap_one(self, lane: Lane) -> None:
+        """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired."""
+        loop, timing = asyncio.get_running_loop(), self._timing
+        may_reap = bool(lane.ready_since) and loop.time() - lane.ready_since >= timing.lease
+        try:
+            found = await self._reap(
+                lane.pool,
+                lease=int(timing.lease * 1000),
+                may_reap=may_reap,
+                patience=int(_GRANT_PATIENCE * 1000),
+                period=int(_REAP_PERIOD * 1000),
+            )
+            self.scores[lane.pool] = await self._read_scores(lane.pool)
+        except (RedisError, OSError, TimeoutError) as error:
+            _log.debug("reap_failed", pool=lane.pool, error=str(error))
+            return
+        metrics = self._metrics
+        metrics.ledger_reaped += found.reaped
+        metrics.ledger_drift += found.drift
+        metrics.ledger_repaired += found.repaired
+        metrics.grants_taken_back += found.taken_back
+        if found.reaped or found.drift or found.repaired:
+            _log.warning(
+                "ledger_mended", pool=lane.pool, reaped=found.reaped, drift=found.drift, repaired=found.repaired
+            )
+
+    async def _read_scores(self, pool: str) -> Mapping[str, int]:
+        found = await self._connection.client.zrange(keys.pool_keys(pool)[0], 0, -1, withscores=True)
+        return {member: int(score) for member, score in found}
+
+    # -- hints
+
+    async def _listen_for_ever(self) -> None:
+        """A hint that is lost costs a quarter of a second: who waits looks by itself."""
+        while True:
+            pubsub: PubSub = self._connection.client.pubsub()
+            try:
+                await self._listen(pubsub)
+            except (RedisError, OSError, TimeoutError) as error:
+                _log.debug("grants_not_heard", error=str(error))
+            finally:
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
+            raise_if_cancelled()
+            await asyncio.sleep(_RECONNECT)
+
+    async def _listen(self, pubsub: PubSub) -> None:
+        await pubsub.subscribe(keys.GRANTED_CHANNEL + self._instance)
+        while True:
+            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=self._timing.lease)
+            raise_if_cancelled()
+            if message is not None and (lane := self._lanes.get(message["data"])) is not None:
+                lane.look()

@@ -1,0 +1,199 @@
+-- One batch of one instance in one pool: what it gives back, who of its own has left, and what it asks for.
+-- ARGV: the batch as JSON (see control/batch.py), the channel grants are announced on, the pool's name.
+-- Reply, JSON: {"gone": true} where this holder is not known (its lease has ended, or Redis has lost it);
+--   {"stale": true} for a batch that was given up, and comes late; else {"granted": [[ticket, member], ...],
+--   "answers": one for each ask, "holders": how many there are, "pushed": how many have said since `since` what they
+--   hold, "queued": how many wait, "seen": the scores the last ask found, "last": the sequence number known before
+--   (-1: the holder was not known), "now": ms}.
+--   An answer is a member; or [number, position] of a ticket that waits; or a reason.
+local batch = cjson.decode(ARGV[1])
+local id = batch.id
+local lease = redis.call('ZSCORE', HOLDERS, id)
+if not lease and not batch.full then
+  return '{"gone":true}'
+end
+local last = count(redis.call('HGET', HELD .. id, SEQUENCE))
+if batch.seq <= last then
+  return '{"stale":true}'
+end
+redis.call('HSET', HELD .. id, SEQUENCE, batch.seq)
+
+local freed, changed = 0, false
+
+local function pending_of(holder)
+  local found = {}
+  local all = redis.call('HGETALL', GRANTS)
+  for index = 1, #all, 2 do
+    if owner(all[index]) == holder then
+      found[all[index]] = cjson.decode(all[index + 1])
+    end
+  end
+  return found
+end
+
+-- What this instance truly holds and who truly waits with it, whatever stood here. Grants not taken up are counted
+-- for it and it does not know of them yet.
+if batch.full then
+  local truth = batch.held
+  for _, record in pairs(pending_of(id)) do
+    truth[record[2]] = (truth[record[2]] or 0) + 1
+  end
+  local stored = redis.call('HKEYS', HELD .. id)
+  for _, member in ipairs(stored) do
+    if member ~= SEQUENCE and member ~= PUSHED and not truth[member] then
+      freed = freed - add(id, member, -held_by(id, member))
+    end
+  end
+  for member, holds in pairs(truth) do
+    freed = freed - add(id, member, holds - held_by(id, member))
+  end
+  local waiting = {}
+  for _, ticket in ipairs(batch.waiting) do
+    waiting[ticket[1]] = true
+  end
+  for _, ticket in ipairs(redis.call('HKEYS', TICKETS)) do
+    if owner(ticket) == id and not waiting[ticket] then
+      remove(ticket)
+    end
+  end
+  changed = true
+end
+if batch.full or batch.beat then
+  redis.call('ZADD', HOLDERS, now + batch.lease, id)
+  redis.call('HSET', HELD .. id, PUSHED, now)
+  for _, key in ipairs({INFLIGHT, HOLDERS, HELD .. id, TICKETS, CLASSES, VIEWS, GRANTS, NUMBER}) do
+    redis.call('PEXPIRE', key, batch.life)
+  end
+end
+
+for member, number in pairs(batch.release) do
+  freed = freed - add(id, member, -number)
+end
+for _, ticket in ipairs(batch.leave) do
+  if not remove(ticket) then
+    local record = redis.call('HGET', GRANTS, ticket)
+    if record and ungrant(ticket, cjson.decode(record)) then
+      freed = freed + 1
+    end
+  end
+end
+if #batch.leave > 0 then
+  forget_if_empty()
+end
+
+-- A view is stored while somebody waits who goes by it.
+local stored_views = {}
+local function store_view(name)
+  if not stored_views[name] then
+    stored_views[name] = true
+    redis.call('HSET', VIEWS, id .. ' ' .. name, cjson.encode(batch.views[name]))
+    views[id .. ' ' .. name] = nil
+  end
+end
+for _, name in ipairs(batch.changed) do
+  store_view(name)
+  changed = true
+end
+
+local function ticket_of(ask, number)
+  return cjson.encode({number, ask[5], ask[6], ask[2], ask[4], ask[3] and true})
+end
+
+if batch.full then
+  for _, ask in ipairs(batch.waiting) do
+    local ticket, number = ask[1], ask[8]
+    if redis.call('HEXISTS', TICKETS, ticket) == 0 and redis.call('HEXISTS', GRANTS, ticket) == 0 then
+      store_view(ask[2])
+      if number == 0 then
+        number = redis.call('INCR', NUMBER)
+      elseif number > count(redis.call('GET', NUMBER)) then
+        redis.call('SET', NUMBER, number, 'PX', batch.life)  -- this Redis has lost its own
+      end
+      push(ticket, ticket_of(ask, number))
+    end
+  end
+end
+
+if changed then
+  serve_queue(math.huge)
+elseif freed > 0 then
+  serve_queue(freed)
+end
+
+local answers = {}
+local queued = redis.call('HLEN', TICKETS)
+for _, candidates in pairs(batch.views) do
+  local members = {}
+  for index, candidate in ipairs(candidates) do
+    members[index] = candidate[1]
+  end
+  load_scores(members)
+end
+local function in_order(candidates, members)
+  local by_member, ordered = {}, {}
+  for _, candidate in ipairs(candidates) do
+    by_member[candidate[1]] = candidate
+  end
+  for _, member in ipairs(members) do
+    ordered[#ordered + 1] = by_member[member]
+  end
+  return ordered
+end
+
+-- After each step nobody waits who could use what is free: so what is free now is nobody's turn before this one's.
+local seen = {}
+for index, ask in ipairs(batch.asks) do
+  local candidates = batch.views[ask[2]]
+  if ask[3] then
+    candidates = in_order(candidates, ask[3])
+  end
+  if index == #batch.asks and #candidates <= 100 then  -- what the last one saw, for who asks why
+    for place, candidate in ipairs(candidates) do
+      seen[place] = {candidate[1], score_of(candidate[1])}
+    end
+  end
+  local member = choose(candidates, as_set(ask[4]), ask[3], ask[3] and 0 or batch.start + index)
+  if member then
+    add(id, member, 1)
+    answers[index] = member
+  elseif ask[7] == 0 then
+    answers[index] = 'pool_saturated'
+  elseif queued >= ask[7] then
+    answers[index] = 'queue_full'
+  else
+    local number = redis.call('INCR', NUMBER)
+    store_view(ask[2])
+    queued = queued + 1
+    answers[index] = {number, push(ask[1], ticket_of(ask, number))}
+  end
+end
+
+local taken = {}
+if queued > 0 or granted[id] or redis.call('EXISTS', GRANTS) == 1 then
+  for ticket, record in pairs(pending_of(id)) do
+    redis.call('HDEL', GRANTS, ticket)
+    taken[#taken + 1] = {ticket, record[2]}
+  end
+end
+
+write()
+announce(ARGV[2], ARGV[3], id)
+
+local pushed = 0
+if batch.since > 0 then
+  for _, holder in ipairs(redis.call('ZRANGE', HOLDERS, 0, -1)) do
+    if count(redis.call('HGET', HELD .. holder, PUSHED)) >= batch.since then
+      pushed = pushed + 1
+    end
+  end
+end
+return cjson.encode({
+  granted = taken,
+  answers = answers,
+  seen = seen,
+  holders = redis.call('ZCARD', HOLDERS),
+  pushed = pushed,
+  queued = queued,
+  last = lease and last or -1,
+  now = now,
+})

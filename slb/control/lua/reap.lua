@@ -1,0 +1,155 @@
+-- Once a second, by whoever comes first: what the dead held is given back, once; grants nobody took up go to the next;
+-- scores are made the sum of what is held, and what a hand has damaged is mended.
+-- ARGV: the lease in ms; 1 where the dead may be reaped (0: Redis has not answered for one whole lease yet, and
+--   everybody may look dead who is not); how old a grant may become in ms; how long until the next run in ms;
+--   the channel grants are announced on; the pool's name.
+-- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
+--   fields), grants taken back}.
+local lease, may_reap, patience = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
+local repaired = 0
+
+for index, wanted in ipairs({
+  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string',
+}) do
+  local is = wanted and redis.call('TYPE', KEYS[index]).ok
+  if wanted and is ~= 'none' and is ~= wanted then
+    redis.call('DEL', KEYS[index])
+    repaired = repaired + 1
+  end
+end
+if not redis.call('SET', KEYS[10], '1', 'NX', 'PX', ARGV[4]) and repaired == 0 then
+  return {0, 0, 0, 0, 0}
+end
+
+local reaped = 0
+local alive = {}
+local holders = redis.call('ZRANGE', HOLDERS, 0, -1, 'WITHSCORES')
+for index = 1, #holders, 2 do
+  local id, expiry = holders[index], tonumber(holders[index + 1])
+  if may_reap and expiry <= now then
+    redis.call('DEL', HELD .. id)
+    redis.call('ZREM', HOLDERS, id)
+    reaped = reaped + 1
+  else
+    alive[id] = true
+    if not (expiry <= now + lease) then
+      redis.call('ZADD', HOLDERS, now + lease, id)
+      repaired = repaired + 1
+    end
+  end
+end
+
+-- The queue loses what belongs to nobody, and what is not to be read.
+local function readable(text)
+  local fine, value = pcall(cjson.decode, text)
+  return fine and type(value) == 'table' and value or nil
+end
+local function sweep(key, fits)
+  local all = redis.call('HGETALL', key)
+  for index = 1, #all, 2 do
+    local value = readable(all[index + 1])
+    if not value or not fits(value) or not alive[string.match(all[index], '^([^/ ]*)') or ''] then
+      if not value or not fits(value) then
+        repaired = repaired + 1
+      end
+      if key == TICKETS and value and type(value[2]) == 'string' then
+        redis.call('ZREM', CLASS .. value[2], all[index])
+      end
+      redis.call('HDEL', key, all[index])
+    end
+  end
+end
+local function is_ticket(value)
+  return type(value[1]) == 'number' and type(value[2]) == 'string' and type(value[3]) == 'number'
+    and value[3] > 0 and type(value[4]) == 'string' and type(value[5]) == 'table'
+end
+local function is_view(value)
+  for _, candidate in ipairs(value) do
+    if type(candidate) ~= 'table' or type(candidate[1]) ~= 'string' or type(candidate[2]) ~= 'number'
+      or type(candidate[3]) ~= 'number' then
+      return false
+    end
+  end
+  return true
+end
+for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
+  local is = redis.call('TYPE', CLASS .. class).ok
+  if is ~= 'none' and is ~= 'zset' then
+    redis.call('DEL', CLASS .. class)
+    repaired = repaired + 1
+  end
+end
+sweep(TICKETS, is_ticket)
+sweep(VIEWS, is_view)
+sweep(GRANTS, function(value)
+  return type(value[1]) == 'number' and type(value[2]) == 'string' and type(value[3]) == 'string'
+    and readable(value[3]) and is_ticket(readable(value[3]))
+end)
+local tickets = redis.call('HGETALL', TICKETS)
+for index = 1, #tickets, 2 do
+  local fields = cjson.decode(tickets[index + 1])
+  if not redis.call('ZSCORE', CLASS .. fields[2], tickets[index]) then
+    push(tickets[index], tickets[index + 1])
+    repaired = repaired + 1
+  end
+end
+
+-- Scores are the sum of what is held.
+local truth = {}
+for id in pairs(alive) do
+  local is = redis.call('TYPE', HELD .. id).ok
+  if is ~= 'none' and is ~= 'hash' then
+    redis.call('DEL', HELD .. id)
+    repaired = repaired + 1
+  end
+  local all = redis.call('HGETALL', HELD .. id)
+  for index = 1, #all, 2 do
+    local field, value = all[index], tonumber(all[index + 1])
+    if field ~= SEQUENCE and field ~= PUSHED then
+      if not value or value < 1 or value ~= math.floor(value) or value == math.huge then
+        redis.call('HDEL', HELD .. id, field)
+        repaired = repaired + 1
+      else
+        truth[field] = (truth[field] or 0) + value
+      end
+    end
+  end
+end
+-- What the dead held is not drift: it is what reaping is for.
+local drift = 0
+local found = redis.call('ZRANGE', INFLIGHT, 0, -1, 'WITHSCORES')
+for index = 1, #found, 2 do
+  local member, score = found[index], tonumber(found[index + 1])
+  local is = truth[member] or 0
+  if score ~= is then
+    if reaped == 0 or not (score > is) then
+      drift = drift + (score == score and math.abs(score) ~= math.huge and math.abs(score - is) or 1)
+    end
+    if is > 0 then
+      redis.call('ZADD', INFLIGHT, is, member)
+    else
+      redis.call('ZREM', INFLIGHT, member)
+    end
+  end
+  truth[member] = nil
+end
+for member, is in pairs(truth) do
+  redis.call('ZADD', INFLIGHT, is, member)
+  drift = drift + is
+end
+
+local taken_back = 0
+local grants = redis.call('HGETALL', GRANTS)
+for index = 1, #grants, 2 do
+  local record = cjson.decode(grants[index + 1])
+  if record[1] + patience <= now then
+    ungrant(grants[index], record)
+    push(grants[index], record[3])
+    taken_back = taken_back + 1
+  end
+end
+serve_queue(math.huge)
+forget_if_empty()
+write()
+announce(ARGV[5], ARGV[6], '')
+return {1, reaped, string.format('%.17g', drift), repaired, taken_back}

@@ -1,0 +1,36 @@
+"""One connection to Redis that runs one script, call after call: what the hot path speaks through."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import NoScriptError
+
+
+class ScriptLine:
+    """Made without being connected; a call connects where that is needed. It has no deadline of its own, and no
+    command is sent twice: who calls bounds the call, and drops the line where it has not ended."""
+
+    def __init__(self, connection: AbstractConnection, source: str) -> None:
+        self._connection = connection
+        self._source = source
+        self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    async def call(self, keys: Sequence[str], args: Sequence[str | bytes]) -> Any:
+        """The script's reply. Loads it where Redis has forgotten it. Raises RedisError, OSError."""
+        command = ("EVALSHA", self._sha, len(keys), *keys, *args)
+        try:
+            return await self._ask(*command)
+        except NoScriptError:
+            await self._ask("SCRIPT LOAD", self._source)
+            return await self._ask(*command)
+
+    async def _ask(self, *command: Any) -> Any:
+        await self._connection.send_command(*command, check_health=False)
+        return await self._connection.read_response(timeout=math.inf)
+
+    async def drop(self) -> None:
+        """Close the connection: what it still owes is nobody's answer any more."""
+        await self._connection.disconnect(nowait=True)
