@@ -266,7 +266,7 @@ class Downstream(asyncio.Protocol, Timed):
 
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
-        self._plane.outbox.flush()
+        self._plane.outbox.flush()  # what was posted to either side
         self._plane.wheel.forget(self)
         self._plane.departures.forget(self.transport)  # whoever closes one half of a tunnel has not left
         early, self._buffer = self._buffer, b""

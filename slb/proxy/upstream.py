@@ -167,7 +167,6 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     def becomes_tunnel(self) -> None:
         """HTTP ends here: the transport is somebody else's from now on."""
-        self.pool.outbox.flush()
         self.exchange = None
         self.pool.discard(self)
 
