@@ -51,7 +51,8 @@ def test_each_transport_gets_what_was_posted_to_it_in_that_order(posts: list[tup
 
 
 async def test_a_turn_that_posts_much_wakes_once() -> None:
-    outbox, sink, wakes = Outbox(), Sink(), []
+    outbox, sink = Outbox(), Sink()
+    wakes: list[Callable[[], None]] = []
     outbox._call_soon = wakes.append
     for _ in range(3):
         post(outbox, sink, b"a")
