@@ -8,11 +8,11 @@ virtual time: what it did not use was lent, not saved. There is no clock and no 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
-Ticket = TypeVar("Ticket", bound=Hashable)
+Ticket = TypeVar("Ticket")
 Found = TypeVar("Found")
 
 
@@ -26,7 +26,7 @@ _number = attrgetter("number")
 
 
 class FairQueue(Generic[Ticket]):
-    """Tickets in the order of their numbers, by class (`priority`)."""
+    """Tickets, anything with a hash, in the order of their numbers, by class (`priority`)."""
 
     def __init__(self) -> None:
         # A sorted list each: numbers ascend, so a push appends, a search is a bisection, and moving up 1,000

@@ -1,0 +1,202 @@
+"""One pool decided by what this instance itself holds: the ledger's stand-in while Redis is slow or gone.
+
+No instance sees what the others hold, so each may use an equal part of a capacity, and at least one slot: with more
+instances than slots the upstream may get more than its capacity, which is the price of serving without Redis.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from slb.admission.fair_queue import FairQueue
+from slb.balance.asking import Ask, Candidate
+
+
+class _Answer(NamedTuple):
+    """Decided, and to be told: a slot of `member`, or a refusal."""
+
+    member: str | None
+    reason: str = ""
+
+    def tell(self, ask: Ask) -> None:
+        if self.member is None:
+            ask.refused(self.reason)
+        else:
+            ask.granted(self.member)
+
+
+class LocalPool:
+    """Grants, refuses and queues asks, which are told apart by identity; what an ask does when told may call back.
+
+    `held`: requests of this instance in flight by member, whoever granted them. It belongs to the caller: the pool
+    adds one at a grant, the caller takes it off when the request ends and then calls `freed`. `instances`: how many
+    share each capacity. `start`: where ties begin to rotate, so that instances do not all begin with the first.
+
+    After each call nobody waits who could use what this instance may still take.
+    """
+
+    def __init__(self, held: Counter[str], instances: Callable[[], int], start: int = 0) -> None:
+        self._held = held
+        self._instances = instances
+        self._rotation = start
+        self._queue: FairQueue[Ask] = FairQueue()
+        self._arrivals = 0
+        self._views: dict[str, tuple[Candidate, ...]] = {}  # of those who wait
+        self._answers: dict[Ask, _Answer] = {}
+        self._telling = False
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    def depths(self) -> dict[str, int]:
+        """How many wait in each class in which somebody does."""
+        return self._queue.depths()
+
+    def position(self, ask: Ask) -> int:
+        """How many of its class are before it. Raises KeyError where it does not wait."""
+        return self._queue.position(ask)
+
+    def ask(self, ask: Ask) -> None:
+        """Grant, refuse or queue it."""
+        self._serve()
+        member = self._choose(ask, ask.candidates)
+        if member is not None:
+            self._grant(ask, member)
+        elif reason := self._refusal(ask):
+            self._answers[ask] = _Answer(None, reason)
+        else:
+            self._enqueue(ask)
+        self._tell()
+
+    def leave(self, ask: Ask) -> bool:
+        """It wants no slot any more and is told nothing more; False where it was answered or never asked."""
+        answer = self._answers.pop(ask, None)
+        if answer is not None and answer.member is not None:
+            self._take_back(answer.member)
+        left = self._queue.remove(ask) or answer is not None
+        self.freed()
+        return left
+
+    def freed(self) -> None:
+        """Less is held, or fewer instances share: serve who waits."""
+        self._serve()
+        self._tell()
+
+    def views(self, view: str, candidates: tuple[Candidate, ...]) -> None:
+        """A route's candidates have changed: who waits there uses these; who can use none of them is refused."""
+        if view in self._views:
+            self._views[view] = candidates
+            self._refuse_hopeless(view)
+        self.freed()
+
+    @property
+    def waiting_views(self) -> set[str]:
+        """The routes whose asks wait."""
+        return {ask.view for ask in self._queue}
+
+    def drain_waiting(self) -> list[Ask]:
+        """Who waits, in the order they came, to wait elsewhere; nobody waits here any more."""
+        waiting = list(self._queue)
+        self._queue = FairQueue()
+        self._views.clear()
+        return waiting
+
+    def _refuse_hopeless(self, view: str) -> None:
+        for ask in self._queue:
+            if ask.view == view and not _usable(ask, self._views[view]):
+                self._queue.remove(ask)
+                self._answers[ask] = _Answer(None, "no_upstream")
+
+    def _serve(self) -> None:
+        while self._queue and self._room_somewhere():
+            found = self._queue.pop(self._chooser())
+            if found is None:
+                break
+            self._grant(*found)
+        if not self._queue:
+            self._views.clear()
+
+    def _tell(self) -> None:
+        """Who is told may call back: what that decides is told by the one loop, or the stack would grow with it."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._answers:
+                ask = next(iter(self._answers))
+                self._answers.pop(ask).tell(ask)
+        finally:
+            self._telling = False
+
+    def _grant(self, ask: Ask, member: str) -> None:
+        self._held[member] += 1
+        self._answers[ask] = _Answer(member)
+
+    def _take_back(self, member: str) -> None:
+        self._held[member] -= 1
+        if not self._held[member]:
+            del self._held[member]
+
+    def _refusal(self, ask: Ask) -> str | None:
+        if not _usable(ask, ask.candidates):
+            return "no_upstream"
+        if ask.turn is None:
+            return "pool_saturated"
+        return "queue_full" if len(self._queue) >= ask.turn.limit else None
+
+    def _enqueue(self, ask: Ask) -> None:
+        assert ask.turn is not None  # else it was refused
+        self._arrivals += 1
+        self._queue.push(ask, ask.turn.priority, ask.turn.weight, self._arrivals)
+        self._widen(ask)
+        ask.queued(self._queue.position(ask))
+
+    def _widen(self, ask: Ask) -> None:
+        """Of a route's candidates a second attempt may bring fewer than others have who wait there."""
+        known = self._views.setdefault(ask.view, ask.candidates)
+        members = {each.member for each in known}
+        if new := tuple(each for each in ask.candidates if each.member not in members):
+            self._views[ask.view] = known + new
+            self._serve()
+
+    def _chooser(self) -> Callable[[Ask], str | None]:
+        """Chooses for one ticket after another while nothing changes: what is full for one is for all like it."""
+        full: set[tuple[str, tuple[str, ...]]] = set()
+
+        def choose(ask: Ask) -> str | None:
+            kind = (ask.view, ask.avoid)
+            member = None if kind in full else self._choose(ask, self._views[ask.view])
+            if member is None:
+                full.add(kind)
+            return member
+
+        return choose
+
+    def _choose(self, ask: Ask, candidates: tuple[Candidate, ...]) -> str | None:
+        instances = max(1, self._instances())
+        roomy = [each for each in _usable(ask, candidates) if self._has_room(each, instances)]
+        if not roomy:
+            return None
+        return roomy[0].member if ask.ordered else self._least(roomy)
+
+    def _least(self, roomy: list[Candidate]) -> str:
+        loads = [self._held[each.member] / each.slots for each in roomy]
+        least = min(loads)
+        ties = [each.member for each, load in zip(roomy, loads, strict=True) if load == least]
+        self._rotation += 1
+        return ties[(self._rotation - 1) % len(ties)]
+
+    def _room_somewhere(self) -> bool:
+        """Spares the walk along a queue of which nobody can be served."""
+        instances = max(1, self._instances())
+        return any(self._has_room(each, instances) for view in self._views.values() for each in view)
+
+    def _has_room(self, candidate: Candidate, instances: int) -> bool:
+        if candidate.capacity == 0:
+            return True
+        return self._held[candidate.member] < max(1, candidate.capacity // instances)
+
+
+def _usable(ask: Ask, candidates: tuple[Candidate, ...]) -> list[Candidate]:
+    return [each for each in candidates if each.member not in ask.avoid]
