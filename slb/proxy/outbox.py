@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 
 class Outbox:
-    """`call_soon` runs a function at the end of the turn: the event loop's, looked up when it is first needed."""
+    """`flushes` counts: what was posted at another count than this one has been written."""
 
-    __slots__ = ("_call_soon", "_posted")
+    __slots__ = ("_call_soon", "_posted", "flushes")
 
     def __init__(self) -> None:
         self._posted: list[tuple[asyncio.Transport, bytes]] = []
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        self.flushes = 0
 
     def post(self, transport: asyncio.Transport, data: bytes) -> None:
         """Write `data` to `transport` at the end of this turn, behind what was posted to it before."""
@@ -33,6 +34,7 @@ class Outbox:
     def flush(self) -> None:
         """Write what is posted now. A connection that is closing takes nothing any more."""
         posted, self._posted = self._posted, []
+        self.flushes += 1
         for transport, data in posted:
             if not transport.is_closing():
                 transport.write(data)

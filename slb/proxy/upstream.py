@@ -25,6 +25,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         "_head",
         "_partial",
         "_paused",
+        "_posted_at",
         "counted",
         "exchange",
         "pool",
@@ -43,6 +44,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self._head: ReplyHead | None = None
         self._body: Body | None = None
         self._paused = False
+        self._posted_at = -1
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,7 +56,9 @@ class UpstreamConnection(asyncio.Protocol, Timed):
     def carry(self, exchange: "Exchange", data: bytes, first_byte_due: float) -> None:
         """Send a request's head (and what there is of its body) and expect its reply."""
         self.exchange = exchange
-        self.pool.outbox.post(self.transport, data)
+        outbox = self.pool.outbox
+        self._posted_at = outbox.flushes
+        outbox.post(self.transport, data)
         self.pool.wheel.arm(self, first_byte_due)
 
     def abandon(self) -> None:
@@ -82,8 +86,16 @@ class UpstreamConnection(asyncio.Protocol, Timed):
             self.close()
         elif self._body is not None:
             self._read_body(exchange, self._body, data)
+        elif self._posted_at == self.pool.outbox.flushes:
+            self._spoke_unasked(exchange)
         else:
             self._read_head(exchange, data)
+
+    def _spoke_unasked(self, exchange: "Exchange") -> None:
+        """Before its request has left: whatever this is, it is no answer to it."""
+        self.exchange = None
+        self.transport.abort()
+        exchange.upstream_lost(self, clean=False, heard=False)
 
     def _read_head(self, exchange: "Exchange", data: bytes) -> None:
         if self._partial:

@@ -180,6 +180,34 @@ async def test_what_came_of_a_reply_arrives_before_the_reset_that_says_it_broke(
     assert proxy.counted() == {(200, "bad_request"): 1}
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_what_an_upstream_says_before_its_request_has_left_answers_nothing(
+    proxies: MakeProxy, upstream: socket.socket, method: str
+) -> None:
+    """A reply that nobody asked for, read in the turn in which its idle connection is taken for a request."""
+    proxy = await proxies()
+    proxy.route("/", member(upstream))
+    with socket.create_connection(proxy.address) as sock:
+        client = Plain(sock)
+        client.say(GET)
+        origin = await accepted(upstream)
+        await origin.hear(b"\r\n\r\n")
+        origin.say(OK)
+        await client.hear(b"ok")
+        client.say(f"{method} /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode())
+        origin.say(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+        if method == "GET":
+            another = await accepted(upstream)
+            await another.hear(b"\r\n\r\n")
+            another.say(OK)
+            assert (await client.hear(b"ok")).startswith(b"HTTP/1.1 200 ")
+            another.sock.close()
+        else:
+            assert (await client.hear(b"}\n")).startswith(b"HTTP/1.1 502 ")
+        assert await origin.hear(b"the end of the connection") == b""
+        origin.sock.close()
+
+
 # -- tunnels
 
 
