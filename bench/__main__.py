@@ -15,9 +15,11 @@ from bench.figures import slow as slowness
 from bench.figures import stream as streams
 from bench.figures.command import run
 from bench.figures.large_table import LargeTable
+from bench.gpu.command import gpu
 
 app = typer.Typer(add_completion=False)
 app.callback(invoke_without_command=True)(compare)
+app.command()(gpu)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]

@@ -37,9 +37,14 @@ def get_text(port: int, path: str) -> str:
 
 def post_json(port: int, path: str, body: object) -> tuple[int, str]:
     """POST on the loopback: status and the reply's text."""
+    return send_json("POST", port, path, body)
+
+
+def send_json(method: str, port: int, path: str, body: object) -> tuple[int, str]:
+    """The same with any method."""
     connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
     try:
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
         reply = connection.getresponse()
         return reply.status, reply.read().decode(errors="replace")
     finally:

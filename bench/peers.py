@@ -27,20 +27,28 @@ class Site:
     home: Path
     port: int
     api_port: int
-    upstreams: tuple[int, int]
+    upstreams: tuple[int, ...]
     user: str
 
     def fill(self, text: str) -> str:
-        """Put this site's values in place of the `@name@` marks."""
+        """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are there for each."""
+        lines = text.splitlines(keepends=True)
+        return "".join(self._line(line, port) for line in lines for port in self._repeated(line))
+
+    def _repeated(self, line: str) -> tuple[int, ...]:
+        return self.upstreams if "@each_upstream@" in line else self.upstreams[:1]
+
+    def _line(self, line: str, each: int) -> str:
         values: dict[str, object] = {
             "home": self.home,
             "port": self.port,
             "api_port": self.api_port,
             "upstream_a": self.upstreams[0],
-            "upstream_b": self.upstreams[1],
+            "upstream_b": self.upstreams[-1],
+            "each_upstream": each,
             "user": self.user,
         }
-        return re.sub(r"@(\w+)@", lambda mark: str(values[mark[1]]), text)
+        return re.sub(r"@(\w+)@", lambda mark: str(values[mark[1]]), line)
 
 
 def nothing_to_announce(site: Site) -> bool:

@@ -26,9 +26,11 @@ class Steps:
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=total)
+        self.count = 0
 
     def to(self, what: str) -> None:
         self._progress.update(self._task, description=what)
 
     def done(self, count: int = 1) -> None:
+        self.count += count
         self._progress.advance(self._task, count)

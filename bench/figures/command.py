@@ -20,12 +20,26 @@ from bench.processes import ENDING, Processes
 from bench.progress import Steps, progress_bar
 
 Measure = Callable[[Fleet, Steps], Outcome]
+MeasureBare = Callable[[Processes, Path, Steps], Outcome]
+"""Nothing is started yet; the folder is empty."""
 
 
 def run(
     name: str, measure: Measure, total: int, settings: dict[str, object], json: Path | None, check: bool
 ) -> int:
-    """Measure, show, keep. Returns the exit code: 1 where a goal is missed and `check` is set."""
+    """Measure a fleet with a Redis, show, keep. The exit code: 1 where a goal is missed and `check` is set."""
+
+    def with_redis(processes: Processes, home: Path, steps: Steps) -> Outcome:
+        steps.to("starting Redis")
+        return measure(Fleet(processes, home), steps)
+
+    return run_bare(name, with_redis, total, settings, json, check)
+
+
+def run_bare(
+    name: str, measure: MeasureBare, total: int, settings: dict[str, object], json: Path | None, check: bool
+) -> int:
+    """The same for a figure that starts all it needs itself."""
     if json is not None and not json.parent.is_dir():
         refuse(f"--json: there is no folder {json.parent}")
     for number in ENDING:
@@ -45,16 +59,14 @@ def run(
     return int(check and not outcome.met)
 
 
-def _measured(measure: Measure, total: int) -> tuple[Outcome, Shares]:
+def _measured(measure: MeasureBare, total: int) -> tuple[Outcome, Shares]:
     surroundings = Surroundings()
     with (
         TemporaryDirectory(prefix="slb-bench-") as home,
         progress_bar(Console(stderr=True)) as progress,
         Processes() as processes,
     ):
-        steps = Steps(progress, total)
-        steps.to("starting Redis")
-        outcome = measure(Fleet(processes, Path(home)), steps)
+        outcome = measure(processes, Path(home), Steps(progress, total))
     return outcome, surroundings.shares()
 
 

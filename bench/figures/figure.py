@@ -12,19 +12,22 @@ NO_GOAL = ""
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing that was measured. `at_most` and `below` are goals; without either it is only told."""
+    """One thing that was measured. `at_most`, `below` and `at_least` are goals; without any it is only told."""
 
     what: str
     value: float
     unit: str = ""
     at_most: float | None = None
     below: float | None = None
+    at_least: float | None = None
 
     @property
     def met(self) -> bool | None:
         """None where there is no goal. A figure that could not be had is NaN, and misses."""
         if self.at_most is not None:
             return self.value <= self.at_most
+        if self.at_least is not None:
+            return self.value >= self.at_least
         return None if self.below is None else self.value < self.below
 
     def shown(self) -> str:
@@ -33,6 +36,8 @@ class Figure:
     def goal(self) -> str:
         if self.at_most is not None:
             return f"at most {short(self.at_most)} {self.unit}".rstrip()
+        if self.at_least is not None:
+            return f"at least {short(self.at_least)} {self.unit}".rstrip()
         return NO_GOAL if self.below is None else f"below {short(self.below)} {self.unit}".rstrip()
 
     def verdict(self) -> str:

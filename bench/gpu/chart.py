@@ -1,0 +1,65 @@
+"""The latency curves of every balancer as one picture."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.report import CaseResult
+from bench.gpu.standing import Standing
+
+PANEL_INCHES = (6.4, 4.4)
+COLUMNS = 2
+DPI = 110
+SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
+COLOURS = {"envoy": "#b5179e", "nginx": "#2a9d3f", "haproxy": "#3a6ea5", "slb-local": "#e9a03b"}
+OURS = {"slb": "#e4572e", "slb-queue": "#c1121f"}
+
+
+def draw(results: Sequence[CaseResult], path: Path) -> None:
+    """Write a PNG with a panel for each case. The horizontal axis gives every nine the same room."""
+    from matplotlib.figure import Figure  # it takes most of a second to import, and only pictures need it
+
+    columns = min(COLUMNS, len(results))
+    rows = math.ceil(len(results) / columns)
+    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), dpi=DPI, layout="constrained")
+    for number, result in enumerate(results, 1):
+        axes = figure.add_subplot(rows, columns, number)
+        axes.set_title(wrapped(result.work.title), fontsize=8)
+        for name, standing in {"ideal": result.ideal, **result.standings}.items():
+            axes.plot(*points(standing), label=standing.label, **style(name))
+        axes.set_xticks([nines(share) for share in SHARES], labels=list(SHARES.values()))
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(which="both", labelsize=8)
+        axes.set_ylabel("latency, ms")
+        axes.grid(visible=True, which="both", alpha=0.25)
+        axes.legend(fontsize=7)
+    figure.savefig(path, format="png")
+
+
+def points(standing: Standing) -> tuple[list[float], list[float]]:
+    curve = standing.curve()
+    return [nines(share) for share, _ in curve], [latency for _, latency in curve]
+
+
+def nines(share: float) -> float:
+    """0.9 is 1, 0.99 is 2."""
+    return -math.log10(1 - share)
+
+
+def style(name: str) -> dict[str, Any]:
+    """The ideal is dashed, what is slb's global view is drawn bold."""
+    if name == "ideal":
+        return {"color": "#222222", "linestyle": "--", "linewidth": 1.2}
+    return {"color": OURS.get(name) or COLOURS.get(name), "linewidth": 2.2 if name in OURS else 1.3}
+
+
+def wrapped(title: str) -> str:
+    """On two lines, broken at the comma next to its middle."""
+    commas = [at for at, letter in enumerate(title) if title.startswith(", ", at)]
+    if not commas:
+        return title
+    middle = min(commas, key=lambda at: abs(at - len(title) / 2))
+    return f"{title[: middle + 1]}\n{title[middle + 2 :]}"
