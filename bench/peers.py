@@ -31,7 +31,7 @@ class Site:
     user: str
 
     def fill(self, text: str) -> str:
-        """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are there for each."""
+        """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are repeated."""
         lines = text.splitlines(keepends=True)
         return "".join(self._line(line, port) for line in lines for port in self._repeated(line))
 
