@@ -5,6 +5,8 @@ meanwhile waits. Handing over to the applications is for good: they answer one r
 """
 
 import asyncio
+import socket
+import struct
 from typing import cast
 
 from slb.errors import (
@@ -279,11 +281,18 @@ class Downstream(asyncio.Protocol, Timed):
         self._forget()
 
     def reply_broken(self) -> None:
-        """The reply cannot be ended: the client must see that, and a reset says it whatever the framing."""
+        """The reply cannot be ended, and the client must see that."""
         self._plane.outbox.flush()
+        if self.exchange is not None and self.exchange.line.minor == 0:
+            self._reset_at_end()
         self.exchange = None
         self._forget()
         self.transport.abort()
+
+    def _reset_at_end(self) -> None:
+        """To HTTP/1.0 the end of the connection may be the end of the body; a reset never is."""
+        linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: close(2) then resets
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     def hold_upload(self) -> None:
         """The upstream takes no more of the body for now."""

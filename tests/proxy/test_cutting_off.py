@@ -5,7 +5,9 @@ import contextlib
 import socket
 import struct
 
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, port_that_never_accepts
+import pytest
+
+from tests.proxy.harness import PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, port_that_never_accepts
 from tests.support.waiting import eventually
 
 MEGABYTE = bytes(1 << 20)
@@ -226,6 +228,28 @@ async def test_an_upstream_that_stalls_in_the_middle_cuts_the_client_off(
     with contextlib.suppress(ConnectionError):
         assert await wire.reader.read() == b"hello"
     assert proxy.counted() == {(200, "upstream_timeout"): 1}
+
+
+async def test_half_a_body_that_ends_with_the_connection_ends_in_a_reset(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """A client of HTTP/1.0 would take a peaceful close for the end of the body."""
+
+    async def half(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await begun.wait()
+        request.wire.reset()
+
+    begun = asyncio.Event()
+    proxy = await proxies()
+    proxy.route("/", await origins(half))
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.0\r\n\r\n")
+    await wire.head()
+    assert await wire.reader.readexactly(5) == b"hello"
+    begun.set()
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(wire.reader.read(), PATIENCE)
 
 
 async def test_a_body_that_breaks_after_its_head_is_400_and_leaves_no_upstream_connection(
