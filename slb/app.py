@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from slb import __version__
 from slb.addresses import AddressRules
+from slb.admission.gates import Gates
 from slb.api.answers import Answered
 from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
@@ -32,6 +33,7 @@ from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
@@ -200,6 +202,8 @@ class App:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._data_api: web.AppRunner | None = None
+        self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
+        self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
         self._proxy = ProxyServer(
             settings=core.settings,
             mirror=core.mirror,
@@ -207,6 +211,7 @@ class App:
             access_log=core.access_log,
             address_rules=core.address_rules,
             handover=self._handover,
+            gates=self._gates,
             rng=Random(),
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
@@ -218,6 +223,8 @@ class App:
         parts = core.api_parts(core.metrics_text, dict, lambda: core.stopping)
         self._data_api = await core.run_application(make_data_api(parts))
         core.start_watching()
+        core.tasks.start("ledger", self._ledger.run())
+        core.tasks.start("gates", self._gates.run())
         await core.serve_api(parts)
         await core.first_table()
         for bound in core.sockets.data:

@@ -14,7 +14,7 @@ class Candidate(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """How a request waits where all is full: in which class, what that weighs, and how many may wait in the pool."""
+    """How a request waits where all is full: in which class, its weight, and how many may wait in the pool."""
 
     priority: str
     weight: int

@@ -21,7 +21,7 @@ the last holder's beat:
 | `holders`              | sorted set      | holder, score = the end of its lease in Redis milliseconds    |
 | `queue:tickets`        | hash            | ticket = what it waits for                                    |
 | `queue:class:<class>`  | sorted set      | ticket, score = its number                                    |
-| `queue:classes`        | hash            | class = its pass in the fair order; `` = the virtual time     |
+| `queue:classes`        | hash            | class = its pass in the fair order; a blank = the virtual time |
 | `queue:views`          | hash            | `<holder> <route>` = the candidates of those who wait         |
 | `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
 | `queue:number`         | string          | the last ticket's number                                      |

@@ -148,15 +148,11 @@ class Lane:
             self._look = True
             self._wake.set()
 
-    @property
-    def waiting(self) -> int:
-        """How many of this instance's asks wait in the queue."""
-        return len(self._tickets)
-
-    @property
-    def waiting_views(self) -> set[str]:
-        """The routes whose asks wait."""
-        return {ticket.ask.view for ticket in self._tickets.values()}
+    def dismiss(self, name: str) -> None:
+        """A route has no candidates any more: who waits there waits for nothing."""
+        for ticket in [ticket for ticket in self._tickets.values() if ticket.ask.view == name]:
+            self.leave(ticket.ask)
+            ticket.ask.refused("no_upstream")
 
     # -- batches
 

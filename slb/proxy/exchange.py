@@ -9,6 +9,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+from slb.admission.entry import Entry
+from slb.admission.gates import needs_slot, turn_of
 from slb.balance.eligible import untried
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
@@ -24,6 +26,7 @@ from slb.errors import (
 )
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk, last_chunk
 from slb.proxy.deadlines import Timed
+from slb.proxy.fields import field_value
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
@@ -68,6 +71,7 @@ class Exchange(Timed):
     _request_ended = False
     _reply_keep_alive = False
     _over = False
+    entry: Entry | None = None
     _slot = -1
     _looked_at = NEVER
 
@@ -108,9 +112,29 @@ class Exchange(Timed):
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{self.route.path} has no upstream that takes requests")
             return
+        if needs_slot(self.route.settings):
+            self._ask_for_slot(upstreams)
+            return
         upstream = self.route.policy.pick(upstreams) if not self.tried else self._plane.retries.pick(upstreams)
-        self.handle = Handle(upstream)
-        pool = self._plane.pools.of(upstream)
+        self.admitted(Handle(upstream))
+
+    def _ask_for_slot(self, upstreams: tuple[LiveUpstream, ...]) -> None:
+        """Of the whole fleet's; `admitted` or `turned_away` is called, maybe at once."""
+        route = self.route
+        settings = route.settings
+        asked = field_value(self.head.fields, settings.priority_header) if settings.priorities else ""
+        avoid = tuple(upstream.member for upstream in self.tried)
+        gate = self._plane.gates.of(route)
+        self.entry = gate.enter(route, upstreams, avoid, turn_of(settings, asked), self)
+
+    def turned_away(self, reason: Reason, detail: str) -> None:
+        """There is no slot for this request."""
+        self._refuse(reason, detail)
+
+    def admitted(self, handle: Handle) -> None:
+        """It has a slot: on to the upstream."""
+        self.handle = handle
+        pool = self._plane.pools.of(handle.upstream)
         connection = pool.take()
         if connection is not None:
             self._send(connection)
@@ -376,6 +400,8 @@ class Exchange(Timed):
         plane, handle = self._plane, self.handle
         if self._slot >= 0:
             plane.wheel.forget(self)
+        if self.entry is not None:
+            self.entry.leave()
         member = ""
         if handle is not None:
             upstream = handle.upstream

@@ -7,6 +7,7 @@ never comes twice. So each distinct line is matched once, and looked up from the
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 NEVER_STRIPPED = frozenset(
@@ -134,3 +135,15 @@ def connection_tokens(fields: Iterable[Field]) -> set[bytes]:
         if kind == CONNECTION:
             tokens.update(token.strip(b" \t").lower() for token in value.split(b","))
     return tokens
+
+
+def field_value(fields: bytes, name: str) -> str:
+    """The value of the first field `name` in a block of lines; empty where there is none."""
+    found = _line_of(name).search(fields)
+    return found[1].decode("latin-1") if found else ""
+
+
+@lru_cache(maxsize=256)
+def _line_of(name: str) -> re.Pattern[bytes]:
+    """For names that settings give, of which there are few."""
+    return re.compile(rb"(?im)^%b:[ \t]*([^\r\n]*?)[ \t]*\r?$" % re.escape(name.encode()))

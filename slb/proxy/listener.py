@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from slb.addresses import AddressRules
+from slb.admission.gates import Gates
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.listening import hold_newcomers, waiting
@@ -44,11 +45,12 @@ class ProxyServer:
         access_log: AccessLog,
         address_rules: AddressRules,
         handover: Handover,
+        gates: Gates,
         rng: Random,
         drain_timing: DrainTiming | None = None,
     ) -> None:
         self._drain_timing = drain_timing or DrainTiming()
-        self._plane = Plane(settings, mirror, metrics, access_log, address_rules, handover, rng)
+        self._plane = Plane(settings, mirror, metrics, access_log, address_rules, handover, gates, rng)
         self._certificates = certificates(settings, metrics)
         self._upstream_tls = UpstreamTls(settings, metrics)
         self._plane.pools = Pools(self._plane, self._upstream_tls)

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from slb.addresses import AddressRules
+from slb.admission.gates import Gates
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.observe.log import AccessLog
@@ -42,6 +43,7 @@ class Plane:
         access_log: AccessLog,
         address_rules: AddressRules,
         handover: Handover,
+        gates: Gates,
         rng: Random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -50,6 +52,7 @@ class Plane:
         self.access_log = access_log
         self.address_rules = address_rules
         self.handover = handover
+        self.gates = gates
         self.rng = rng
         self.clock = clock
         self.wheel = Wheel(clock)

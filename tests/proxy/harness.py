@@ -11,7 +11,10 @@ from typing import Any
 import orjson
 
 from slb.addresses import AddressRules
+from slb.admission.gates import Gates
 from slb.config import load_settings
+from slb.control.connection import Connection
+from slb.control.ledger import Ledger
 from slb.model import RouteRecord
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
@@ -189,6 +192,9 @@ class Origin:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+NO_REDIS = "unix:///nowhere/redis.sock"
+"""Only routes that the fleet counts need one, and tests of them bring their own."""
+
 QUICK = DrainTiming(handshakes=0.02, quiet=0.05)
 
 
@@ -212,8 +218,10 @@ class Proxy:
         bound.bind(("127.0.0.1", 0))
         self.address = bound.getsockname()
         rules = AddressRules((), lambda: self.own)
+        self.ledger = Ledger(Connection(NO_REDIS, self.metrics), "harness", self.metrics, self.rng)
+        self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
-            self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.rng, QUICK
+            self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.gates, self.rng, QUICK
         )
         await self.server.start([bound])
         return self

@@ -5,6 +5,7 @@
 local INFLIGHT, HOLDERS, HELD = KEYS[1], KEYS[2], KEYS[3]
 local TICKETS, CLASS, CLASSES = KEYS[4], KEYS[5], KEYS[6]
 local VIEWS, GRANTS, NUMBER = KEYS[7], KEYS[8], KEYS[9]
+local VIRTUAL = ' '  -- the field of the classes' hash that can be no class: the virtual time
 local SEQUENCE, PUSHED = 'seq', 'pushed'  -- fields of a held hash that can be no member
 
 local time = redis.call('TIME')
@@ -161,7 +162,7 @@ local function push(ticket, packed)
   local class = fields[2]
   local line = CLASS .. class
   if redis.call('EXISTS', line) == 0 then
-    local virtual = tonumber(redis.call('HGET', CLASSES, '') or 0) or 0
+    local virtual = tonumber(redis.call('HGET', CLASSES, VIRTUAL) or 0) or 0
     local pass = tonumber(redis.call('HGET', CLASSES, class) or 0) or 0
     redis.call('HSET', CLASSES, class, string.format('%.17g', math.max(pass, virtual)))
   end
@@ -233,7 +234,7 @@ local function serve_queue(most)
   local passes, classes = {}, {}
   local stored = redis.call('HGETALL', CLASSES)
   for index = 1, #stored, 2 do
-    if stored[index] ~= '' then
+    if stored[index] ~= VIRTUAL then
       classes[#classes + 1] = stored[index]
       passes[stored[index]] = tonumber(stored[index + 1]) or 0
     end
@@ -256,7 +257,7 @@ local function serve_queue(most)
     end
     remove(ticket)
     grant(ticket, packed, member)
-    redis.call('HSET', CLASSES, '', string.format('%.17g', passes[class]))
+    redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', passes[class]))
     passes[class] = passes[class] + 1 / weight
     redis.call('HSET', CLASSES, class, string.format('%.17g', passes[class]))
     given = given + 1

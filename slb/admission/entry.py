@@ -1,0 +1,87 @@
+"""One request at the gate: what it asks for, and what has become of it."""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from slb.balance.asking import Candidate, Turn
+from slb.balance.upstream import Handle, LiveUpstream
+from slb.errors import Reason
+
+if TYPE_CHECKING:
+    from slb.admission.gate import Gate
+    from slb.routing.table import Route
+
+
+class Waiter(Protocol):
+    """Who wants a slot. Exactly one of the two is called, unless it leaves the gate before."""
+
+    def admitted(self, handle: Handle) -> None:
+        """It has a slot, held by `handle` until that is released."""
+
+    def turned_away(self, reason: Reason, detail: str) -> None:
+        """It gets none."""
+
+
+class Entry:
+    """An `Ask` as the ledger knows it. `position`: how many of its class were before it, None where it did not have
+    to queue; `waited`: seconds until it was admitted. `chosen`: the member it got."""
+
+    __slots__ = (
+        *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "position", "route"),
+        *("timer", "turn", "view", "waited", "waiter"),
+    )
+
+    def __init__(
+        self,
+        gate: "Gate",
+        route: "Route",
+        waiter: Waiter,
+        candidates: tuple[Candidate, ...],
+        avoid: tuple[str, ...],
+        ordered: bool,
+        turn: Turn | None,
+        arrived: float,
+    ) -> None:
+        self.gate = gate
+        self.route = route
+        self.view = route.path
+        self.waiter: Waiter | None = waiter
+        self.candidates = candidates
+        self.avoid = avoid
+        self.ordered = ordered
+        self.turn = turn
+        self.arrived = arrived
+        self.position: int | None = None
+        self.waited = 0.0
+        self.chosen = ""
+        self.is_here = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def granted(self, member: str) -> None:
+        self.gate.granted(self, member)
+
+    def refused(self, reason: str) -> None:
+        self.gate.refused(self, reason)
+
+    def queued(self, position: int) -> None:
+        self.gate.queued(self, position)
+
+    def leave(self) -> None:
+        """Its request has ended."""
+        self.gate.leave(self)
+
+
+class Lease(Handle):
+    """A handle on a slot that the whole fleet counts."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, upstream: LiveUpstream, entry: Entry) -> None:
+        super().__init__(upstream)
+        self._entry = entry
+
+    def release(self) -> None:
+        """Give the slot back, here and everywhere; every call after the first does nothing."""
+        if self._held:
+            super().release()
+            self._entry.gate.release(self._entry.chosen)

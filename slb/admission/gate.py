@@ -1,0 +1,190 @@
+"""Where a request waits for its slot. Redis decides for the whole fleet; while it is slow or gone, this instance
+does, by what it holds itself."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import structlog
+
+from slb.admission.entry import Entry, Lease, Waiter
+from slb.admission.local_pool import LocalPool
+from slb.balance.asking import Ask, Candidate, Turn
+from slb.balance.upstream import LiveUpstream
+from slb.control.lane import Lane
+from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+from slb.routing.table import Route
+
+LaneMaker = Callable[[str, Callable[[Sequence[Ask]], None]], Lane]
+
+_REASONS = {reason.name: reason for reason in (POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT, NO_UPSTREAM)}
+_DETAILS = {
+    "pool_saturated": "all upstreams of {} have as many requests in flight as they may",
+    "queue_full": "as many requests wait for {} as may",
+    "queue_timeout": "no upstream of {} became free in time",
+    "no_upstream": "{} has no upstream that takes requests",
+}
+
+_log = structlog.get_logger()
+
+
+class Gate:
+    """One pool's. `instances`: how many share its capacity, as far as is known."""
+
+    def __init__(
+        self,
+        pool: str,
+        make_lane: LaneMaker,
+        mirror: Mirror,
+        metrics: Metrics,
+        instances: Callable[[], int],
+        start: int,
+    ) -> None:
+        self.pool = pool
+        self._mirror = mirror
+        self._metrics = metrics
+        self._instances = instances
+        self._loop = asyncio.get_running_loop()
+        self._candidates: dict[str, tuple[tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
+        self.waiting: Counter[tuple[str, str]] = Counter()
+        self.lane = make_lane(pool, self._lane_changed)
+        self._local = LocalPool(self.lane.held, lambda: max(self.lane.holders, instances()), start)
+        self._was_ready = True
+
+    # -- for the exchange
+
+    def enter(
+        self,
+        route: Route,
+        eligible: tuple[LiveUpstream, ...],
+        avoid: tuple[str, ...],
+        turn: Turn | None,
+        waiter: Waiter,
+    ) -> Entry:
+        """Ask for a slot of one of `eligible` but those in `avoid`; the answer may come before this returns."""
+        candidates = self.candidates(route)
+        ordered = route.settings.policy != "least_inflight"
+        if ordered:
+            of = {each.member: each for each in candidates}
+            candidates = tuple(of[each.member] for each in route.policy.order(eligible))
+        entry = Entry(self, route, waiter, candidates, avoid, ordered, turn, self._loop.time())
+        self._bring(entry)
+        return entry
+
+    def leave(self, entry: Entry) -> None:
+        """Its request has ended before it was answered."""
+        if entry.waiter is not None:
+            self._decided(entry)
+            (self._local if entry.is_here else self.lane).leave(entry)
+
+    def release(self, member: str) -> None:
+        """A slot is free again."""
+        self.lane.release(member)
+        if len(self._local):
+            self._local.freed()
+
+    def candidates(self, route: Route) -> tuple[Candidate, ...]:
+        """Those of a route, the same object while nothing changes."""
+        known = self._candidates.get(route.path)
+        if known is not None and known[0] is route.serving:
+            return known[1]
+        cap = route.settings.max_inflight
+        made = tuple(Candidate(each.member, cap * each.spec.slots, each.spec.slots) for each in route.serving)
+        self._candidates[route.path] = route.serving, made
+        return made
+
+    def refresh(self) -> None:
+        """Let those who wait follow what has become of their routes."""
+        for path in {path for path, _ in self.waiting}:
+            route = self._mirror.table.routes.get(path)
+            candidates = self.candidates(route) if route is not None else ()
+            self.lane.view(path, candidates)
+            self._local.views(path, candidates)
+            if not candidates:
+                self.lane.dismiss(path)
+        if self.lane.settling:
+            self.lane.say_all()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held and nobody waits."""
+        return not self.lane.held and not self.waiting
+
+    # -- where it is decided
+
+    def _bring(self, entry: Entry) -> None:
+        lane = self.lane
+        if lane.ready and not (lane.settling and entry.route.settings.max_inflight):
+            entry.is_here = False
+            lane.view(entry.view, self.candidates(entry.route))
+            lane.ask(entry)
+        else:
+            entry.is_here = True
+            self._metrics.local_decisions += 1
+            self._local.ask(entry)
+
+    def _lane_changed(self, undecided: Sequence[Ask]) -> None:
+        lane = self.lane
+        if lane.ready != self._was_ready:
+            self._was_ready = lane.ready
+            say = _log.info if lane.ready else _log.warning
+            say("ledger_shared" if lane.ready else "ledger_local", pool=self.pool, error=lane.error or None)
+        for ask in (*self._local.drain_waiting(), *undecided):
+            self._bring(cast("Entry", ask))
+
+    # -- answers
+
+    def granted(self, entry: Entry, member: str) -> None:
+        """The ledger, or this instance in its place, has given it a slot, which counts as held from now on."""
+        if entry.is_here and self.lane.ready:
+            self.lane.say_all()
+        waiter, upstream = entry.waiter, self._mirror.upstream(member)
+        if waiter is None:
+            self.release(member)
+            return
+        if upstream is None:  # it has left while this one waited
+            self.release(member)
+            self._bring(entry)
+            return
+        self._decided(entry)
+        entry.chosen = member
+        if entry.position is not None:
+            entry.waited = self._loop.time() - entry.arrived
+            self._metrics.queue_wait[entry.view].observe(entry.waited)
+        waiter.admitted(Lease(upstream, entry))
+
+    def refused(self, entry: Entry, reason: str) -> None:
+        """There is no slot for it."""
+        waiter = entry.waiter
+        if waiter is not None:
+            self._decided(entry)
+            self._metrics.shed[reason] += 1
+            waiter.turned_away(_REASONS[reason], _DETAILS[reason].format(entry.view))
+
+    def queued(self, entry: Entry, position: int) -> None:
+        """It waits; at first, or anew where the queue has moved between Redis and here."""
+        if entry.waiter is None or entry.position is not None or entry.turn is None:
+            return
+        entry.position = position
+        self.waiting[entry.view, entry.turn.priority] += 1
+        left = entry.route.settings.queue_timeout - (self._loop.time() - entry.arrived)
+        entry.timer = self._loop.call_later(max(left, 0.0), self._timed_out, entry)
+
+    def _timed_out(self, entry: Entry) -> None:
+        if entry.waiter is not None:
+            (self._local if entry.is_here else self.lane).leave(entry)
+            self.refused(entry, QUEUE_TIMEOUT.name)
+
+    def _decided(self, entry: Entry) -> None:
+        entry.waiter = None
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+        if entry.position is not None and entry.turn is not None:
+            place = entry.view, entry.turn.priority
+            self.waiting[place] -= 1
+            if not self.waiting[place]:
+                del self.waiting[place]

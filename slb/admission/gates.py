@@ -1,0 +1,106 @@
+"""The gates of all pools: which routes need one, and in which class a request waits."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+
+from slb.admission.gate import Gate
+from slb.balance.asking import Turn
+from slb.control.ledger import Ledger
+from slb.model import RouteSettings
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+from slb.routing.table import Route
+
+_LOOK = 0.25
+"""Seconds between two looks at what has become of the routes of those who wait."""
+_IDLE_LOOKS = 40
+"""So many looks apart, gates of pools that no route names any more are taken down."""
+
+
+def needs_slot(settings: RouteSettings) -> bool:
+    """Whether a route's requests are counted by the whole fleet."""
+    return settings.max_inflight > 0 or settings.policy == "least_inflight"
+
+
+def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
+    """How a request waits that names the class `asked`; unknown ones wait in the class of the least weight. None
+    where nobody waits."""
+    if settings.when_full != "queue":
+        return None
+    weights = dict(settings.priorities)
+    if not weights:
+        return Turn("", 1, settings.queue_limit)
+    priority = asked if asked in weights else min(weights, key=lambda each: (weights[each], each))
+    return Turn(priority, weights[priority], settings.queue_limit)
+
+
+class Gates:
+    """Made once per instance; a pool's gate is made when the first request needs it."""
+
+    def __init__(
+        self, ledger: Ledger, mirror: Mirror, metrics: Metrics, instances: Callable[[], int], rng: Random
+    ) -> None:
+        self._ledger = ledger
+        self._mirror = mirror
+        self._metrics = metrics
+        self._instances = instances
+        self._rng = rng
+        self._gates: dict[str, Gate] = {}
+        mirror.on_swap(lambda _: self._refresh())
+        metrics.queue_depth = self.depths
+        metrics.global_inflight = self._scores
+
+    def of(self, route: Route) -> Gate:
+        """The gate of a route's pool."""
+        pool = route.settings.pool or route.path
+        gate = self._gates.get(pool)
+        if gate is None:
+            start = self._rng.randrange(1 << 16)
+            gate = Gate(pool, self._ledger.lane, self._mirror, self._metrics, self._instances, start)
+            self._gates[pool] = gate
+        return gate
+
+    def known(self, pool: str) -> Gate | None:
+        """The gate of a pool, where there is one already."""
+        return self._gates.get(pool)
+
+    @property
+    def local(self) -> list[str]:
+        """The pools that are decided here, for Redis does not decide them."""
+        return [pool for pool, gate in self._gates.items() if not gate.lane.ready or gate.lane.settling]
+
+    def depths(self) -> Iterable[tuple[str, str, int]]:
+        """Route, class, how many of this instance's requests wait there."""
+        for gate in self._gates.values():
+            for (path, priority), count in list(gate.waiting.items()):
+                yield path, priority, count
+
+    def _scores(self) -> Iterable[tuple[str, int]]:
+        for scores in list(self._ledger.scores.values()):
+            yield from scores.items()
+
+    async def run(self) -> None:
+        """Keep the gates true until cancelled."""
+        looks = 0
+        while True:
+            await asyncio.sleep(_LOOK)
+            self._refresh()
+            looks += 1
+            if looks % _IDLE_LOOKS == 0:
+                self._take_down()
+
+    def _refresh(self) -> None:
+        for gate in self._gates.values():
+            if gate.waiting:
+                gate.refresh()
+
+    def _take_down(self) -> None:
+        named = {
+            route.settings.pool or route.path
+            for route in self._mirror.table.routes.values()
+            if needs_slot(route.settings)
+        }
+        for pool in [pool for pool, gate in self._gates.items() if pool not in named and gate.is_idle]:
+            del self._gates[pool]
+            self._ledger.drop(pool)
