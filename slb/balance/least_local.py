@@ -2,11 +2,14 @@
 
 from random import Random
 
+from slb.balance.order import by_load
 from slb.balance.upstream import LiveUpstream
 
 
 class LeastLocal:
     """Fewest requests in flight here per slot; the search starts one further each time, so ties rotate."""
+
+    greedy = True
 
     def __init__(self, rng: Random) -> None:
         self._start = rng.randrange(1 << 16)
@@ -19,3 +22,8 @@ class LeastLocal:
             if upstream.inflight * best.spec.slots < best.inflight * upstream.spec.slots:
                 best = upstream
         return best
+
+    def order(self, eligible: tuple[LiveUpstream, ...]) -> list[LiveUpstream]:
+        start = self._start % len(eligible)
+        self._start += 1
+        return by_load(eligible[start:] + eligible[:start])

@@ -2,11 +2,14 @@
 
 from random import Random
 
+from slb.balance.order import by_load, rotated
 from slb.balance.upstream import LiveUpstream
 
 
 class PowerOfTwoChoices:
     """Load is requests in flight here per slot. Two different upstreams are compared wherever there are two."""
+
+    greedy = False
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -19,3 +22,7 @@ class PowerOfTwoChoices:
         other = (first + 1 + self._rng.randrange(count - 1)) % count
         a, b = eligible[first], eligible[other]
         return b if b.inflight * a.spec.slots < a.inflight * b.spec.slots else a
+
+    def order(self, eligible: tuple[LiveUpstream, ...]) -> list[LiveUpstream]:
+        first, *others = rotated(self.pick(eligible), eligible)
+        return [first, *by_load(others)]

@@ -1,6 +1,6 @@
-"""The one-method interface of every policy, and the names users type for them."""
+"""The interface of every policy, and the names users type for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -15,10 +15,21 @@ from slb.model import PolicyName
 
 
 class Policy(Protocol):
-    """Chooses among upstreams that may take the request; one policy object belongs to one route."""
+    """Chooses among upstreams that may take the request; one policy object belongs to one route. `eligible` is not
+    empty and is ordered by member.
+
+    `greedy`: an idle upstream wins whenever it is eligible, however many others are.
+    """
+
+    @property
+    def greedy(self) -> bool: ...
 
     def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
-        """One of `eligible`, which is not empty and is ordered by member."""
+        """One of `eligible`."""
+
+    def order(self, eligible: tuple[LiveUpstream, ...]) -> Sequence[LiveUpstream]:
+        """All of `eligible`, each as this policy prefers it to those that follow. The first is the one that `pick`
+        would have returned, and counts as picked."""
 
 
 POLICIES: dict[PolicyName, Callable[[Random], Policy]] = {

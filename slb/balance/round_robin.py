@@ -4,6 +4,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from random import Random
 
+from slb.balance.order import rotated
 from slb.balance.upstream import LiveUpstream
 
 _member = attrgetter("member")
@@ -13,6 +14,8 @@ class RoundRobin:
     """Goes round in member order. What it remembers is whom it served last, not an index: when the set changes
     it goes on with that one's successor, so nobody is skipped or served twice. Starts at a random place, since
     instances that all start with the first upstream would send it their bursts together."""
+
+    greedy = False
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -28,6 +31,9 @@ class RoundRobin:
         self._next = (self._next + 1) % len(eligible)
         self._last = chosen.member
         return chosen
+
+    def order(self, eligible: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
+        return rotated(self.pick(eligible), eligible)
 
     def _resume(self, eligible: tuple[LiveUpstream, ...]) -> int:
         if self._last is None:

@@ -1,22 +1,29 @@
 """An upstream with what is counted of it here; it outlives every table that names it."""
 
+import math
+
 from slb.model import HealthCheck, Upstream
 
 _NONE: frozenset[HealthCheck] = frozenset()
+
+ALWAYS = -math.inf
+"""When an upstream was first seen that was here before this process."""
 
 
 class LiveUpstream:
     """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change.
 
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down` has
-    the active checks that found it down; routes follow these two when they are refreshed.
+    the active checks that found it down; routes follow these two when they are refreshed. `seen` is when it joined
+    as far as this process can tell, in seconds of the mirror's clock.
     """
 
-    __slots__ = ("available", "down", "failures", "inflight", "member", "spec")
+    __slots__ = ("available", "down", "failures", "inflight", "member", "seen", "spec")
 
-    def __init__(self, spec: Upstream) -> None:
+    def __init__(self, spec: Upstream, seen: float = ALWAYS) -> None:
         self.member = spec.member
         self.spec = spec
+        self.seen = seen
         self.inflight = 0
         self.available = True
         self.failures = 0

@@ -9,6 +9,8 @@ class WeightedRoundRobin:
     """Each pick raises everybody's credit by its weight, takes the highest, and lowers that one by the sum.
     Over sum(weights) picks each is chosen exactly weight times."""
 
+    greedy = False
+
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._credit: dict[str, float] = {}
@@ -29,6 +31,15 @@ class WeightedRoundRobin:
                 best = upstream
         credit[best.member] -= total
         return best
+
+    def order(self, eligible: tuple[LiveUpstream, ...]) -> list[LiveUpstream]:
+        """After the one whose turn it is, those whose turn comes next."""
+        first = self.pick(eligible)
+        others = (upstream for upstream in eligible if upstream is not first)
+        return [first, *sorted(others, key=self._credit_next, reverse=True)]
+
+    def _credit_next(self, upstream: LiveUpstream) -> float:
+        return self._credit[upstream.member] + upstream.spec.weight
 
     def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
         """Others are eligible, or weights have changed: what was earned before counts for one round at most, else

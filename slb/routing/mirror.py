@@ -1,5 +1,6 @@
 """Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -7,7 +8,7 @@ from random import Random
 
 from slb.balance.eligible import takes_requests
 from slb.balance.policy import POLICIES, Policy
-from slb.balance.upstream import LiveUpstream
+from slb.balance.upstream import ALWAYS, LiveUpstream
 from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
 from slb.routing.table import Route, Table
 
@@ -27,9 +28,11 @@ _CHEAP_SLICE = 1000
 @dataclass
 class _Draft:
     """What the next swap brings, none of it seen yet. changed: members whose attributes are others now; fresh:
-    those without a live upstream so far; faults: of each route made anew, empty where its settings are in order."""
+    those without a live upstream so far, seen at `now`; faults: of each route made anew, empty where its settings
+    are in order."""
 
     attributes: Attributes
+    now: float
     changed: set[str] = field(default_factory=set)
     fresh: dict[str, LiveUpstream] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
@@ -39,12 +42,14 @@ class Mirror:
     """The routes as this process knows them. All changes come from one task, one after another.
 
     `ready` is False until the first table is in (answers 503 `not_ready`). `on_swap` callbacks are called after
-    each swap with the members that no route names any more.
+    each swap with the members that no route names any more. `clock`, in seconds, tells since when an upstream has
+    been there: those of the first table always were.
     """
 
-    def __init__(self, settings_for: SettingsFor, rng: Random) -> None:
+    def __init__(self, settings_for: SettingsFor, rng: Random, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_for = settings_for
         self._rng = rng
+        self._clock = clock
         self.table = Table.of({})
         self.ready = False
         self.records: dict[str, RouteRecord] = {}
@@ -92,7 +97,7 @@ class Mirror:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
         depth = 0
-        draft = _Draft(attributes)
+        draft = _Draft(attributes, self._now())
         settings_for = self._settings_for
         self._refreshed.clear()
         yield from self._find_changed(attributes, draft.changed)
@@ -160,7 +165,7 @@ class Mirror:
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
         routes: dict[str, Route | None] = {}
-        draft = _Draft(self.attributes, changed)
+        draft = _Draft(self.attributes, self._now(), changed)
         shift: dict[str, int] = {}
         for path, new in touched.items():
             _shift(self.records.get(path), new, shift)
@@ -221,8 +226,11 @@ class Mirror:
     def _live_for(self, member: str, draft: _Draft) -> LiveUpstream:
         live = self._live.get(member) or draft.fresh.get(member)
         if live is None:
-            live = draft.fresh[member] = LiveUpstream(Upstream.of(member, draft.attributes.get(member)))
+            live = draft.fresh[member] = LiveUpstream(Upstream.of(member, draft.attributes.get(member)), draft.now)
         return live
+
+    def _now(self) -> float:
+        return self._clock() if self.ready else ALWAYS
 
     def _adopt(self, draft: _Draft, specs: Mapping[str, Upstream]) -> None:
         if self._live:

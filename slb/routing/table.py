@@ -1,9 +1,11 @@
 """Which route a path takes: an immutable table, longest prefix by segment, swapped whole."""
 
 from collections.abc import Mapping
+from random import Random
 from types import MappingProxyType
 
 from slb.balance.eligible import served
+from slb.balance.fade_in import faded, fading_until
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
@@ -11,9 +13,10 @@ from slb.model import RouteSettings
 
 class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
-    that picks. `serving` are the upstreams it may pick now; in `panic`, too few are available and all serve."""
+    that picks. `serving` are the upstreams it may pick now; in `panic`, too few are available and all serve. Until
+    `fading_until`, which is 0.0 where nobody fades in, a request picks among `candidates` instead."""
 
-    __slots__ = ("members", "panic", "path", "policy", "serving", "settings", "upstreams")
+    __slots__ = ("fading_until", "members", "panic", "path", "policy", "serving", "settings", "upstreams")
 
     def __init__(
         self,
@@ -27,13 +30,21 @@ class Route:
         self.settings = settings
         self.members = members
         self.upstreams = upstreams
-        self.serving = upstreams
         self.policy = policy
-        self.serving, self.panic = served(upstreams, settings)
+        self.refresh()
 
     def refresh(self) -> None:
         """Follow what has become of the upstreams' availability."""
         self.serving, self.panic = served(self.upstreams, self.settings)
+        self.fading_until = fading_until(self.serving, self.settings.fade_in)
+
+    def candidates(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
+        """Those of `serving` this request may be sent to, the newer ones left out the more often; `now` is by the
+        mirror's clock. The very same tuple where none is left out."""
+        if now >= self.fading_until:
+            self.fading_until = 0.0
+            return self.serving
+        return faded(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
 
     def __repr__(self) -> str:
         return f"<Route {self.path} {[upstream.member for upstream in self.members]}>"

@@ -1,5 +1,7 @@
 """What holds for every policy."""
 
+from collections import Counter
+from itertools import pairwise
 from random import Random
 from typing import get_args
 
@@ -8,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.balance.policy import POLICIES
+from slb.balance.upstream import LiveUpstream
 from slb.model import PolicyName
-from tests.unit.balance.upstreams import upstreams
+from tests.unit.balance.upstreams import name, upstream, upstreams
 
 NAMES = sorted(POLICIES)
 
@@ -31,3 +34,71 @@ def test_whoever_is_picked_was_eligible(policy: PolicyName, sets: list[set[str]]
 def test_everyone_gets_something(policy: PolicyName) -> None:
     eligible, made = upstreams("abc"), POLICIES[policy](Random(1))
     assert {made.pick(eligible) for _ in range(60)} == set(eligible)
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@given(sets=st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), max_size=15), seed=st.integers(0, 99))
+def test_an_order_has_every_eligible_one_once(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
+    made = POLICIES[policy](Random(seed))
+    for names in sets:
+        eligible = upstreams("".join(sorted(names)))
+        assert sorted(name(live) for live in made.order(eligible)) == sorted(names)
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@given(loads=st.lists(st.integers(0, 3), min_size=1, max_size=6), before=st.integers(0, 7), seed=st.integers(0, 99))
+def test_first_in_the_order_is_whom_pick_would_have_returned(
+    policy: PolicyName, loads: list[int], before: int, seed: int
+) -> None:
+    eligible = tuple(upstream("abcdef"[at], weight=at + 1, inflight=load) for at, load in enumerate(loads))
+    orders, picks = POLICIES[policy](Random(seed)), POLICIES[policy](Random(seed))
+    for made in (orders, picks):
+        for _ in range(before):
+            made.pick(eligible)
+    assert orders.order(eligible)[0] is picks.pick(eligible)
+
+
+@pytest.mark.parametrize("policy", sorted(set(NAMES) - {"random"}))
+def test_an_order_counts_as_one_pick(policy: PolicyName) -> None:
+    eligible = upstreams("abcd")
+    orders, picks = POLICIES[policy](Random(1)), POLICIES[policy](Random(1))
+    assert [orders.order(eligible)[0] for _ in range(20)] == [picks.pick(eligible) for _ in range(20)]
+
+
+def ordered(policy: PolicyName, eligible: tuple[LiveUpstream, ...], times: int = 1) -> list[str]:
+    made = POLICIES[policy](Random(1))
+    return ["".join(map(name, made.order(eligible))) for _ in range(times)]
+
+
+def test_round_robins_order_is_the_round_from_the_next_one_on() -> None:
+    first, second, third, again = ordered("round_robin", upstreams("abc"), 4)
+    assert {first, second, third} == {"abc", "bca", "cab"}
+    assert first[1:] + first[0] == second
+    assert again == first
+
+
+def test_in_a_weighted_order_those_come_first_whose_turn_is_next() -> None:
+    eligible = (upstream("a", weight=5), upstream("b", weight=1), upstream("c", weight=3))
+    found = ordered("weighted_round_robin", eligible, 900)
+    assert Counter(each[0] for each in found) == {"a": 500, "b": 100, "c": 300}
+    for now, then in pairwise(found):
+        assert then[0] in now[:2]
+
+
+def test_in_a_random_order_each_is_second_as_often() -> None:
+    seconds = Counter(each[1] for each in ordered("random", upstreams("abc"), 900))
+    assert all(240 <= seconds[each] <= 360 for each in "abc")  # a third, within 4 standard deviations
+
+
+def test_after_the_better_of_two_the_others_are_ordered_by_load() -> None:
+    eligible = tuple(upstream(each, inflight=load) for each, load in zip("abcde", (4, 3, 2, 1, 0), strict=True))
+    for each in ordered("p2c", eligible, 20):
+        assert each[1:] == "edcba".replace(each[0], "")
+
+
+@pytest.mark.parametrize("policy", ["least_local", "least_inflight"])
+def test_the_least_loaded_come_first_and_ties_rotate(policy: PolicyName) -> None:
+    eligible = (upstream("a", inflight=2), upstream("b", slots=4, inflight=2), upstream("c"), upstream("d"))
+    found = ordered(policy, eligible, 8)
+    assert {each[:2] for each in found} == {"cd", "dc"}
+    assert {each[2:] for each in found} == {"ba"}

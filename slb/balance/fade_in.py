@@ -1,0 +1,58 @@
+"""A new upstream's share grows over the route's `fade_in`: it looks idle, and would be hammered before it is warm.
+
+The curve is a straight line, as Envoy's slow start and Skipper's fade-in have it by default: at a quarter of the
+time a quarter of the share. It starts from nothing, not from a floor, since whoever is warm takes the rest.
+"""
+
+from random import Random
+
+from slb.balance.eligible import untried
+from slb.balance.upstream import LiveUpstream
+
+Upstreams = tuple[LiveUpstream, ...]
+
+
+def fading_until(upstreams: Upstreams, fade_in: float) -> float:
+    """When the newest of them has its whole share, on the clock of `LiveUpstream.seen`; 0.0 where all have theirs
+    for good: without a `fade_in`, or where none has come after the others."""
+    if not fade_in or not upstreams:
+        return 0.0
+    newest = max(upstream.seen for upstream in upstreams)
+    oldest = min(upstream.seen for upstream in upstreams)
+    return newest + fade_in if newest > oldest else 0.0
+
+
+def held_back(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:
+    """Those of `upstreams` that this request is not to be sent to, because they are new; drawn for each request.
+    Never all of them.
+
+    An upstream is left in with the probability age / `fade_in`. Under a `greedy` policy the least loaded wins
+    whenever it is left in, and a new one is that: there the probability is this much of its fair share (by slots)
+    instead, else the whole ramp would be over as soon as it got to one in so many.
+
+    The one here longest counts as warm however new it is, and time stands still until it is: so a whole new route
+    does not fade, and one whose upstreams came within a second treats them nearly alike.
+    """
+    time = max(now, min(upstream.seen for upstream in upstreams) + fade_in)
+    slots = sum(upstream.spec.slots for upstream in upstreams) if greedy else 0
+    return tuple(
+        upstream
+        for upstream in upstreams
+        if (chance := _chance(upstream, time, fade_in, slots)) < 1 and rng.random() >= chance
+    )
+
+
+def _chance(upstream: LiveUpstream, time: float, fade_in: float, all_slots: int) -> float:
+    age = time - upstream.seen
+    if age >= fade_in:
+        return 1.0
+    fair = upstream.spec.slots / all_slots if all_slots else 1.0
+    return age / fade_in * fair
+
+
+def faded(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:
+    """`upstreams` without those held back; the very same tuple where none is."""
+    if not fade_in or not upstreams:
+        return upstreams
+    out = held_back(upstreams, now, fade_in, rng, greedy)
+    return untried(upstreams, out) if out else upstreams

@@ -1,0 +1,22 @@
+"""Upstreams in an order of preference: for capped routes, where the first with room is taken."""
+
+from collections.abc import Iterable
+
+from slb.balance.upstream import LiveUpstream
+
+
+def rotated(first: LiveUpstream, eligible: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
+    """`first`, then the others in their order from the next one on. Where a policy says nothing of those it has not
+    picked, this is what spreads them: no upstream is everybody's second choice."""
+    at = eligible.index(first)
+    return eligible[at:] + eligible[:at]
+
+
+def load(upstream: LiveUpstream) -> float:
+    """Requests in flight here per slot."""
+    return upstream.inflight / upstream.spec.slots
+
+
+def by_load(upstreams: Iterable[LiveUpstream]) -> list[LiveUpstream]:
+    """The least loaded first; equals stay in their order."""
+    return sorted(upstreams, key=load)
