@@ -43,11 +43,10 @@ def held_back(upstreams: Upstreams, now: float, fade_in: float, rng: Random, gre
 
 
 def _chance(upstream: LiveUpstream, time: float, fade_in: float, all_slots: int) -> float:
-    age = time - upstream.seen
-    if age >= fade_in:
+    if upstream.seen + fade_in <= time:  # not `time - seen`, which rounds otherwise than where `time` came from
         return 1.0
     fair = upstream.spec.slots / all_slots if all_slots else 1.0
-    return age / fade_in * fair
+    return (time - upstream.seen) / fade_in * fair
 
 
 def faded(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:

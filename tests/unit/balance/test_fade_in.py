@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slb.balance.fade_in import faded, fading_until, held_back
@@ -115,6 +115,7 @@ def test_upstreams_of_a_new_route_that_came_a_little_later_fade_by_that_little()
     seed=st.integers(0, 99),
     greedy=st.booleans(),
 )
+@example(seen=[0.0, -17.0], now=-17.0, fade_in=0.8020958630929034, seed=0, greedy=True)
 def test_somebody_is_always_left_and_nobody_fades_after_the_end(
     seen: list[float], now: float, fade_in: float, seed: int, greedy: bool
 ) -> None:
