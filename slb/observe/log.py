@@ -90,7 +90,8 @@ def _json_event(_: WrappedLogger, __: str, event: EventDict) -> str:
 
 
 def _mask_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    return {name: _mask_value(name, value) for name, value in event.items()}
+    # A traceback that is still to be told is no text yet; what it becomes is masked.
+    return {name: value if name == "exc_info" else _mask_value(name, value) for name, value in event.items()}
 
 
 def _mask_value(name: object, value: Any) -> Any:

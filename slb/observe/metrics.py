@@ -119,6 +119,7 @@ class MetricsCollector(Collector):
         yield from self._traffic()
         yield from self._entrance()
         yield from self._health()
+        yield from AdmissionCollector(self._metrics).collect()
         yield from self._control_plane()
         yield from ReloadCollector(self._metrics).collect()
 
@@ -129,11 +130,17 @@ class MetricsCollector(Collector):
         yield _histograms(
             "slb_time_to_first_byte_seconds", "From the request's head to the reply's.", metrics.first_bytes
         )
-        inflight = GaugeMetricFamily("slb_upstream_inflight", "Requests in flight.", labels=("upstream", "scope"))
+        inflight = GaugeMetricFamily(
+            "slb_upstream_inflight",
+            "Requests in flight: of this instance, or (global, all instances say the same) of the fleet.",
+            labels=("upstream", "scope"),
+        )
         used = {upstream for _, upstream, _, _ in metrics.requests}
         for member, count in metrics.inflight():
             if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write
                 inflight.add_metric((member, "local"), count)
+        for member, count in metrics.global_inflight():
+            inflight.add_metric((member, "global"), count)
         yield inflight
         retries = CounterMetricFamily("slb_retries", "Attempts after the first.", labels=("reason",))
         for reason, count in metrics.retries.items():
@@ -235,6 +242,35 @@ class RequestsCollector(Collector):
         for (route, upstream, code, reason), count in list(self._metrics.requests.items()):
             requests.add_metric((route, upstream, str(code), reason), count)
         yield requests
+
+
+class AdmissionCollector(Collector):
+    """Of what waits for a slot, and of the ledger that gives them out."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        depth = GaugeMetricFamily(
+            "slb_queue_depth", "This instance's requests that wait for a slot.", labels=("route", "priority")
+        )
+        for route, priority, count in metrics.queue_depth():
+            depth.add_metric((route, priority), count)
+        yield depth
+        yield _histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", metrics.queue_wait)
+        shed = CounterMetricFamily("slb_shed", "Requests that got no slot.", labels=("reason",))
+        for reason, count in list(metrics.shed.items()):
+            shed.add_metric((reason,), count)
+        yield shed
+        for name, text, value in (
+            ("slb_ledger_reaped", "Dead instances whose slots were given back.", metrics.ledger_reaped),
+            ("slb_ledger_drift", "By how much scores were not the sum of what is held.", metrics.ledger_drift),
+            ("slb_ledger_repaired", "Damaged keys and fields of the ledger.", metrics.ledger_repaired),
+            ("slb_ledger_grants_lapsed", "Grants nobody took up in time.", metrics.grants_taken_back),
+            ("slb_ledger_local", "Slots given out without Redis.", metrics.local_decisions),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
 
 
 class ReloadCollector(Collector):

@@ -98,6 +98,15 @@ def test_an_exception_is_told_with_its_traceback_in_the_same_line() -> None:
     assert "ValueError: odd" in line["exception"]
 
 
+def test_what_a_logger_of_the_standard_library_tells_of_an_error_has_its_traceback_too_without_secrets() -> None:
+    out = configured()
+    error = ValueError("odd at redis://u:hush@h")
+    logging.getLogger("slb").critical("a task ended", exc_info=error)
+    (line,) = lines(out)
+    assert "ValueError: odd" in line["exception"]
+    assert "hush" not in out.getvalue()
+
+
 def test_lines_are_readable_on_a_terminal_and_json_elsewhere_unless_told() -> None:
     assert is_readable("auto", Terminal())
     assert not is_readable("auto", io.StringIO())
