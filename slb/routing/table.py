@@ -5,7 +5,7 @@ from random import Random
 from types import MappingProxyType
 
 from slb.balance.eligible import served
-from slb.balance.fade_in import faded, fading_until
+from slb.balance.fade_in import faded, fading_until, held_back
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
@@ -41,10 +41,20 @@ class Route:
     def candidates(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
         """Those of `serving` this request may be sent to, the newer ones left out the more often; `now` is by the
         mirror's clock. The very same tuple where none is left out."""
-        if now >= self.fading_until:
-            self.fading_until = 0.0
+        if not self._fades(now):
             return self.serving
         return faded(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
+
+    def held_back(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
+        """The same, asked the other way round: those left out. Under a cap they are better than none."""
+        if not self._fades(now):
+            return ()
+        return held_back(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
+
+    def _fades(self, now: float) -> bool:
+        if now >= self.fading_until:
+            self.fading_until = 0.0
+        return bool(self.fading_until)
 
     def __repr__(self) -> str:
         return f"<Route {self.path} {[upstream.member for upstream in self.members]}>"
