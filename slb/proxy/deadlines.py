@@ -14,7 +14,8 @@ _SLOTS = 2048
 
 
 class Timed:
-    """Something with one deadline at a time. `expired` is called once per arming, from the event loop."""
+    """Something with one deadline at a time. `expired` is called once per arming, from the event loop. A `due` of
+    infinity disarms it, which costs nothing where it is armed again soon."""
 
     __slots__ = ("_looked_at", "_slot", "due")
 
@@ -53,10 +54,6 @@ class Wheel:
         item._slot = slot
         item._looked_at = slot * TICK
         self._slots[slot % _SLOTS].add(item)
-
-    def disarm(self, item: Timed) -> None:
-        """No deadline for now; the item is expected back."""
-        item.due = math.inf
 
     def forget(self, item: Timed) -> None:
         """No deadline any more: the wheel keeps no reference."""

@@ -9,27 +9,16 @@ import socket
 import struct
 from typing import cast
 
-from slb.errors import (
-    BAD_REQUEST,
-    BODY_TOO_LARGE,
-    LOOP,
-    NO_ROUTE,
-    NOT_READY,
-    OVERLOADED,
-    REQUEST_TIMEOUT,
-    Reason,
-    Refused,
-)
-from slb.proxy.body import Body, BodyTooLong, MalformedBody, body_of
+from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
+from slb.proxy.body import Body, MalformedBody
 from slb.proxy.deadlines import Timed
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
 from slb.proxy.peer import Peer
 from slb.proxy.plane import Plane
-from slb.proxy.reader import without_empty_lines
-from slb.proxy.refusal import answer
+from slb.proxy.reader import reason_of, without_empty_lines
+from slb.proxy.refusal import answer, no_way, note
 from slb.proxy.target import RequestLine
-from slb.routing.table import Route
 
 _BUFFER = 64 * 1024
 """Bytes that wait on either side of a connection before its reading is paused."""
@@ -52,7 +41,7 @@ class Downstream(asyncio.Protocol, Timed):
         "_advancing",
         "_body",
         "_buffer",
-        "_head_begun",
+        "_head_since",
         "_lingered",
         "_paused",
         "_plane",
@@ -77,7 +66,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._paused = 0
         self._lingered = 0
         self._advancing = False
-        self._head_begun = True
+        self._head_since = NEVER
         self._served = 0
         self.is_last = False
         self.transport: asyncio.Transport
@@ -91,7 +80,8 @@ class Downstream(asyncio.Protocol, Timed):
         if not plane.admits(self):
             self._refuse_unread(Refused(OVERLOADED, "too many connections"))
             return
-        plane.wheel.arm(self, plane.clock() + plane.settings.head_timeout)
+        now = self._head_since = plane.clock()
+        plane.wheel.arm(self, now + plane.settings.head_timeout)
 
     # -- bytes from the client
 
@@ -141,20 +131,21 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _await_head(self, data: bytes, seen: int) -> bytes:
         data = self._reader.partial(data, seen)
-        if not self._head_begun:
-            self._head_begun = True
-            self._arm(self._plane.settings.head_timeout)
+        if self._head_since is NEVER:
+            plane = self._plane
+            now = self._head_since = plane.clock()
+            plane.wheel.arm(self, now + plane.settings.head_timeout)
         return data
 
     def _serve(self, line: RequestLine, head: RequestHead, rest: bytes) -> bytes:
         plane, route = self._plane, line.route
         body, payload = None, b""
         if head.length:
-            body, payload, rest = self._first_of_body(head, rest)
+            body, payload, rest = self._reader.body(head, rest)
         if route is None or head.looped:
-            reason, detail = self._no_way(head)
-            self._count(reason, route, line)
+            reason, detail = no_way(plane, head)
             request_id = head.request_id or plane.new_request_id()
+            note(plane, reason, detail, request_id, self.peer.address, 0.0, line)
             self.refuse(reason, detail, request_id, line, head, body is None)
             return rest
         if plane.max_requests:
@@ -170,28 +161,11 @@ class Downstream(asyncio.Protocol, Timed):
         exchange.begin(payload, body is None)
         return rest
 
-    def _first_of_body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
-        """The decoder for what is still to come (None: nothing), the payload already here, the bytes behind."""
-        try:
-            body = body_of(head.length, self._plane.settings.max_body)
-            payload = body.feed(rest)
-        except MalformedBody as error:
-            raise Refused(_reason(error), str(error)) from None
-        return (None, payload, body.rest) if body.done else (body, payload, b"")
-
-    def _no_way(self, head: RequestHead) -> tuple[Reason, str]:
-        """Why this request goes nowhere."""
-        if head.looped:
-            return LOOP, "this request has passed here before"
-        if not self._plane.mirror.ready:
-            return NOT_READY, "the routes are not known yet"
-        return NO_ROUTE, "no route takes this path"
-
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
         try:
             payload = body.feed(data)
         except MalformedBody as error:
-            exchange.request_malformed(_reason(error), str(error))
+            exchange.request_malformed(reason_of(error), str(error))
             return
         if body.done:
             self._body = None
@@ -232,7 +206,7 @@ class Downstream(asyncio.Protocol, Timed):
         elif not keep:
             self._close()
         else:
-            self._head_begun = False
+            self._head_since = NEVER
             plane = self._plane
             plane.wheel.arm(self, now + plane.keepalive_timeout)
             if not self.is_stalled:
@@ -361,26 +335,13 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _refuse_unread(self, refusal: Refused) -> None:
         """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
-        self._count(refusal.reason)
-        request_id = self._plane.new_request_id()
-        message = answer(refusal.reason, refusal.detail, request_id, b"Connection: close\r\n", with_body=True)
-        self._plane.outbox.post(self.transport, message)
+        plane, reason, detail = self._plane, refusal.reason, refusal.detail
+        request_id = plane.new_request_id()
+        seconds = max(0.0, plane.clock() - self._head_since)
+        note(plane, reason, detail, request_id, self.peer.address, seconds)
+        message = answer(reason, detail, request_id, b"Connection: close\r\n", with_body=True)
+        plane.outbox.post(self.transport, message)
         self._linger()
-
-    def _count(self, reason: Reason, route: Route | None = None, line: RequestLine | None = None) -> None:
-        """A refusal that never became an exchange."""
-        plane = self._plane
-        path = route.path if route is not None else ""
-        plane.metrics.requests[path, "", reason.status, reason.name] += 1
-        if plane.access_log.wants(reason.status, reason.name):
-            plane.access_log.write(
-                method=line.method.decode() if line is not None else "",
-                path=line.path.decode("latin-1") if line is not None else "",
-                status=reason.status,
-                reason=reason.name,
-                route=path,
-                client=self.peer.address,
-            )
 
     def _linger(self) -> None:
         """Say that nothing more comes from here, and let the client read that before the connection ends."""
@@ -427,10 +388,6 @@ class Downstream(asyncio.Protocol, Timed):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.client_lost()
-
-
-def _reason(error: MalformedBody) -> Reason:
-    return BODY_TOO_LARGE if isinstance(error, BodyTooLong) else BAD_REQUEST
 
 
 def _keeps_open(line: RequestLine, head: RequestHead) -> bool:

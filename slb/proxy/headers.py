@@ -34,7 +34,6 @@ class RequestHead:
     framed = False
     close = False
     keep_alive = False
-    expects = False
     host: bytes | None = None
     fields = b""
     forwarded_for = b""
@@ -187,7 +186,6 @@ def _take_trace_state(head: RequestHead, value: bytes) -> bool:
 def _take_expect(head: RequestHead, value: bytes) -> bool:
     if value.lower() != b"100-continue":
         raise Refused(BAD_REQUEST, "the only expectation is 100-continue")
-    head.expects = True
     return True
 
 

@@ -3,8 +3,8 @@
 import re
 
 from slb.config import Settings
-from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, URI_TOO_LONG, Refused
-from slb.proxy.body import CHUNKED
+from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, HEADERS_TOO_LARGE, URI_TOO_LONG, Reason, Refused
+from slb.proxy.body import CHUNKED, Body, BodyTooLong, MalformedBody, body_of
 from slb.proxy.head_cache import HeadCache
 from slb.proxy.headers import RequestHead, RequestHeads
 from slb.proxy.target import RequestLine, RequestLines, parse_line
@@ -22,6 +22,7 @@ class RequestReader:
     def __init__(self, settings: Settings, lines: RequestLines, own_via: bytes, trusted: bool) -> None:
         self._max_line = settings.max_request_line
         self._max_head = settings.max_head
+        self._max_body = settings.max_body
         self._lines = lines
         heads = RequestHeads(own_via, settings.max_headers, trusted)
         self._heads = HeadCache(VaryingHeads(heads.parse, settings.max_headers).parse)
@@ -47,6 +48,16 @@ class RequestReader:
         if line.host is not None:
             return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
         return head
+
+    def body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
+        """Of a request with a body, `rest` being what stands behind its head: the decoder for what is still to come
+        (None: nothing), the payload already here, the bytes behind. Raises Refused."""
+        try:
+            body = body_of(head.length, self._max_body)
+            payload = body.feed(rest)
+        except MalformedBody as error:
+            raise Refused(reason_of(error), str(error)) from None
+        return (None, payload, body.rest) if body.done else (body, payload, b"")
 
     def partial(self, data: bytes, seen: int) -> bytes:
         """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one.
@@ -76,6 +87,11 @@ class RequestReader:
             parse_line(data[:first_line_end])
         if _BARE_LF.search(data, seen):
             raise Refused(BAD_REQUEST, "a line ends without CR")
+
+
+def reason_of(error: MalformedBody) -> Reason:
+    """What a body is refused for."""
+    return BODY_TOO_LARGE if isinstance(error, BodyTooLong) else BAD_REQUEST
 
 
 def without_empty_lines(data: bytes) -> bytes:

@@ -1,10 +1,16 @@
-"""The answers slb gives itself."""
+"""The answers slb gives itself, and how they are counted and logged where no exchange does."""
 
 from email.utils import formatdate
+from typing import TYPE_CHECKING
 
 import orjson
 
-from slb.errors import Reason
+from slb.errors import LOOP, NO_ROUTE, NOT_READY, Reason
+from slb.proxy.headers import RequestHead
+from slb.proxy.target import RequestLine
+
+if TYPE_CHECKING:
+    from slb.proxy.plane import Plane
 
 _PHRASES = {
     400: b"Bad Request",
@@ -38,3 +44,39 @@ def answer(reason: Reason, detail: str, request_id: bytes, connection: bytes, wi
     if reason.retry_after is not None:
         lines.append(b"Retry-After: %d" % reason.retry_after)
     return b"\r\n".join(lines) + b"\r\n" + connection + b"\r\n" + (body if with_body else b"")
+
+
+def no_way(plane: "Plane", head: RequestHead) -> tuple[Reason, str]:
+    """Why a request without a route, or one that has looped, goes nowhere."""
+    if head.looped:
+        return LOOP, "this request has passed here before"
+    if not plane.mirror.ready:
+        return NOT_READY, "the routes are not known yet"
+    return NO_ROUTE, "no route takes this path"
+
+
+def note(
+    plane: "Plane",
+    reason: Reason,
+    detail: str,
+    request_id: bytes,
+    client: str,
+    seconds: float,
+    line: RequestLine | None = None,
+) -> None:
+    """Count and log a refusal that never became an exchange, `seconds` after the request began to come. `line`:
+    None where there was none that could be read."""
+    route = line.route.path if line is not None and line.route is not None else ""
+    plane.metrics.requests[route, "", reason.status, reason.name] += 1
+    if plane.access_log.wants(reason.status, reason.name):
+        plane.access_log.write(
+            method=line.method.decode() if line is not None else "",
+            path=line.path.decode() if line is not None else "",
+            status=reason.status,
+            reason=reason.name,
+            detail=detail,
+            route=route,
+            duration=seconds,
+            client=client,
+            request_id=request_id.decode(),
+        )

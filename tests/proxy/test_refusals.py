@@ -270,6 +270,19 @@ async def test_a_head_that_does_not_end_is_408(proxies: MakeProxy) -> None:
     assert await wire.ended()
 
 
+async def test_a_refusal_is_logged_as_its_client_sees_it(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(head_timeout="100ms")
+    proxy.route("/api", origin)
+    wire = await proxy.connect()
+    await wire.send(b"GET /none?secret=1 HTTP/1.1\r\nHost: h\r\n\r\nGET / HT")
+    replies = [await wire.reply(), await wire.reply()]
+    lines = proxy.logged()
+    assert [line["request_id"] for line in lines] == [reply.one("X-Request-Id") for reply in replies]
+    assert [(line["reason"], line["path"]) for line in lines] == [("no_route", "/none"), ("request_timeout", "")]
+    assert [bool(line["detail"]) for line in lines] == [True, True]
+    assert lines[0]["duration"] == 0 < lines[1]["duration"]
+
+
 async def test_a_head_that_drips_is_408_all_the_same(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(head_timeout="200ms")
     proxy.route("/", origin)
