@@ -101,8 +101,9 @@ def test_the_least_held_gets_it() -> None:
 
 def test_slots_divide_what_is_held() -> None:
     setup = Setup()
-    candidates = (*some("big", capacity=8, slots=8), *some("small", capacity=1))
-    assert Counter(setup.granted(candidates, 9)) == {"big": 8, "small": 1}
+    setup.held.update({"big": 3, "small": 1})
+    candidates = (*some("big", capacity=0, slots=4), *some("small", capacity=0))
+    assert setup.granted(candidates, 1) == ["big"]
 
 
 def test_ties_rotate() -> None:
