@@ -56,7 +56,7 @@ def run_bare(
     _show(outcome, shares, plain_console())
     if json is not None:
         json.write_bytes(_as_json(name, started, settings, outcome, shares))
-    return int(check and not outcome.met)
+    return INTERRUPTED if outcome.interrupted else int(check and not outcome.met)
 
 
 def _measured(measure: MeasureBare, total: int) -> tuple[Outcome, Shares]:

@@ -83,10 +83,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that one command measured; `raw` is for those who want to look closer."""
+    """All that one command measured; `raw` is for those who want to look closer. `interrupted`: it is not all that
+    was asked for."""
 
     sections: Sequence[Section]
     raw: dict[str, object] = field(default_factory=dict)
+    interrupted: bool = False
 
     @property
     def met(self) -> bool:

@@ -1,0 +1,73 @@
+"""What the user asked for, and the refusals of what nobody can do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.figures.fleet import REPOSITORY
+from bench.gpu.balancers import BALANCERS, Balancer
+from bench.gpu.traces import TRACES, read_trace, trace_work
+from bench.gpu.work import Shape, Work, fast_work, poisson_work
+from bench.outcome import refuse
+
+CASES = ("poisson", *TRACES, "fast")
+TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"
+GOALS_AT = (0.85, 0.25, 20, 10)
+"""Load, CV, pods and proxies for which the goals are stated."""
+
+
+@dataclass(frozen=True)
+class Fast:
+    """Of the case of that name: requests a second, what each takes, and for how long they arrive, in seconds."""
+
+    rate: float
+    service: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`service` is the mean in seconds, `cv` its coefficient of variation."""
+
+    shape: Shape
+    load: float
+    service: float
+    cv: float
+    fast: Fast
+    traces: Path
+
+    @property
+    def goals_apply(self) -> bool:
+        return (self.load, self.cv, self.shape.pods, self.shape.proxies) == GOALS_AT
+
+    def lacks(self, case: str) -> str | None:
+        """A sentence where the case cannot be had."""
+        path = self.traces / TRACES[case] if case in TRACES else None
+        return f"The trace `{case}` was left out: there is no {path}." if path and not path.is_file() else None
+
+    def work(self, case: str) -> Work:
+        """Of a case that lacks nothing. Raises BenchError where a trace is not of its form."""
+        if case == "poisson":
+            return poisson_work(self.shape, self.load, self.service, self.cv)
+        if case == "fast":
+            shape = replace(self.shape, seconds=self.fast.seconds)
+            return fast_work(shape, self.fast.rate, self.fast.service)
+        return trace_work(case, read_trace(self.traces / TRACES[case]), self.shape, self.load, self.service)
+
+
+def chosen_balancers(only: str) -> list[Balancer]:
+    """All where none is named, in the order they are compared."""
+    names = chosen("--only", only, [balancer.name for balancer in BALANCERS])
+    return [balancer for balancer in BALANCERS if balancer.name in names]
+
+
+def chosen_cases(cases: str) -> list[str]:
+    return chosen("--cases", cases, CASES)
+
+
+def chosen(option: str, text: str, known: Sequence[str]) -> list[str]:
+    """Those of `known` that a text with commas names; all where it names none. Refuses names nobody has."""
+    names = [word.strip() for word in text.split(",") if word.strip()]
+    if unknown := sorted(set(names) - set(known)):
+        refuse(f"{option}: {', '.join(unknown)}: known are {', '.join(known)}")
+    return [name for name in known if name in names or not names]
