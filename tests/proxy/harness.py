@@ -23,6 +23,9 @@ from slb.routing.mirror import Mirror
 from tests.support.waiting import eventually
 
 PATIENCE = 10.0
+NO_REDIS = "unix:///nowhere/redis.sock"
+"""Only routes that the fleet counts need one, and tests of them bring their own."""
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -192,16 +195,17 @@ class Origin:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-NO_REDIS = "unix:///nowhere/redis.sock"
-"""Only routes that the fleet counts need one, and tests of them bring their own."""
-
 QUICK = DrainTiming(handshakes=0.02, quiet=0.05)
 
 
 class Proxy:
-    """A ProxyServer on a free port with a mirror the test fills by hand."""
+    """A ProxyServer on a free port with a mirror the test fills by hand. `redis`: the URL of the Redis in which it
+    shares its slots; what follows Redis otherwise is not there. `name`: its id there."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, redis: str = NO_REDIS, name: str = "harness", **settings: Any) -> None:
+        self._redis = redis
+        self._name = name
+        self._tasks: list[asyncio.Task[None]] = []
         self.settings = load_settings({"access_log": "all", **settings}, {})
         self.rng = Random(7)
         self.mirror = Mirror(self.settings.route_settings, self.rng)
@@ -218,12 +222,15 @@ class Proxy:
         bound.bind(("127.0.0.1", 0))
         self.address = bound.getsockname()
         rules = AddressRules((), lambda: self.own)
-        self.ledger = Ledger(Connection(NO_REDIS, self.metrics), "harness", self.metrics, self.rng)
+        self.connection = Connection(self._redis, self.metrics)
+        self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng)
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
             self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.gates, self.rng, QUICK
         )
         await self.server.start([bound])
+        if self._redis != NO_REDIS:
+            self._tasks = [asyncio.create_task(self.ledger.run()), asyncio.create_task(self.gates.run())]
         return self
 
     def _write(self, data: bytes) -> None:
@@ -282,6 +289,10 @@ class Proxy:
         for wire in self._wires:
             wire.reset()
         await self.server.drain(0.5)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.connection.aclose()
 
 
 MakeOrigin = Callable[..., Awaitable[Origin]]
