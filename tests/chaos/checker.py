@@ -132,6 +132,9 @@ class Checker:
         if grant.ask in self._leases:
             self._fault("granted twice", grant.time, grant.ask)
             return
+        if grant.instance in self._expired:  # just thawed, it has not heard yet that its leases are gone
+            self._expired[grant.instance][grant.ask] = grant
+            return
         self._leases[grant.ask] = grant
         self._count(grant, 1)
         self._judge_capacity(grant)

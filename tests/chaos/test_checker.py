@@ -142,7 +142,8 @@ def test_what_a_thawed_instance_adds_again_is_no_fault_but_a_grant_on_top_of_it_
 
 def test_a_request_that_ends_after_its_lease_expired_gives_nothing_back() -> None:
     events = granted(1, "a"), Expired(2, "one"), granted(3, "b", instance="two"), Released(4, "a")
-    assert faults(history(*events, granted(5, "c"), Released(6, "b"), Released(6, "c"))) == ["above capacity"]
+    late = granted(5, "c", instance="two"), Released(6, "b"), Released(6, "c")
+    assert faults(history(*events, *late)) == ["above capacity"]
 
 
 def test_what_an_upstream_sees_above_its_capacity_is_reported_apart() -> None:
@@ -171,6 +172,15 @@ def test_a_score_may_rise_above_it_where_redis_was_not_whole_or_somebody_returne
     found = verdict(checked)
     assert not found.violations
     assert len(found.overlaps) == 1
+
+
+def test_what_a_thawed_instance_still_hands_out_before_it_returns_is_no_lease() -> None:
+    frozen: list[Event] = [granted(1, "a"), Expired(2, "one"), granted(3, "late"), granted(4, "b", instance="two")]
+    ends = [Released(9, ask) for ask in ("a", "late", "b")]
+    assert not faults(history(*frozen, *ends))
+    assert faults(history(*frozen, Returned(5, "one"), granted(6, "c"), Released(9, "c"), *ends)) == [
+        "above capacity"
+    ]
 
 
 # -- first come, first served
@@ -202,6 +212,18 @@ def test_who_is_served_first_has_not_overtaken_where(why: str) -> None:
     served = granted(3, "b", priority=priority), Released(4, "b")
     left: list[Event] = [] if "left" in why else [granted(5, "a"), Released(6, "a")]
     assert not faults(history(*ALLOWED[why], *served, *left))
+
+
+def test_the_number_is_what_counts_of_two_that_came_at_once() -> None:
+    rest = granted(3, "b"), Released(4, "b"), granted(5, "a"), Released(6, "a")
+    assert faults(history(queued(1, "a", 1), queued(1, "b", 2), *rest)) == ["overtaken"]
+    assert not faults(history(queued(1, "a", 2), queued(1, "b", 1), *rest))
+
+
+@pytest.mark.parametrize(("slack", "found"), [(0.5, ["overtaken"]), (1.0, []), (2.5, [])])
+def test_neither_has_who_never_waited(slack: float, found: list[str]) -> None:
+    waits: list[Event] = [queued(1, "a", 1), granted(2, "b"), Released(2.5, "b"), granted(3, "a"), Released(6, "a")]
+    assert faults(history(*waits), slack) == found
 
 
 def overtaking() -> History:
@@ -264,8 +286,8 @@ def test_a_free_slot_is_given_soon_to_who_waits() -> None:
 
 
 def test_a_slot_lost_for_good_is_found_once_although_nothing_happens_any_more() -> None:
-    events = granted(1, "a"), queued(2, "b", 1), Released(3, "a")
-    assert faults(history(*events), patience=5) == ["slot not given", "never answered"]
+    events: list[Event] = [granted(1, "a"), queued(2, "b", 1), Released(3, "a"), Observed(70, "u", 0)]
+    assert faults(history(*events, Observed(80, "u", 0)), patience=5) == ["slot not given", "never answered"]
 
 
 def test_time_in_which_redis_was_away_does_not_count_for_the_patience() -> None:
