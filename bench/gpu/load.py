@@ -66,7 +66,11 @@ class Connection(asyncio.Protocol):
         self._number = number
         self._transport.write(request)
 
+    def abort(self) -> None:
+        self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._proxy.connected.add(self)
         self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
 
     def data_received(self, data: bytes) -> None:
@@ -84,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._proxy.sender.ended(number, status)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._proxy.connected.discard(self)
         if self in self._proxy.idle:
             self._proxy.idle.remove(self)
         if self._number is not None:
@@ -97,6 +102,7 @@ class Proxy:
         self._port = port
         self.sender = sender
         self.idle: list[Connection] = []
+        self.connected: set[Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
 
     def ask(self, number: int, request: bytes) -> None:
@@ -106,6 +112,15 @@ class Proxy:
         task = asyncio.create_task(self._connect(number, request))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
+
+    async def close(self) -> None:
+        """Leave without a goodbye; all sockets are closed on return."""
+        for task in self._connecting:
+            task.cancel()
+        for connection in self.connected:
+            connection.abort()
+        while self.connected or self._connecting:
+            await asyncio.sleep(0)
 
     async def _connect(self, number: int, request: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -138,6 +153,8 @@ class Sender:
                 await self._done.wait()
         except TimeoutError:
             pass  # what has not ended counts as NO_REPLY
+        for proxy in self._proxies:
+            await proxy.close()
         return self.result
 
     def ended(self, number: int, status: int) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 import uvloop
@@ -18,10 +18,16 @@ SERVICE_TIME = b"x-service-time"
 BODY = b'{"object":"text_completion","choices":[{"index":0,"text":"hello"}]}'
 
 
+class Alarm(Protocol):
+    """What a pod needs of timers."""
+
+    def at(self, when: float, callback: Callable[[], None]) -> None: ...
+
+
 class Pod:
     """One slot, and a queue in front of it. What a request began is served to its end, as a GPU's batch is."""
 
-    def __init__(self, name: str, timers: Timers, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, timers: Alarm, clock: Callable[[], float]) -> None:
         self._timers = timers
         self._clock = clock
         self._free_at = 0.0

@@ -1,0 +1,210 @@
+"""The lab in front of pods that serve one request at a time: its parts, without a proxy between them."""
+
+import asyncio
+import math
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+from bench.gpu.balancers import BALANCERS, PeerFleet
+from bench.gpu.chart import nines, wrapped
+from bench.gpu.choice import CASES, chosen, chosen_balancers, chosen_cases
+from bench.gpu.load import NO_REPLY, Plan, Result, send
+from bench.gpu.pods import Pod, PodProtocol
+from bench.gpu.report import CaseResult, case_section, goals_section
+from bench.gpu.standing import Standing
+from bench.gpu.timers import Timers
+from bench.gpu.work import Work
+from bench.http import free_ports
+from bench.peers import Site
+from tests.support.waiting import eventually
+
+
+class Clock:
+    """A clock that is set, and timers that note what was asked of them."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.asked: list[float] = []
+
+    def at(self, when: float, _: Callable[[], None]) -> None:
+        self.asked.append(when)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_pod_serves_one_request_at_a_time_in_the_order_they_came() -> None:
+    clock = Clock()
+    pod = Pod("a", clock, clock)
+    for seconds in (3, 1):
+        pod.take(seconds, print)
+    clock.now = 110
+    pod.take(2, print)
+    assert clock.asked == [103, 104, 112]
+
+
+async def test_timers_fire_in_the_order_of_their_times_and_not_before() -> None:
+    loop = asyncio.get_running_loop()
+    timers, done, fired = Timers(loop), asyncio.Event(), list[tuple[str, bool]]()
+    begun = time.monotonic()
+
+    def note(name: str, due: float) -> Callable[[], None]:
+        return lambda: fired.append((name, time.monotonic() >= due))
+
+    for name, due in (("late", begun + 0.02), ("early", begun + 0.01), ("gone by", begun - 1)):
+        timers.at(due, note(name, due))
+    timers.at(begun + 0.021, done.set)
+    assert fired == []
+    await done.wait()
+    timers.close()
+    assert fired == [("gone by", True), ("early", True), ("late", True)]
+
+
+class WatchedPod(PodProtocol):
+    """Counts itself among the connections until it is lost."""
+
+    def __init__(self, pod: Pod, connections: set[asyncio.Protocol]) -> None:
+        super().__init__(pod)
+        self._connections = connections
+        connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+
+
+@asynccontextmanager
+async def pods(count: int) -> AsyncIterator[list[int]]:
+    """Pods on ports of their own, in this loop."""
+    loop = asyncio.get_running_loop()
+    timers = Timers(loop)
+    servers, connections = [], set[asyncio.Protocol]()
+    for number in range(count):
+        pod = Pod(str(number), timers, time.monotonic)
+        servers.append(await loop.create_server(lambda pod=pod: WatchedPod(pod, connections), "127.0.0.1", 0))  # type: ignore[misc]
+    try:
+        yield [server.sockets[0].getsockname()[1] for server in servers]
+    finally:
+        for server in servers:
+            server.close()
+        await eventually(lambda: not connections)
+        timers.close()
+
+
+async def test_the_load_waits_for_no_reply_and_counts_latency_from_when_a_request_was_due() -> None:
+    async with pods(1) as ports:
+        result = await send(Plan(ports, [0.0, 0.001, 0.002], [0.03, 0.03, 0.03], [0, 0, 0], give_up=10))
+    assert result.statuses == [200, 200, 200]
+    # In the pod they are served one after another, however late each was sent.
+    assert [latency >= share for latency, share in zip(result.latencies, (0.03, 0.059, 0.088), strict=True)] == [
+        True
+    ] * 3
+
+
+async def test_each_request_goes_to_the_proxy_it_was_given() -> None:
+    async with pods(2) as ports:
+        (closed,) = free_ports(1)
+        result = await send(Plan([*ports, closed], [0, 0, 0], [0, 0, 0], [0, 2, 1], give_up=10))
+    assert result.statuses == [200, NO_REPLY, 200]
+
+
+async def test_what_is_never_answered_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        result = await send(Plan([silent.getsockname()[1]], [0.0], [0.0], [0], give_up=0.05))
+    assert result.statuses == [NO_REPLY]
+
+
+def test_shed_requests_are_no_errors_and_have_no_part_in_the_percentiles() -> None:
+    result = Result([200, 503, 200, 0, 500], [0.2, 0.001, 0.1, 9, 9], [0.0] * 5)
+    standing = Standing.of("x", result)
+    assert standing.latencies_ms == [100, 200]
+    assert (standing.requests, standing.shed, standing.errors, standing.p99) == (5, 1, 2, 200)
+
+
+def case(**p99s: float) -> CaseResult:
+    """A case whose ideal has a p99 of 100 ms."""
+    standings = {
+        name: Standing(name, (p99,) if p99 else (), 10, failure="" if p99 else "fell") for name, p99 in p99s.items()
+    }
+    work = Work("poisson", "some work", [0.0], [0.1], [0])
+    return CaseResult(work, Standing("ideal", (100.0,), 10), standings)
+
+
+def met(result: CaseResult) -> list[bool | None]:
+    goals = goals_section(result)
+    return [figure.met for figure in goals.figures] if goals else []
+
+
+def test_goals_are_multiples_of_the_ideal_and_envoy_s_of_slb_s() -> None:
+    assert met(case(**{"envoy": 275, "slb": 135, "slb-queue": 110})) == [True, True, True, True]
+    assert met(case(**{"envoy": 269, "slb": 136, "slb-queue": 111})) == [False, False, False, False]
+
+
+def test_goals_are_those_of_the_balancers_that_took_part() -> None:
+    assert met(case(slb=120)) == [True]
+    assert met(case(envoy=300)) == []
+
+
+def test_a_balancer_that_failed_misses_its_goals_and_is_named() -> None:
+    result = case(envoy=300, slb=0)
+    section = case_section(result)
+    assert met(result) == [False, False]
+    assert section.notes == ["slb: fell"]
+    assert [figure.met for figure in section.figures] == [False]
+
+
+def test_a_table_has_a_row_for_each_balancer_with_its_multiples() -> None:
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(case_section(case(**{"envoy": 300, "slb": 120, "slb-queue": 0})).table())
+    rows = [line.split() for line in capture.get().splitlines()[2:]]
+    assert rows[1] == ["envoy", "300", "300", "300", "300", "3.00", "2.50", "-", "0", "0"]
+    assert rows[3] == ["slb-queue", *["-"] * 7, "0", "0"]
+
+
+def test_a_curve_ends_where_the_last_percentile_does() -> None:
+    curve = Standing("x", list(range(1, 1001))).curve()
+    assert [round(end, 6) for end in curve[-1]] == [0.999, 999]
+    assert all(share >= 0.5 for share, _ in curve)
+    assert Standing("x").curve() == []
+
+
+def test_every_nine_has_the_same_room() -> None:
+    assert [round(nines(share)) for share in (0.9, 0.99, 0.999)] == [1, 2, 3]
+    assert math.isclose(nines(0.5), 0.30103, abs_tol=1e-5)
+
+
+def test_a_long_title_is_broken_at_a_comma() -> None:
+    assert wrapped("aaaa, bbbb, cc") == "aaaa,\nbbbb, cc"
+    assert wrapped("2,000 requests") == "2,000 requests"
+
+
+def test_names_may_come_in_any_order_and_none_means_all() -> None:
+    assert [balancer.name for balancer in chosen_balancers("slb, envoy")] == ["envoy", "slb"]
+    assert chosen_cases("") == list(CASES)
+
+
+def test_a_name_nobody_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        chosen("--only", "envoy,evnoy", ["envoy", "slb"])
+    assert "evnoy: known are envoy, slb" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "balancer", [each for each in BALANCERS if isinstance(each, PeerFleet)], ids=lambda each: each.name
+)
+def test_a_fleet_s_proxy_listens_on_the_loopback_and_knows_every_pod(balancer: PeerFleet, tmp_path: Path) -> None:
+    site = Site(tmp_path, 8000, 0, tuple(range(9001, 9021)), "someone")
+    argv = balancer.needs.command("/bin/program", site)
+    (name,) = balancer.needs.configs
+    written = (tmp_path / name).read_text()
+    assert str(tmp_path / name) in " ".join(argv)
+    assert "@" not in written.replace('"@type"', "")
+    assert all(written.count(str(port)) >= 1 for port in site.upstreams)
+    assert "127.0.0.1:8000" in written or "port_value: 8000" in written
