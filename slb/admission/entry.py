@@ -27,8 +27,8 @@ class Entry:
     to queue; `waited`: seconds until it was admitted. `chosen`: the member it got."""
 
     __slots__ = (
-        *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "position", "route"),
-        *("timer", "turn", "view", "waited", "waiter"),
+        *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "position", "reluctant"),
+        *("route", "timer", "turn", "view", "waited", "waiter"),
     )
 
     def __init__(
@@ -38,6 +38,7 @@ class Entry:
         waiter: Waiter,
         candidates: tuple[Candidate, ...],
         avoid: tuple[str, ...],
+        reluctant: tuple[str, ...],
         ordered: bool,
         turn: Turn | None,
         arrived: float,
@@ -48,6 +49,7 @@ class Entry:
         self.waiter: Waiter | None = waiter
         self.candidates = candidates
         self.avoid = avoid
+        self.reluctant = reluctant
         self.ordered = ordered
         self.turn = turn
         self.arrived = arrived

@@ -11,6 +11,7 @@ import structlog
 from slb.admission.entry import Entry, Lease, Waiter
 from slb.admission.local_pool import LocalPool
 from slb.balance.asking import Ask, Candidate, Turn
+from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
 from slb.control.lane import Lane
 from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT
@@ -59,18 +60,22 @@ class Gate:
     def enter(
         self,
         route: Route,
-        eligible: tuple[LiveUpstream, ...],
-        avoid: tuple[str, ...],
+        tried: tuple[LiveUpstream, ...],
+        held_back: tuple[LiveUpstream, ...],
         turn: Turn | None,
         waiter: Waiter,
     ) -> Entry:
-        """Ask for a slot of one of `eligible` but those in `avoid`; the answer may come before this returns."""
+        """Ask for a slot of one of those that serve: of none that was `tried`, and of those `held_back` only where no
+        other has room. The answer may come before this returns."""
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
             of = {each.member: each for each in candidates}
-            candidates = tuple(of[each.member] for each in route.policy.order(eligible))
-        entry = Entry(self, route, waiter, candidates, avoid, ordered, turn, self._loop.time())
+            warm = untried(route.serving, held_back)
+            candidates = tuple(of[each.member] for each in (*route.policy.order(warm), *held_back))
+        avoid = tuple(each.member for each in tried)
+        reluctant = tuple(each.member for each in held_back)
+        entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._loop.time())
         self._bring(entry)
         return entry
 

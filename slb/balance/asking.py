@@ -26,13 +26,15 @@ class Ask(Protocol):
     asker leaves before; `queued` any number of times before.
 
     `view`: the route's path; all asks of one route have the same candidates at one time. `avoid`: members this one
-    cannot use, having failed there. `ordered`: the first candidate with room is taken, as a policy has put them;
-    else the one with the least score per slot. `turn`: None where it does not wait but is refused.
+    cannot use, having failed there; `reluctant`: those it takes only where no other has room. `ordered`: the first
+    candidate with room is taken, as a policy has put them; else the one with the least score per slot. `turn`: None
+    where it does not wait but is refused.
     """
 
     view: str
     candidates: tuple[Candidate, ...]
     avoid: tuple[str, ...]
+    reluctant: tuple[str, ...]
     ordered: bool
     turn: Turn | None
 

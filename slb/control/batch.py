@@ -77,6 +77,6 @@ def _row(holder: str, ticket: Ticket) -> list[Any]:
     ask, turn = ticket.ask, ticket.ask.turn
     order = [each.member for each in ask.candidates] if ask.ordered else False
     if turn is None:
-        return ["", ask.view, order, ask.avoid, "", 1, 0, 0]
+        return ["", ask.view, order, ask.avoid, "", 1, 0, 0, ask.reluctant]
     name = ticket_name(holder, ticket.key)
-    return [name, ask.view, order, ask.avoid, turn.priority, turn.weight, turn.limit, ticket.number]
+    return [name, ask.view, order, ask.avoid, turn.priority, turn.weight, turn.limit, ticket.number, ask.reluctant]

@@ -106,26 +106,26 @@ class Exchange(Timed):
         return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
 
     def _attempt(self) -> None:
-        upstreams = self.route.serving
-        if self.tried:
-            upstreams = untried(upstreams, self.tried)
-        if not upstreams:
-            self._refuse(NO_UPSTREAM, f"{self.route.path} has no upstream that takes requests")
-            return
-        if needs_slot(self.route.settings):
-            self._ask_for_slot(upstreams)
-            return
-        upstream = self.route.policy.pick(upstreams) if not self.tried else self._plane.retries.pick(upstreams)
-        self.admitted(Handle(upstream))
-
-    def _ask_for_slot(self, upstreams: tuple[LiveUpstream, ...]) -> None:
-        """Of the whole fleet's; `admitted` or `turned_away` is called, maybe at once."""
         route = self.route
+        upstreams = route.serving if not self.tried else untried(route.serving, self.tried)
+        if not upstreams:
+            self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
+        elif needs_slot(route.settings):
+            self._ask_for_slot()
+        elif self.tried:
+            self.admitted(Handle(self._plane.retries.pick(upstreams)))
+        else:
+            if route.fading_until:
+                upstreams = route.candidates(self._plane.clock(), self._plane.rng)
+            self.admitted(Handle(route.policy.pick(upstreams)))
+
+    def _ask_for_slot(self) -> None:
+        """Of the whole fleet's; `admitted` or `turned_away` is called, maybe at once."""
+        route, plane = self.route, self._plane
         settings = route.settings
         asked = field_value(self.head.fields, settings.priority_header) if settings.priorities else ""
-        avoid = tuple(upstream.member for upstream in self.tried)
-        gate = self._plane.gates.of(route)
-        self.entry = gate.enter(route, upstreams, avoid, turn_of(settings, asked), self)
+        held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
+        self.entry = plane.gates.of(route).enter(route, self.tried, held_back, turn_of(settings, asked), self)
 
     def turned_away(self, reason: Reason, detail: str) -> None:
         """There is no slot for this request."""

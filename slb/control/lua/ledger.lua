@@ -152,7 +152,17 @@ for index, ask in ipairs(batch.asks) do
       seen[place] = {candidate[1], score_of(candidate[1])}
     end
   end
-  local member = choose(candidates, as_set(ask[4]), ask[3], ask[3] and 0 or batch.start + index)
+  local start = ask[3] and 0 or batch.start + index
+  local avoid = as_set(ask[4])
+  local member
+  if #ask[9] > 0 then
+    local warm = as_set(ask[9])
+    for each in pairs(avoid or {}) do
+      warm[each] = true
+    end
+    member = choose(candidates, warm, ask[3], start)
+  end
+  member = member or choose(candidates, avoid, ask[3], start)
   if member then
     add(id, member, 1)
     answers[index] = member
