@@ -80,7 +80,8 @@ class UpstreamShown(TypedDict):
 
 
 class RouteShown(TypedDict):
-    """`settings` are those in force; `faults` says which entries of the route's hash are not. In `panic` too few
+    """`settings` are those in force; `faults` says which entries of the route's hash are not; what held
+    before them holds on. In `panic` too few
     members are up, and all of them serve."""
 
     path: str

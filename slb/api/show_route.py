@@ -6,13 +6,13 @@ from slb.api.shapes import HealthShown, MemberShown, RouteShown, SettingSource
 from slb.balance.eligible import is_available
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
-from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
+from slb.model import RouteRecord, RouteSettings, Upstream
 from slb.routing.mirror import Mirror
 
 
 def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
-    kept, faults = usable_settings(record.settings or {})
+    kept, faults = mirror.fields_in_force(path, record)
     in_force = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)
     return RouteShown(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
+from typing import Any
 
 from slb.balance.eligible import takes_requests
 from slb.balance.policy import POLICIES, Policy
@@ -29,13 +30,14 @@ _CHEAP_SLICE = 1000
 class _Draft:
     """What the next swap brings, none of it seen yet. changed: members whose attributes are others now; fresh:
     those without a live upstream so far, seen at `now`; faults: of each route made anew, empty where its settings
-    are in order."""
+    are in order; standing: likewise, the values that hold in the place of those at fault."""
 
     attributes: Attributes
     now: float
     changed: set[str] = field(default_factory=set)
     fresh: dict[str, LiveUpstream] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
+    standing: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Mirror:
@@ -55,6 +57,7 @@ class Mirror:
         self.records: dict[str, RouteRecord] = {}
         self.attributes: dict[str, Mapping[str, str]] = {}
         self.faults: dict[str, list[str]] = {}
+        self._standing: dict[str, dict[str, Any]] = {}
         self._live: dict[str, LiveUpstream] = {}
         self._uses: dict[str, int] = {}
         self._refreshed: set[str] = set()
@@ -119,6 +122,7 @@ class Mirror:
         yield
         self._adopt(draft, specs)
         self.faults = {path: faults for path, faults in self.faults.items() if path in records}
+        self._standing = {path: fields for path, fields in self._standing.items() if path in records}
         self.records, self.attributes = dict(records), dict(attributes)
         moved = frozenset(self._refreshed)
         self._swap(Table(routes, depth), self._count(shift))
@@ -150,8 +154,8 @@ class Mirror:
         record = self.records.get(route.path)
         if record is None:  # it has left while others were made
             return route
-        kept, _ = usable_settings(record.settings or {})
-        settings = self._settings_for(route.path, kept)
+        fields, _ = self.fields_in_force(route.path, record)
+        settings = self._settings_for(route.path, fields)
         if settings == route.settings:
             return route
         return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
@@ -173,6 +177,7 @@ class Mirror:
                 routes[path] = None
                 self.records.pop(path, None)
                 self.faults.pop(path, None)
+                self._standing.pop(path, None)
             else:
                 routes[path] = self._route(path, new, draft)
                 self.records[path] = new
@@ -207,9 +212,26 @@ class Mirror:
             return old
         members = tuple(self._live_for(member, draft) for member in sorted(record.members))
         serving = tuple(live for live in members if self._serves(live, draft))
-        kept, draft.faults[path] = usable_settings(record.settings or {})
-        settings = self._settings_for(path, kept)
+        draft.standing[path] = self._stays(path, record)
+        fields, draft.faults[path] = _fields(record, draft.standing[path])
+        settings = self._settings_for(path, fields)
         return Route(path, settings, members, serving, self._policy(settings, old))
+
+    def fields_in_force(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
+        """Of the route's hash in `record`: the fields that hold, and one sentence for each at fault. In its place
+        stands what it was before, where this process has seen that."""
+        return _fields(record, self._standing.get(path, {}))
+
+    def _stays(self, path: str, record: RouteRecord) -> dict[str, Any]:
+        """What held until now of the fields that `record` has wrong."""
+        before = self.records.get(path)
+        if before is None or not record.settings:
+            return {}
+        kept, faults = usable_settings(record.settings)
+        if not faults:
+            return {}
+        held, _ = self.fields_in_force(path, before)
+        return {name: held[name] for name in record.settings if name not in kept and name in held}
 
     def _serves(self, live: LiveUpstream, draft: _Draft) -> bool:
         """By what is to hold after the swap: until then `spec` is what it was, except of a fresh one."""
@@ -241,6 +263,10 @@ class Mirror:
             self.faults.pop(path, None)
             if faults:
                 self.faults[path] = faults
+        for path, fields in draft.standing.items():
+            self._standing.pop(path, None)
+            if fields:
+                self._standing[path] = fields
         for member, spec in specs.items():
             self._live[member].spec = spec
 
@@ -277,6 +303,12 @@ class Mirror:
         self.ready = True
         for listener in self._listeners:
             listener(gone)
+
+
+def _fields(record: RouteRecord, standing: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    written = record.settings or {}
+    kept, faults = usable_settings(written)
+    return {**{name: value for name, value in standing.items() if name in written}, **kept}, faults
 
 
 def _shift(old: RouteRecord | None, new: RouteRecord | None, shift: dict[str, int]) -> None:

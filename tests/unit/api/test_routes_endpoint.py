@@ -218,6 +218,24 @@ async def test_settings_somebody_broke_by_hand_are_shown_as_faults(api: Api) -> 
     assert (await api.call("PATCH", "/routes/p1", {"retries": 4})).json["settings"]["retries"] == 4
 
 
+async def test_a_setting_that_turns_bad_by_hand_is_told_and_what_it_was_holds_on(api: Api) -> None:
+    await api.call("PUT", "/routes/p1", {"max_inflight": 4, "policy": "least_inflight"})
+    for name, bad in (("max_inflight", "-1"), ("policy", "best"), ("priorities", "critical")):
+        await api.redis.hset(keys.settings_key("/p1"), name, bad)
+    await api.parts.watcher.shown(lambda mirror: len(mirror.faults.get("/p1", ())) == 3, 10)
+    route = (await api.call("GET", "/routes/p1")).json
+    assert [route["settings"][name] for name in ("max_inflight", "policy", "priorities")] == [
+        4,
+        "least_inflight",
+        "",
+    ]
+    assert [fault.split(": ")[0] for fault in sorted(route["faults"])] == [
+        "max_inflight = '-1'",
+        "policy = 'best'",
+        "priorities = 'critical'",
+    ]
+
+
 async def test_without_redis_routes_are_shown_and_not_changed(serve: ApiMaker, parts: ApiParts) -> None:
     nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
     await registered(await serve())
