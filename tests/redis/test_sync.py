@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 from structlog.testing import capture_logs
@@ -55,6 +56,20 @@ async def test_a_route_lives_while_its_set_or_its_settings_do(valkey: Valkey) ->
         await eventually(lambda: follower.mirror.table.routes["/a"].settings.policy == "round_robin")
         admin.delete("slb_a")
         await follower.shows("/a", None)
+
+
+async def test_a_member_added_by_hand_fades_in_where_others_were_before(valkey: Valkey) -> None:
+    admin = valkey.admin
+    admin.hset("slb:route:/a", "fade_in", "1h")
+    admin.sadd("slb_a", "1.1.1.1:1", "2.2.2.2:2")
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        assert follower.mirror.table.routes["/a"].fading_until == 0.0
+        admin.sadd("slb_a", "3.3.3.3:3")
+        await follower.shows("/a", ["1.1.1.1:1", "2.2.2.2:2", "3.3.3.3:3"])
+        route, new = follower.mirror.table.routes["/a"], follower.mirror.upstreams["3.3.3.3:3"]
+        assert route.fading_until == new.seen + 3600
+        assert new not in route.candidates(new.seen, Random(1))
 
 
 async def test_attributes_are_followed(valkey: Valkey) -> None:
