@@ -65,7 +65,7 @@ class Gate:
         turn: Turn | None,
         waiter: Waiter,
     ) -> Entry:
-        """Ask for a slot of one of those that serve: of none that was `tried`, and of those `held_back` only where no
+        """Ask for a slot of one of those that serve: of none that was `tried`, and of one `held_back` only where no
         other has room. The answer may come before this returns."""
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
