@@ -13,16 +13,19 @@ import sys
 from slb.proxy.deadlines import Timed, Wheel
 
 _PERIOD = 0.2
-_GONE = frozenset({7, 8})
-"""tcp_info.tcpi_state: CLOSE (reset) and CLOSE_WAIT (the client has said that it says no more)."""
+RESET = frozenset({7})
+"""tcp_info.tcpi_state: CLOSE, which a reset leads to."""
+GONE = RESET | {8}
+"""CLOSE_WAIT too: the client has said that it says no more."""
 
 
 class Departures(Timed):
-    """Aborts watched transports whose other side is gone."""
+    """Aborts watched transports whose other side is gone: whose connection is in one of `states`."""
 
-    def __init__(self, wheel: Wheel) -> None:
+    def __init__(self, wheel: Wheel, states: frozenset[int] = GONE) -> None:
         Timed.__init__(self)
         self._wheel = wheel
+        self._states = states
         self._watched: set[asyncio.Transport] = set()
 
     def watch(self, transport: asyncio.Transport) -> None:
@@ -38,18 +41,18 @@ class Departures(Timed):
             self._wheel.forget(self)
 
     def expired(self) -> None:
-        for transport in [each for each in self._watched if has_left(each)]:
+        for transport in [each for each in self._watched if has_left(each, self._states)]:
             self.forget(transport)
             transport.abort()
         if self._watched:
             self._wheel.arm(self, self._wheel.now() + _PERIOD)
 
 
-def has_left(transport: asyncio.Transport) -> bool:
-    """Whether the kernel knows that the other side of a TCP connection has ended it. False where it cannot tell."""
+def has_left(transport: asyncio.Transport, states: frozenset[int]) -> bool:
+    """Whether the kernel has a TCP connection in one of `states`. False where it cannot tell."""
     if sys.platform != "linux" or transport.is_closing():
         return False
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return False
-    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _GONE
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in states

@@ -66,6 +66,7 @@ _KINDS = {
     # Many upstreams cannot tell these from the names with hyphens (CGI, WSGI).
     b"content_length": SHADOW,
     b"transfer_encoding": SHADOW,
+    b"x_real_ip": SHADOW,
 }
 
 

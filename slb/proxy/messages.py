@@ -1,5 +1,8 @@
 """The heads slb sends: requests to upstreams, replies to clients. What was read, plus what this hop says itself."""
 
+import time
+from email.utils import formatdate
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from slb.proxy.replies import ReplyHead
@@ -47,13 +50,24 @@ def _identity(exchange: "Exchange", plane: "Plane") -> bytes:
 
 def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
     """The head of the reply as the client gets it."""
-    return b"%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
+    return b"%b%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
         head.start,
+        b"" if head.dated else date_line(),
         exchange.request_id,
         b"Transfer-Encoding: chunked\r\n" if exchange.chunks_reply else b"",
         exchange.client.connection_line(exchange.line, exchange.head, exchange.keep_client),
         _timing(exchange, now) if exchange.head.wants_timing else b"",
     )
+
+
+def date_line() -> bytes:
+    """A Date of now: whoever has a clock gives it to a reply that comes without (RFC 9110, 6.6.1)."""
+    return _date_line(int(time.time()))
+
+
+@lru_cache(2)
+def _date_line(second: int) -> bytes:
+    return b"Date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
 def switching_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:

@@ -74,17 +74,20 @@ class Pool:
         """A new connection to the first address that takes one within `timeout` seconds. Raises ConnectFailed."""
         spec = self.upstream.spec
         made: list[UpstreamConnection] = []
+        tried: list[str] = []
         connected = False
         self._open += 1
         try:
             async with asyncio.timeout(timeout):
-                connection = await self._connect_to(await self._addresses(spec.host, spec.port), made)
+                tried = list(await self._addresses(spec.host, spec.port))
+                connection = await self._connect_to(tried, made)
             connected = connection.counted = True
             return connection
         except TimeoutError:
             for attempt in made:
                 attempt.abort_if_made()
-            raise ConnectFailed(f"{spec.member}: no connection within {timeout:g} s") from None
+            last = f" ({tried[len(made) - 1]} port {spec.port})" if made else ""
+            raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
         finally:
             self._open -= not connected
 

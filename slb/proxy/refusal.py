@@ -1,12 +1,12 @@
 """The answers slb gives itself, and how they are counted and logged where no exchange does."""
 
-from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 import orjson
 
 from slb.errors import LOOP, NO_ROUTE, NOT_READY, Reason
 from slb.proxy.headers import RequestHead
+from slb.proxy.messages import date_line
 from slb.proxy.target import RequestLine
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ def answer(reason: Reason, detail: str, request_id: bytes, connection: bytes, wi
         b"HTTP/1.1 %d %b" % (reason.status, _PHRASES[reason.status]),
         b"Content-Type: application/json",
         b"Content-Length: %d" % len(body),
-        b"Date: %b" % formatdate(usegmt=True).encode(),
         b"X-Request-Id: %b" % request_id,
     ]
     if reason.retry_after is not None:
         lines.append(b"Retry-After: %d" % reason.retry_after)
-    return b"\r\n".join(lines) + b"\r\n" + connection + b"\r\n" + (body if with_body else b"")
+    return b"\r\n".join(lines) + b"\r\n" + date_line() + connection + b"\r\n" + (body if with_body else b"")
 
 
 def no_way(plane: "Plane", head: RequestHead) -> tuple[Reason, str]:

@@ -28,12 +28,15 @@ class MalformedReply(ValueError):
 
 class ReplyHead:
     """What a reply's head says. start: status line and fields to pass on, without the empty line. length: bytes of
-    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies)."""
+    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies). dated: it has a Date."""
 
-    __slots__ = ("bodiless", "keep_alive", "length", "start", "status", "upgrade")
+    __slots__ = ("bodiless", "dated", "keep_alive", "length", "start", "status", "upgrade")
 
-    def __init__(self, status: int, length: int, keep_alive: bool, start: bytes, upgrade: bytes) -> None:
+    def __init__(
+        self, status: int, length: int, keep_alive: bool, start: bytes, upgrade: bytes, dated: bool
+    ) -> None:
         self.status = status
+        self.dated = dated
         self.upgrade = upgrade
         self.bodiless = status in (204, 304)
         self.length = 0 if self.bodiless else length
@@ -59,7 +62,8 @@ def parse_reply(head: bytes) -> ReplyHead:
     without_length = status == b"204" or status < b"200"  # RFC 9110, 8.6
     passed_on = _passed_on(lines, found, tokens - KEPT_TOKENS - NEVER_STRIPPED, without_length)
     start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b slb\r\n" % (status, reason, passed_on, minor)
-    return ReplyHead(int(status), length, keep_alive, start, b"".join(_values(found, UPGRADE)))
+    dated = any(name == b"date" for _, _, name in found)
+    return ReplyHead(int(status), length, keep_alive, start, b"".join(_values(found, UPGRADE)), dated)
 
 
 def _values(found: list[Field], wanted: int) -> list[bytes]:

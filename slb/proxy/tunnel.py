@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from slb.proxy.deadlines import Timed, Wheel
+from slb.proxy.departures import RESET, Departures
 
 
 class _End(asyncio.Protocol):
@@ -35,16 +36,19 @@ class _End(asyncio.Protocol):
     def pause_writing(self) -> None:
         if not self.other.transport.is_closing():
             self.other.transport.pause_reading()
+            self._tunnel.unread.watch(self.other.transport)
 
     def resume_writing(self) -> None:
+        self._tunnel.unread.forget(self.other.transport)
         if not self.other.transport.is_closing():
             self.other.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
+        self._tunnel.unread.forget(self.transport)
         if self.other.lost:
             self._tunnel.ended()
-        elif error is not None:
+        elif error is not None or not (self.silent or self.other.silent):  # cut off: nobody had said goodbye
             self.other.transport.abort()
         else:
             self.other.transport.close()
@@ -70,6 +74,7 @@ class Tunnel(Timed):
         self._clock = clock
         self._idle = idle
         self._on_end = on_end
+        self.unread = Departures(wheel, RESET)  # whoever closes one half of a tunnel has not left
 
     def open(self) -> None:
         """Take both connections over."""

@@ -1,6 +1,7 @@
 """What a proxy takes off a message and what it puts on."""
 
 import re
+from email.utils import parsedate_to_datetime
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.test_relaying import chunked
@@ -43,6 +44,7 @@ async def test_hop_by_hop_headers_of_replies_end_here(proxies: MakeProxy, origin
         "x-kept",
         "content-length",
         "via",
+        "date",
         "x-request-id",
     ]
     assert got.all("X-Kept") == ["a", "b"]
@@ -114,6 +116,21 @@ async def test_a_request_id_of_the_upstreams_is_replaced(proxies: MakeProxy, ori
     proxy = await proxies()
     proxy.route("/", await origins(reply))
     assert (await proxy.get("/", X_Request_Id="mine")).all("X-Request-Id") == ["mine"]
+
+
+async def test_a_reply_without_date_gets_one_and_one_with_it_keeps_it(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def dated(request: Request) -> None:
+        line = b"" if request.target == "/none" else b"date: Tue, 15 Nov 1994 08:12:31 GMT\r\n"
+        await request.wire.send(b"HTTP/1.1 200 OK\r\n%bContent-Length: 0\r\n\r\n" % line)
+
+    proxy = await proxies()
+    proxy.route("/", await origins(dated))
+    assert (await proxy.get("/")).one("Date") == "Tue, 15 Nov 1994 08:12:31 GMT"
+    made = (await proxy.get("/none")).one("Date")
+    assert made is not None
+    assert parsedate_to_datetime(made).year > 1994
 
 
 async def test_the_via_of_earlier_hops_stays(proxy: Proxy, origin: Origin) -> None:

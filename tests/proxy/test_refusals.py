@@ -182,9 +182,10 @@ async def test_a_connection_that_does_not_come_is_502(proxies: MakeProxy) -> Non
     listener, fillers, member = port_that_never_accepts()
     try:
         proxy = await proxies()
-        proxy.route("/", member, connect_timeout="200ms")
+        proxy.route("/", member.replace("127.0.0.1", "localhost"), connect_timeout="200ms")
         reply = await proxy.get("/")
         assert (reply.status, reply.reason) == (502, "upstream_connect")
+        assert "(127.0.0.1 port " in proxy.logged()[0]["detail"], "a name can be many hosts"
     finally:
         for each in (listener, *fillers):
             each.close()

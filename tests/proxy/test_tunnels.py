@@ -1,6 +1,9 @@
 """Upgrade: after 101, bytes pass both ways until both sides have ended."""
 
 import asyncio
+import contextlib
+import socket
+import struct
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
 from tests.support.waiting import eventually
@@ -121,3 +124,28 @@ async def test_a_slow_side_holds_the_other_back(proxies: MakeProxy, origins: Mak
         before = len(sent)
         await asyncio.sleep(0.2)
     assert len(sent) < 50
+
+
+async def test_a_client_that_resets_a_tunnel_nobody_reads_from_is_noticed(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def deaf(request: Request) -> None:
+        request.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await request.wire.send(SWITCHING)
+        await over.wait()
+
+    over = asyncio.Event()
+    proxy = await proxies()
+    proxy.route("/", await origins(deaf))
+    wire = await proxy.connect()
+    await wire.send(UPGRADE)
+    await wire.head()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            while True:
+                await wire.send(bytes(1 << 20))
+    at_once = struct.pack("ii", 1, 0)
+    wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    wire.reset()
+    await proxy.at_rest()
+    over.set()

@@ -127,7 +127,15 @@ def test_a_trusted_peer_that_names_no_host_gets_it_added() -> None:
 
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize(
-    "name", ["X_Forwarded_For", "x-forwarded_proto", "Content_Length", "transfer_encoding", "X_FORWARDED_ANYTHING"]
+    "name",
+    [
+        "X_Forwarded_For",
+        "x-forwarded_proto",
+        "Content_Length",
+        "transfer_encoding",
+        "X_Real_IP",
+        "X_FORWARDED_ANYTHING",
+    ],
 )
 def test_a_name_with_underscores_cannot_shadow_one_of_https_own(name: str, trusted: bool) -> None:
     assert refusal(f"{name}: 1", trusted=trusted).reason is BAD_REQUEST
