@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu e2e lock clean
+.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu bench-policy bench-ledger e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -59,6 +59,12 @@ bench-stream: $(VENV)/installed-run ## the first token of a stream, through slb 
 
 bench-rolling: $(VENV)/installed-run ## all instances and all upstreams restarted under traffic: failed requests
 	@$(BIN)/python -m bench rolling $(ARGS)
+
+bench-policy: $(VENV)/installed-bench ## what least_inflight costs a small request, beside round_robin
+	@$(BIN)/python -m bench policy $(ARGS)
+
+bench-ledger: $(VENV)/installed-run ## slots taken and given back a second, against one Redis
+	@$(BIN)/python -m bench ledger $(ARGS)
 
 bench-gpu: $(VENV)/installed-bench ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
 	@$(BIN)/python -m bench gpu $(ARGS)

@@ -6,14 +6,16 @@ from typing import Annotated
 import typer
 
 from bench.comparison import compare
+from bench.figures import ledger as ledgers
 from bench.figures import memory as memories
 from bench.figures import outage as outages
+from bench.figures import policy as policies
 from bench.figures import register as registrations
 from bench.figures import rolling as restarts
 from bench.figures import routes as large
 from bench.figures import slow as slowness
 from bench.figures import stream as streams
-from bench.figures.command import run
+from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
 from bench.gpu.command import gpu
 
@@ -135,6 +137,44 @@ def stream(
         lambda fleet, steps: streams.measure(fleet, steps, count),
         streams.STEPS,
         {"streams": count},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def policy(
+    rounds: Annotated[int, typer.Option(min=1, help="Times that both have their turn.")] = 3,
+    seconds: Annotated[int, typer.Option(min=1, help="Length of one counted run.")] = 4,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """What least_inflight costs a small request, beside round_robin."""
+    plans = policies.Plans(rounds, seconds)
+    code = run_bare(
+        "policy",
+        lambda processes, home, steps: policies.measure(processes, home, steps, plans),
+        policies.STEPS_A_ROUND * rounds,
+        {"rounds": rounds, "seconds": seconds},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def ledger(
+    count: Annotated[int, typer.Option("--pairs", min=1000, help="Slots taken and given back.")] = 100_000,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """The ledger alone: slots taken and given back a second, against one Redis."""
+    code = run(
+        "ledger",
+        lambda fleet, steps: ledgers.measure(fleet, steps, count),
+        ledgers.STEPS,
+        {"pairs": count},
         json,
         check,
     )

@@ -1,0 +1,102 @@
+"""The ledger alone: slots taken and given back by one instance, against one Redis."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from random import Random
+
+import uvloop
+
+from bench.figures.figure import Figure, Outcome, Section
+from bench.figures.fleet import Fleet
+from bench.progress import Steps
+from slb.balance.asking import Candidate, Turn
+from slb.control.connection import Connection
+from slb.control.ledger import Ledger
+from slb.observe.metrics import Metrics
+
+GOAL_PAIRS = 20_000.0
+STEPS = 1
+UPSTREAMS = 20
+AT_ONCE = 64
+
+
+@dataclass
+class Runner:
+    """Takes a slot, gives it back, takes the next, so many times in all with as many others."""
+
+    lane_of: "Load"
+    view: str = "/bench"
+    candidates: tuple[Candidate, ...] = ()
+    avoid: tuple[str, ...] = ()
+    reluctant: tuple[str, ...] = ()
+    ordered: bool = False
+    turn: Turn | None = None
+
+    __hash__ = object.__hash__
+
+    def granted(self, member: str) -> None:
+        self.lane_of.granted(self, member)
+
+    def refused(self, reason: str) -> None:
+        self.lane_of.ended.set_exception(RuntimeError(reason))
+
+    def queued(self, position: int) -> None:
+        self.lane_of.ended.set_exception(RuntimeError("nobody queues here"))
+
+
+class Load:
+    """`count` pairs by AT_ONCE runners."""
+
+    def __init__(self, ledger: Ledger, count: int) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = count
+        self._running = AT_ONCE
+        self._lane = ledger.lane("/bench", lambda undecided: None)
+        self._candidates = tuple(Candidate(f"10.0.0.{number}:80", 0, 1) for number in range(UPSTREAMS))
+
+    def start(self) -> None:
+        self._lane.view("/bench", self._candidates)
+        for _ in range(AT_ONCE):
+            self._lane.ask(Runner(self, candidates=self._candidates))
+
+    def granted(self, runner: Runner, member: str) -> None:
+        self._lane.release(member)
+        self._left -= 1
+        if self._left >= AT_ONCE:
+            self._lane.ask(runner)
+            return
+        self._running -= 1
+        if not self._running:
+            self.ended.set_result(None)
+
+
+async def _pairs(url: str, count: int) -> tuple[float, float]:
+    """Seconds, and seconds of CPU of this process."""
+    connection = Connection(url, Metrics())
+    ledger = Ledger(connection, "bench", Metrics(), Random(1))
+    running = asyncio.create_task(ledger.run())
+    await asyncio.sleep(0)  # it has begun
+    load = Load(ledger, count)
+    began, cpu = time.perf_counter(), time.process_time()
+    load.start()
+    await load.ended
+    took = time.perf_counter() - began, time.process_time() - cpu
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await connection.aclose()
+    return took
+
+
+def measure(fleet: Fleet, steps: Steps, count: int) -> Outcome:
+    """`count` pairs of acquire and release over 20 upstreams, 64 at a time."""
+    steps.to("taking and giving back")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        seconds, cpu = runner.run(_pairs(fleet.redis.url, count))
+    steps.done()
+    figures = [
+        Figure("acquire and release", count / seconds, "pairs/s", at_least=GOAL_PAIRS),
+        Figure("CPU of the instance", cpu / count * 1e6, "µs a pair"),
+    ]
+    title = f"{count:,} pairs over {UPSTREAMS} upstreams, {AT_ONCE} at a time, one instance, one Redis"
+    return Outcome([Section(title, figures)], {"seconds": seconds, "cpu_seconds": cpu})
