@@ -24,11 +24,11 @@ class Waiter(Protocol):
 
 class Entry:
     """An `Ask` as the ledger knows it. `position`: how many of its class were before it, None where it did not have
-    to queue; `waited`: seconds until it was admitted. `chosen`: the member it got."""
+    to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it got none."""
 
     __slots__ = (
         *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "position", "reluctant"),
-        *("route", "timer", "turn", "view", "waited", "waiter"),
+        *("reason", "route", "timer", "turn", "view", "waited", "waiter"),
     )
 
     def __init__(
@@ -56,6 +56,7 @@ class Entry:
         self.position: int | None = None
         self.waited = 0.0
         self.chosen = ""
+        self.reason = ""
         self.is_here = False
         self.timer: asyncio.TimerHandle | None = None
 

@@ -3,17 +3,18 @@ does, by what it holds itself."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import cast
 
 import structlog
 
 from slb.admission.entry import Entry, Lease, Waiter
 from slb.admission.local_pool import LocalPool
+from slb.admission.shown import Mode
 from slb.balance.asking import Ask, Candidate, Turn
 from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
-from slb.control.lane import Lane
+from slb.control.lane import Lane, Seen
 from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -33,7 +34,8 @@ _log = structlog.get_logger()
 
 
 class Gate:
-    """One pool's. `instances`: how many share its capacity, as far as is known."""
+    """One pool's. `instances`: how many share its capacity, as far as is known. `seen`: by view the last decision
+    made here."""
 
     def __init__(
         self,
@@ -49,11 +51,12 @@ class Gate:
         self._metrics = metrics
         self._instances = instances
         self._loop = asyncio.get_running_loop()
-        self._candidates: dict[str, tuple[tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
+        self._candidates: dict[str, tuple[Route, tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.lane = make_lane(pool, self._lane_changed)
         self._local = LocalPool(self.lane.held, lambda: max(self.lane.holders, instances()), start)
         self._was_ready = True
+        self.seen: dict[str, Seen] = {}
 
     # -- for the exchange
 
@@ -94,11 +97,13 @@ class Gate:
     def candidates(self, route: Route) -> tuple[Candidate, ...]:
         """Those of a route, the same object while nothing changes."""
         known = self._candidates.get(route.path)
-        if known is not None and known[0] is route.serving:
-            return known[1]
+        if known is not None and known[0] is route and known[1] is route.serving:
+            return known[2]
         cap = route.settings.max_inflight
         made = tuple(Candidate(each.member, cap * each.spec.slots, each.spec.slots) for each in route.serving)
-        self._candidates[route.path] = route.serving, made
+        if known is not None and made == known[2]:
+            made = known[2]
+        self._candidates[route.path] = route, route.serving, made
         return made
 
     def refresh(self) -> None:
@@ -112,6 +117,28 @@ class Gate:
                 self.lane.dismiss(path)
         if self.lane.settling:
             self.lane.say_all()
+
+    def last_seen(self, view: str) -> Seen | None:
+        """The last decision of a route that is still known, whoever made it."""
+        found = [seen[view] for seen in (self.lane.seen, self.seen) if view in seen]
+        return max(found, key=lambda each: each.at, default=None)
+
+    def forget_views(self, views: Container[str]) -> None:
+        """Keep the last decisions of these alone."""
+        for seen in (self.lane.seen, self.seen):
+            for view in [view for view in seen if view not in views]:
+                del seen[view]
+
+    @property
+    def mode(self) -> Mode:
+        """Who decides."""
+        if not self.lane.ready:
+            return "local"
+        return "settling" if self.lane.settling else "shared"
+
+    def capacity_here(self, candidate: Candidate) -> int:
+        """What this instance may use of it while Redis does not decide; 0 for any number."""
+        return self._local.capacity(candidate)
 
     @property
     def is_idle(self) -> bool:
@@ -129,6 +156,7 @@ class Gate:
         else:
             entry.is_here = True
             self._metrics.local_decisions += 1
+            self.seen[entry.view] = Seen(entry, tuple(lane.held.items()), self._loop.time())
             self._local.ask(entry)
 
     def _lane_changed(self, undecided: Sequence[Ask]) -> None:
@@ -157,7 +185,6 @@ class Gate:
         self._decided(entry)
         entry.chosen = member
         if entry.position is not None:
-            entry.waited = self._loop.time() - entry.arrived
             self._metrics.queue_wait[entry.view].observe(entry.waited)
         waiter.admitted(Lease(upstream, entry))
 
@@ -166,6 +193,7 @@ class Gate:
         waiter = entry.waiter
         if waiter is not None:
             self._decided(entry)
+            entry.reason = reason
             self._metrics.shed[reason] += 1
             waiter.turned_away(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
@@ -189,6 +217,7 @@ class Gate:
             entry.timer.cancel()
             entry.timer = None
         if entry.position is not None and entry.turn is not None:
+            entry.waited = self._loop.time() - entry.arrived
             place = entry.view, entry.turn.priority
             self.waiting[place] -= 1
             if not self.waiting[place]:

@@ -1,10 +1,12 @@
 """The gates of all pools: which routes need one, and in which class a request waits."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from random import Random
 
 from slb.admission.gate import Gate
+from slb.admission.shown import LedgerShown, PoolShown
 from slb.balance.asking import Turn
 from slb.control.ledger import Ledger
 from slb.model import RouteSettings
@@ -49,7 +51,8 @@ class Gates:
         self._gates: dict[str, Gate] = {}
         mirror.on_swap(lambda _: self._refresh())
         metrics.queue_depth = self.depths
-        metrics.global_inflight = self._scores
+        metrics.pools_shared = self.modes
+        metrics.global_inflight = lambda: self.scores().items()
 
     def of(self, route: Route) -> Gate:
         """The gate of a route's pool."""
@@ -65,10 +68,33 @@ class Gates:
         """The gate of a pool, where there is one already."""
         return self._gates.get(pool)
 
+    def shown(self) -> LedgerShown:
+        """For /status."""
+        return LedgerShown(pools={pool: self._pool(pool, gate) for pool, gate in sorted(self._gates.items())})
+
+    def _pool(self, pool: str, gate: Gate) -> PoolShown:
+        lane = gate.lane
+        waiting: dict[str, dict[str, int]] = {}
+        for (path, priority), count in gate.waiting.items():
+            waiting.setdefault(path, {})[priority] = count
+        return PoolShown(
+            mode=gate.mode,
+            error=lane.error,
+            holders=lane.holders,
+            queued=lane.queued,
+            held=dict(lane.held),
+            waiting=waiting,
+            scores=dict(self._ledger.scores.get(pool, {})),
+        )
+
     @property
     def local(self) -> list[str]:
-        """The pools that are decided here, for Redis does not decide them."""
-        return [pool for pool, gate in self._gates.items() if not gate.lane.ready or gate.lane.settling]
+        """The pools in which Redis does not decide all."""
+        return [pool for pool, is_shared in self.modes() if not is_shared]
+
+    def modes(self) -> Iterable[tuple[str, bool]]:
+        """Each pool, and whether Redis decides in it."""
+        return [(pool, gate.mode == "shared") for pool, gate in self._gates.items()]
 
     def depths(self) -> Iterable[tuple[str, str, int]]:
         """Route, class, how many of this instance's requests wait there."""
@@ -76,9 +102,12 @@ class Gates:
             for (path, priority), count in list(gate.waiting.items()):
                 yield path, priority, count
 
-    def _scores(self) -> Iterable[tuple[str, int]]:
-        for scores in list(self._ledger.scores.values()):
-            yield from scores.items()
+    def scores(self) -> Counter[str]:
+        """Member -> requests in flight everywhere, of all pools together, as of a second ago."""
+        total: Counter[str] = Counter()
+        for scores in self._ledger.scores.values():
+            total.update(scores)
+        return total
 
     async def run(self) -> None:
         """Keep the gates true until cancelled."""
@@ -96,6 +125,8 @@ class Gates:
                 gate.refresh()
 
     def _take_down(self) -> None:
+        for gate in self._gates.values():
+            gate.forget_views(self._mirror.table.routes)
         named = {
             route.settings.pool or route.path
             for route in self._mirror.table.routes.values()

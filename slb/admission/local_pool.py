@@ -95,6 +95,10 @@ class LocalPool:
         """The routes whose asks wait."""
         return {ask.view for ask in self._queue}
 
+    def capacity(self, candidate: Candidate) -> int:
+        """This instance's part of it; 0 for any number."""
+        return _part(candidate, max(1, self._instances()))
+
     def drain_waiting(self) -> list[Ask]:
         """Who waits, in the order they came, to wait elsewhere; nobody waits here any more."""
         waiting = list(self._queue)
@@ -193,9 +197,11 @@ class LocalPool:
         return any(self._has_room(each, instances) for view in self._views.values() for each in view)
 
     def _has_room(self, candidate: Candidate, instances: int) -> bool:
-        if candidate.capacity == 0:
-            return True
-        return self._held[candidate.member] < max(1, candidate.capacity // instances)
+        return candidate.capacity == 0 or self._held[candidate.member] < _part(candidate, instances)
+
+
+def _part(candidate: Candidate, instances: int) -> int:
+    return max(1, candidate.capacity // instances) if candidate.capacity else 0
 
 
 def _usable(ask: Ask, candidates: tuple[Candidate, ...]) -> list[Candidate]:

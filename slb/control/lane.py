@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from redis.exceptions import RedisError, ResponseError
@@ -42,11 +42,21 @@ class LaneTiming:
     longest_backoff: float = 0.5
 
 
+class Seen(NamedTuple):
+    """The scores `ask` found, as member and score, at `at` by the event loop's clock; none where there were too
+    many candidates to tell."""
+
+    ask: Ask
+    scores: Sequence[tuple[str, int]]
+    at: float
+
+
 class Lane:
     """`new_holder` makes the name leases are held under. While `ready` (at the start too: the budget bounds it),
     asks may be brought here; `settling`: those of capped routes may not, for Redis does not know what others hold.
     `on_change(undecided)` is called when one of the two has changed, with the asks this lane can no longer decide.
-    `ready_since`: since when Redis has answered without a fault, 0.0 while it does not."""
+    `ready_since`: since when Redis has answered without a fault, 0.0 while it does not. `queued`: how many wait in
+    the whole pool. `seen`: by view the last ask that was the last of its batch."""
 
     def __init__(
         self,
@@ -64,7 +74,9 @@ class Lane:
         self.settling = False
         self.ready_since = 0.0
         self.holders = 0
+        self.queued = 0
         self.error = "not connected yet"
+        self.seen: dict[str, Seen] = {}
         self._line = line
         self._keys = keys.pool_keys(pool)
         self._new_holder = new_holder
@@ -266,6 +278,9 @@ class Lane:
             self._ticket_granted(int(name.rpartition("/")[2]), member)
         flying, self._flying = self._flying, {}
         left, self._left_in_flight = self._left_in_flight, set()
+        if batch.asks:
+            ask = batch.asks[-1].ask
+            self.seen[ask.view] = Seen(ask, reply["seen"], self._loop.time())
         for ticket, answer in zip(flying.values(), reply["answers"], strict=True):
             self._answered(ticket, answer, ticket.ask in left)
         self._follow(batch, reply)
@@ -327,6 +342,7 @@ class Lane:
         self._acknowledged = batch.seq
         self._heard = now
         self._failures = 0
+        self.queued = reply["queued"]
         self.error = ""
         self.ready_since = self.ready_since or now
         if not self.ready:

@@ -78,6 +78,7 @@ class Metrics:
         self.queue_wait: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.queue_depth: Callable[[], Iterable[tuple[str, str, int]]] = lambda: ()
         self.global_inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
+        self.pools_shared: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
         self.local_decisions = 0
 
     def request_ended(
@@ -258,6 +259,14 @@ class AdmissionCollector(Collector):
         for route, priority, count in metrics.queue_depth():
             depth.add_metric((route, priority), count)
         yield depth
+        shared = GaugeMetricFamily(
+            "slb_ledger_shared",
+            "1 while Redis decides who gets a pool's slots, 0 while this instance does.",
+            labels=("pool",),
+        )
+        for pool, is_shared in metrics.pools_shared():
+            shared.add_metric((pool,), is_shared)
+        yield shared
         yield _histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", metrics.queue_wait)
         shed = CounterMetricFamily("slb_shed", "Requests that got no slot.", labels=("reason",))
         for reason, count in list(metrics.shed.items()):

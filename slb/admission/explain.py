@@ -1,0 +1,150 @@
+"""Why a route's last request went where it went, in words."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from slb.admission.entry import Entry
+from slb.admission.gates import Gates, needs_slot
+from slb.admission.shown import Decision, MemberDecision, Verdict
+from slb.balance.asking import Candidate
+from slb.balance.eligible import is_available
+from slb.balance.upstream import LiveUpstream
+from slb.control.lane import Seen
+from slb.routing.mirror import Mirror
+from slb.routing.table import Route
+
+
+class Explainer:
+    """`clock` is the event loop's, on which decisions were timed and upstreams were first seen."""
+
+    def __init__(self, gates: Gates, mirror: Mirror, clock: Callable[[], float]) -> None:
+        self._gates = gates
+        self._mirror = mirror
+        self._clock = clock
+
+    def explain(self, path: str) -> Decision | None:
+        """Of the route `path`; None where there is no such route, or nothing has been decided yet."""
+        route = self._mirror.table.routes.get(path)
+        if route is None:
+            return None
+        if not needs_slot(route.settings):
+            return self._by_policy(route)
+        gate = self._gates.known(route.settings.pool or path)
+        seen = gate.last_seen(path) if gate is not None else None
+        if gate is None or seen is None or not isinstance(seen.ask, Entry):
+            return None
+        capacity = gate.capacity_here if seen.ask.is_here else _whole
+        return self._by_slot(route, seen.ask, seen, capacity)
+
+    def _by_policy(self, route: Route) -> Decision:
+        """Nothing of a pick is kept, which is to cost nothing: this is what the next one goes by."""
+        members = [
+            MemberDecision(member=each.member, score=each.inflight, capacity=0, verdict=self._standing(route, each))
+            for each in route.members
+        ]
+        return Decision(
+            decided_by="policy",
+            policy=route.settings.policy,
+            seconds_ago=None,
+            outcome=None,
+            chosen=None,
+            reason=None,
+            priority=None,
+            position=None,
+            waited=0.0,
+            members=members,
+        )
+
+    def _standing(self, route: Route, upstream: LiveUpstream) -> Verdict:
+        fades = route.fading_until and upstream.seen + route.settings.fade_in > self._clock()
+        if fades and upstream in route.serving:
+            return "fading"
+        return "eligible" if upstream in route.serving else _why_out(route, upstream)
+
+    def _by_slot(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> Decision:
+        now = self._clock()
+        return Decision(
+            decided_by="here" if entry.is_here else "redis",
+            policy=route.settings.policy,
+            seconds_ago=max(now - seen.at, 0.0),
+            outcome=_outcome(entry),
+            chosen=entry.chosen or None,
+            reason=entry.reason or None,
+            priority=entry.turn.priority if entry.turn is not None and entry.position is not None else None,
+            position=entry.position,
+            waited=now - entry.arrived if entry.position is not None and entry.waiter else entry.waited,
+            members=_Verdicts(route, entry, seen, capacity).of_all(),
+        )
+
+
+class _Verdicts:
+    """Of one decision."""
+
+    def __init__(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> None:
+        self._route = route
+        self._entry = entry
+        self._scores = dict(seen.scores)
+        self._recorded = bool(self._scores) or entry.is_here  # what is not held here is 0
+        self._candidates = {each.member: each for each in entry.candidates}
+        self._capacity = capacity
+        chosen = self._candidates.get(entry.chosen)
+        self._load = self._scores.get(chosen.member, 0) / chosen.slots if chosen is not None else 0.0
+
+    def of_all(self) -> list[MemberDecision]:
+        return [self._of(each) for each in self._route.members]
+
+    def _of(self, upstream: LiveUpstream) -> MemberDecision:
+        member = upstream.member
+        candidate = self._candidates.get(member)
+        return MemberDecision(
+            member=member,
+            score=self._scores.get(member, 0) if candidate is not None and self._recorded else None,
+            capacity=self._capacity(candidate) if candidate is not None else 0,
+            verdict=self._verdict(upstream, candidate),
+        )
+
+    def _verdict(self, upstream: LiveUpstream, candidate: Candidate | None) -> Verdict:
+        entry = self._entry
+        if upstream.member == entry.chosen:
+            return "chosen"
+        if upstream.member in entry.avoid:
+            return "tried"
+        if candidate is None:
+            return _why_out(self._route, upstream)
+        if not self._recorded:
+            return "not recorded"
+        capacity, score = self._capacity(candidate), self._scores.get(candidate.member, 0)
+        if capacity and score >= capacity:
+            return "full"
+        return "fading" if candidate.member in entry.reluctant else self._compared(score / candidate.slots)
+
+    def _compared(self, load: float) -> Verdict:
+        """Of one that had room."""
+        if not self._entry.chosen:
+            return "passed over"
+        if self._entry.ordered:
+            return "not first in order"
+        if load == self._load:
+            return "tie"
+        return "higher score" if load > self._load else "passed over"
+
+
+def _outcome(entry: Entry) -> Literal["granted", "refused", "waiting", "left"]:
+    if entry.chosen:
+        return "granted"
+    if entry.reason:
+        return "refused"
+    return "waiting" if entry.waiter is not None else "left"
+
+
+def _whole(candidate: Candidate) -> int:
+    return candidate.capacity
+
+
+def _why_out(route: Route, upstream: LiveUpstream) -> Verdict:
+    """Of one that was not among the candidates, as far as that can still be seen."""
+    if upstream.spec.drain:
+        return "draining"
+    if not is_available(upstream, route.settings):
+        return "ejected" if not upstream.available and route.settings.eject_after else "down"
+    return "not a candidate"

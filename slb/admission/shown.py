@@ -1,0 +1,63 @@
+"""How admission shows itself: the ledger in /status, the last decision in /routes/<path>."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+Mode = Literal["shared", "local", "settling"]
+"""Who decides in a pool: Redis; this instance alone; or this instance where there is a cap, because Redis has lost
+what the fleet holds and is being told again."""
+
+_Candidate = Literal[
+    "chosen", "higher score", "tie", "not first in order", "passed over", "full", "tried", "fading"
+]
+_Outside = Literal["draining", "down", "ejected", "not a candidate", "not recorded", "eligible"]
+Verdict = _Candidate | _Outside
+"""Why a member was taken or was not: see docs/global-view.md."""
+
+
+class PoolShown(TypedDict):
+    """One pool. `error` says why Redis does not decide. `holders`, `queued` and `scores` (member -> requests in
+    flight) are the fleet's, as this process last heard; `held` (by member) and `waiting` (by route and class) its
+    own."""
+
+    mode: Mode
+    error: str
+    holders: int
+    queued: int
+    held: dict[str, int]
+    waiting: dict[str, dict[str, int]]
+    scores: dict[str, int]
+
+
+class LedgerShown(TypedDict):
+    """The pools whose slots somebody has asked for, through this process."""
+
+    pools: dict[str, PoolShown]
+
+
+class MemberDecision(TypedDict):
+    """`score`: requests in flight found at the decision, null where that was not recorded; everywhere, or of this
+    process where it decided. `capacity`: how many it might have had then, 0 for any number."""
+
+    member: str
+    score: int | None
+    capacity: int
+    verdict: Verdict
+
+
+class Decision(TypedDict):
+    """The last one of a route that is still known. `decided_by`: `redis`; `here`, in its stead; or `policy`, where
+    the route needs no slot and `members` are as they are now. `position`: how many of its class were before it,
+    null where it did not queue; `waited`: seconds."""
+
+    decided_by: Literal["redis", "here", "policy"]
+    policy: str
+    seconds_ago: float | None
+    outcome: Literal["granted", "refused", "waiting", "left"] | None
+    chosen: str | None
+    reason: str | None
+    priority: str | None
+    position: int | None
+    waited: float
+    members: list[MemberDecision]
