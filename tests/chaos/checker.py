@@ -44,20 +44,23 @@ class Overlap:
 
 @dataclass(slots=True)
 class Verdict:
-    """`violations`: none, or the run was wrong. `overlaps`: reported, not judged. `most`: leases at once."""
+    """`violations`: none, or the run was wrong. `overlaps`: reported, not judged. `most`: leases at once.
+    `strict`: how many grants fell into times when Redis was whole."""
 
     violations: list[Violation] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
     most: Counter[Place] = field(default_factory=Counter)
     grants: int = 0
+    strict: int = 0
     waited: int = 0
 
     def __str__(self) -> str:
         worst = max((overlap.count - overlap.capacity for overlap in self.overlaps), default=0)
+        seen_by = Counter(overlap.seen_by for overlap in self.overlaps)
         lines = [
-            f"{self.grants} grants, {self.waited} of them to who was seen waiting; "
-            f"{len(self.overlaps)} overlaps while that may be, by {worst} at most; "
-            f"{len(self.violations)} violations"
+            f"{self.grants} grants, {self.strict} of them while Redis was whole, {self.waited} to who was seen waiting; "
+            f"overlaps where they may be: {seen_by['leases']} of leases, {seen_by['upstream']} seen by upstreams, "
+            f"by {worst} at most; {len(self.violations)} violations"
         ]
         return "\n".join([*lines, *(f"  {each.time:.3f} {each.rule}: {each.what}" for each in self.violations)])
 
@@ -129,6 +132,7 @@ class Checker:
         if self._waiting.pop(grant.ask, None):
             self._verdict.waited += 1
         self._verdict.grants += 1
+        self._verdict.strict += self._is_whole(grant)
         if grant.ask in self._leases:
             self._fault("granted twice", grant.time, grant.ask)
             return
@@ -144,10 +148,14 @@ class Checker:
         count, capacity = self._counts[place], self._capacities.get(place, 0)
         if not capacity or count <= capacity:
             return
-        if self._history.whole(grant.time - self._slack, grant.time):
-            self._fault("above capacity", grant.time, f"{grant.ask} is number {count} of {capacity} at {place}")
+        if self._is_whole(grant):
+            held = [ask for ask, lease in self._leases.items() if (lease.pool, lease.member) == place]
+            self._fault("above capacity", grant.time, f"{count} of {capacity} at {place}: {' '.join(held)}")
         else:
             self._verdict.overlaps.append(Overlap(grant.time, grant.member, count, capacity, "leases"))
+
+    def _is_whole(self, grant: Granted) -> bool:
+        return self._history.whole(grant.time - self._slack, grant.time)
 
     def _released(self, event: Released) -> None:
         lease = self._leases.pop(event.ask, None)

@@ -111,6 +111,7 @@ def test_more_leases_while_redis_is_not_whole_are_reported_apart() -> None:
     events = granted(1, "a"), granted(2, "b"), Released(3, "a"), Released(4, "b")
     found = verdict(disturbed(history(*events), 1.5, 2.5))
     assert not found.violations
+    assert (found.grants, found.strict) == (2, 1)
     assert [(each.member, each.count, each.seen_by) for each in found.overlaps] == [("u", 2, "leases")]
 
 
@@ -150,7 +151,7 @@ def test_what_an_upstream_sees_above_its_capacity_is_reported_apart() -> None:
     found = verdict(history(Observed(1, "u", 1), Observed(2, "u", 3)))
     assert not found.violations
     assert [(each.count, each.capacity, each.seen_by) for each in found.overlaps] == [(3, 1, "upstream")]
-    assert "1 overlaps" in str(found)
+    assert "1 seen by upstreams, by 2 at most" in str(found)
 
 
 def test_a_score_that_rises_above_the_capacity_is_a_fault() -> None:

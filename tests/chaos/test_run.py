@@ -1,0 +1,77 @@
+"""A run with kills, freezes, clients that leave and a Redis that restarts; and what the checker says of it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.chaos.checker import Checker
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import History
+from tests.chaos.upstream import Leases, Upstream
+from tests.process.commands import Commands
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+UPSTREAMS = 4
+CLIENTS = 60
+SERVICE_TIME = 0.06
+SLACK = 0.5
+PATIENCE = 4.0
+PAST_THE_LEASE = 12.0
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, valkey: Valkey) -> AsyncIterator[Cluster]:
+    """Three instances, and upstreams of one slot each."""
+    history = History(time.time)
+    leases = Leases(history)
+    slb = Commands(tmp_path)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(slb.close)
+        made = [Upstream(history, leases, SERVICE_TIME) for _ in range(UPSTREAMS)]
+        upstreams = [await stack.enter_async_context(each.serving()) for each in made]
+        cluster = Cluster(slb, valkey, history, leases, upstreams)
+        cluster.register()
+        for _ in range(3):
+            await cluster.start()
+        yield cluster
+
+
+async def test_slots_are_given_out_rightly_whatever_breaks(cluster: Cluster, valkey: Valkey) -> None:
+    watching = asyncio.create_task(cluster.watch())
+    async with cluster.clients(CLIENTS, Random(4)):
+        await asyncio.sleep(3)
+        async with cluster.frozen(cluster.alive[0]):
+            cluster.kill(cluster.alive[0])
+            await cluster.start()
+            await asyncio.sleep(PAST_THE_LEASE)
+        async with cluster.redis_trouble():
+            valkey.kill()
+            await asyncio.sleep(1)
+            valkey.start()
+        await asyncio.sleep(2)
+        async with cluster.redis_trouble():
+            valkey.freeze()
+            await asyncio.sleep(1)
+            valkey.thaw()
+        await asyncio.sleep(2)
+        async with cluster.redis_trouble():
+            valkey.kill()
+            valkey.lose_data()
+            valkey.start()
+        await asyncio.sleep(2)
+    await eventually(lambda: not cluster.remaining(), 20, "something is left in Redis")
+    watching.cancel()
+    await asyncio.wait([watching])
+    cluster.history.remaining = cluster.remaining()
+    cluster.note_local_turns(SLACK)
+    capacities = {"/p": dict.fromkeys(cluster.members, 1)}
+    verdict = Checker(cluster.history, capacities, SLACK, PATIENCE).check()
+    print(verdict)
+    assert not verdict.violations, str(verdict)
+    assert verdict.strict > 300

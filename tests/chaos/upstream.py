@@ -1,0 +1,94 @@
+"""An upstream that writes down who comes to it and who goes."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from slb.names import join_member
+from tests.chaos.history import Granted, History, Observed, Released
+
+ASK, INSTANCE, PRIORITY = "X-Ask", "X-Instance", "X-Priority"
+"""What a client says of its request, so that the upstream need not guess."""
+
+
+class Leases:
+    """What is known of them from outside.
+
+    A client that leaves ends its lease before the upstream hears of it. What an instance that is frozen has to give
+    back, it gives back when it thaws; a dead one never.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._running: set[str] = set()
+        self._left: set[str] = set()
+        self._kept: dict[str, list[str]] = {}
+
+    def began(self, grant: Granted) -> None:
+        """A request has come to its upstream."""
+        if grant.ask not in self._left:
+            self._running.add(grant.ask)
+            self._history.add(grant)
+
+    def ended(self, ask: str, instance: str) -> None:
+        """A request has ended at its upstream."""
+        if ask not in self._running:
+            return
+        self._running.remove(ask)
+        now = self._history.clock()
+        if self._history.was_stalled(instance, now, now):
+            self._kept.setdefault(instance, []).append(ask)
+        else:
+            self._history.add(Released(now, ask))
+
+    def left(self, ask: str, instance: str) -> None:
+        """A client gives up."""
+        self._left.add(ask)
+        self.ended(ask, instance)
+
+    def thawed(self, instance: str) -> None:
+        """It does what it was to do meanwhile."""
+        for ask in self._kept.pop(instance, []):
+            self._history.add(Released(self._history.clock(), ask))
+
+
+class Upstream:
+    """One member of `/p`; each request takes `service_time` seconds, however many there are."""
+
+    def __init__(self, history: History, leases: Leases, service_time: float) -> None:
+        self.member = ""
+        self._history = history
+        self._leases = leases
+        self._service_time = service_time
+        self._present = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Upstream"]:
+        """While this lasts it listens, on a port of its own."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        bound = socket.create_server(("127.0.0.1", 0))
+        self.member = join_member("http", "127.0.0.1", bound.getsockname()[1])
+        try:
+            await web.SockSite(runner, bound).start()
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        ask, instance, priority = (request.headers[name] for name in (ASK, INSTANCE, PRIORITY))
+        now = self._history.clock()
+        self._present += 1
+        self._leases.began(Granted(now, ask, instance, "/p", self.member, priority))
+        self._history.add(Observed(now, self.member, self._present))
+        try:
+            await asyncio.sleep(self._service_time)
+        finally:
+            self._present -= 1
+            self._leases.ended(ask, instance)
+        return web.Response()
