@@ -1,0 +1,155 @@
+"""Connections to upstreams: kept, replaced, ended; and what becomes of them when their upstream leaves."""
+
+import asyncio
+
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
+from tests.support.waiting import eventually
+
+
+async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """The upstream closes just as the request arrives: whoever sent a GET never learns of it."""
+
+    async def once(request: Request) -> None:
+        if len(origin.requests) == 2:
+            request.wire.reset()
+            return
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    proxy = await proxies()
+    origin = await origins(once)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(2)] == [200, 200]
+    assert origin.connections == 2
+    assert sum(proxy.metrics.retries.values()) == 0
+
+
+async def test_a_post_is_not_sent_twice(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def once(request: Request) -> None:
+        await request.body()
+        if len(origin.requests) == 2:
+            request.wire.reset()
+            return
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    proxy = await proxies()
+    origin = await origins(once)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    replies = []
+    for _ in range(2):
+        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
+        replies.append(await wire.reply())
+    assert [reply.status for reply in replies] == [200, 502]
+    assert replies[1].reason == "upstream_reset"
+    assert len(origin.requests) == 2
+
+
+async def test_what_an_idle_upstream_says_unasked_ends_its_connection(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def chatter(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        if len(origin.requests) == 1:
+            await answered.wait()
+            await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+
+    answered = asyncio.Event()
+    proxy = await proxies()
+    origin = await origins(chatter)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert (await wire.get("/")).body == b"ok"
+    answered.set()
+    await eventually(lambda: origin.open == 0)
+    assert (await wire.get("/")).body == b"ok"
+
+
+async def test_what_stands_behind_a_reply_poisons_nothing(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def too_much(request: Request) -> None:
+        await request.wire.send(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+        )
+
+    proxy = await proxies()
+    origin = await origins(too_much)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).body for _ in range(3)] == [b"ok"] * 3
+    assert origin.connections == 3
+
+
+async def test_an_idle_upstream_connection_is_closed_in_time(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(upstream_keepalive_timeout="100ms")
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert (await wire.get("/")).status == 200
+    await eventually(lambda: origin.open == 0)
+
+
+async def test_no_more_idle_connections_are_kept_than_set(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def together(request: Request) -> None:
+        await all_there.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    all_there = asyncio.Event()
+    proxy = await proxies(upstream_keepalive=2)
+    origin = await origins(together)
+    proxy.route("/", origin)
+    wires = [await proxy.connect() for _ in range(5)]
+    gets = [asyncio.create_task(wire.get("/")) for wire in wires]
+    await eventually(lambda: len(origin.requests) == 5)
+    all_there.set()
+    assert [reply.status for reply in await asyncio.gather(*gets)] == [200] * 5
+    await eventually(lambda: origin.open == 2)
+
+
+async def test_an_upstream_that_is_taken_out_keeps_what_it_has_and_gets_nothing_new(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def slow(request: Request) -> None:
+        await go_on.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold")
+
+    go_on = asyncio.Event()
+    proxy = await proxies()
+    old, new = await origins(slow), await origins()
+    proxy.route("/", old)
+    wire = await proxy.connect()
+    running = asyncio.create_task(wire.get("/"))
+    await eventually(lambda: len(old.requests) == 1)
+    proxy.route("/", new)
+    assert [(await proxy.get("/")).body for _ in range(3)] == [b"ok"] * 3
+    go_on.set()
+    assert (await running).body == b"old"
+    await eventually(lambda: old.open == 0)
+
+
+async def test_the_series_of_an_upstream_end_with_it(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def slow(request: Request) -> None:
+        await go_on.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    go_on = asyncio.Event()
+    proxy = await proxies()
+    leaving = await origins(slow)
+    proxy.route("/", leaving)
+    wire = await proxy.connect()
+    running = asyncio.create_task(wire.get("/"))
+    await eventually(lambda: len(leaving.requests) == 1)
+    proxy.route("/")
+    go_on.set()
+    assert (await running).status == 200
+    assert [key for key in proxy.metrics.requests if key[1]] == []
+
+
+async def test_an_upstream_that_leaves_and_returns_is_served_again(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies()
+    for _ in range(3):
+        proxy.route("/", origin)
+        assert (await proxy.get("/")).status == 200
+        proxy.route("/")
+        assert (await proxy.get("/")).reason == "no_upstream"
+    await eventually(lambda: origin.open == 0)
