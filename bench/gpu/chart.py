@@ -13,6 +13,7 @@ COLUMNS = 2
 DPI = 110
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
 COLOURS = {"envoy": "#b5179e", "nginx": "#2a9d3f", "haproxy": "#3a6ea5", "slb-local": "#e9a03b"}
+COMPUTED = {"ideal": "--", "exact": ":"}
 OURS = {"slb": "#e4572e", "slb-queue": "#c1121f"}
 
 
@@ -26,7 +27,7 @@ def draw(results: Sequence[CaseResult], path: Path) -> None:
     for number, result in enumerate(results, 1):
         axes = figure.add_subplot(rows, columns, number)
         axes.set_title(wrapped(result.work.title), fontsize=8)
-        for name, standing in {"ideal": result.ideal, **result.standings}.items():
+        for name, standing in {"ideal": result.ideal, "exact": result.exact, **result.standings}.items():
             axes.plot(*points(standing), label=standing.label, **style(name))
         axes.set_xticks([nines(share) for share in SHARES], labels=list(SHARES.values()))
         axes.set_yscale("log")
@@ -50,9 +51,9 @@ def nines(share: float) -> float:
 
 
 def style(name: str) -> dict[str, Any]:
-    """The ideal is dashed, what is slb's global view is drawn bold."""
-    if name == "ideal":
-        return {"color": "#222222", "linestyle": "--", "linewidth": 1.2}
+    """What was computed is dashed or dotted, slb's global view is drawn bold."""
+    if name in COMPUTED:
+        return {"color": "#222222", "linestyle": COMPUTED[name], "linewidth": 1.2}
     return {"color": OURS.get(name) or COLOURS.get(name), "linewidth": 2.2 if name in OURS else 1.3}
 
 

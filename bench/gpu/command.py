@@ -1,8 +1,9 @@
 """`python -m bench gpu`: what a view of the whole fleet is worth, in front of slow upstreams."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from bench.figures.figure import Outcome, Section
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.chart import draw
 from bench.gpu.choice import CASES, TRACES_FOLDER, Choice, Fast, chosen_balancers, chosen_cases
-from bench.gpu.ideal import one_queue
+from bench.gpu.ideal import exact_counts, one_queue
 from bench.gpu.lab import Lab, steps_of
 from bench.gpu.report import CaseResult, case_section, goals_section
 from bench.gpu.standing import Standing
@@ -49,9 +50,13 @@ def gpu(
         refuse(f"--png: there is no folder {png.parent}")
     fast = Fast(fast_rate, fast_service, fast_seconds)
     choice = Choice(Shape(pods, proxies, seconds, seed), load, service, cv, fast, traces)
-    balancers, asked_for = chosen_balancers(only), chosen_cases(cases)
-    works = made(choice, asked_for)
-    lacking = [sentence for case in asked_for if (sentence := choice.lacks(case))]
+    asked_for, asked_at = chosen_balancers(only), chosen_cases(cases)
+    works = made(choice, asked_at)
+    balancers = [balancer for balancer in asked_for if balancer.needs.program()]
+    if not balancers:
+        refuse(f"--only: not installed: {', '.join(balancer.needs.install for balancer in asked_for)}")
+    lacking = [sentence for case in asked_at if (sentence := choice.lacks(case))]
+    lacking += [f"{each.label} was left out: {each.needs.install}" for each in asked_for if each not in balancers]
 
     def measure(processes: Processes, home: Path, steps: Steps) -> Outcome:
         results: list[CaseResult] = []
@@ -81,9 +86,8 @@ def gather(
     by then is there. Interrupted before anything was, it raises as if it were not caught."""
     try:
         for work in works:
-            ideal = Standing.ideal(one_queue(work.arrivals, work.services, lab.pod_count))
             standings: dict[str, Standing] = {}
-            results.append(CaseResult(work, ideal, standings))
+            results.append(case_of(work, lab.shape, standings))
             for balancer in balancers:
                 standings[balancer.name] = lab.take(balancer, work, steps)
     except KeyboardInterrupt:
@@ -91,6 +95,18 @@ def gather(
             raise
         return False
     return True
+
+
+def case_of(work: Work, shape: Shape, standings: Mapping[str, Standing]) -> CaseResult:
+    """A case with what can be computed of it; `standings` come to it."""
+    ideal = one_queue(work.arrivals, work.services, shape.pods)
+    exact = exact_counts(work.arrivals, work.services, shape.pods, Random(shape.seed))
+    return CaseResult(
+        work,
+        Standing.computed("ideal: one queue", ideal),
+        Standing.computed("ideal: exact counts", exact),
+        standings,
+    )
 
 
 def outcome(results: Sequence[CaseResult], goals_apply: bool, lacking: Sequence[str], whole: bool) -> Outcome:

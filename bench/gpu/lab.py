@@ -28,8 +28,7 @@ class Lab:
     def __init__(self, processes: Processes, home: Path, shape: Shape) -> None:
         self._processes = processes
         self._home = home
-        self._proxies = shape.proxies
-        self.pod_count = shape.pods
+        self.shape = shape
         self._pods = free_ports(shape.pods)
         self._turns = 0
         running = self._start("pods", "bench.gpu.pods", *map(str, self._pods))
@@ -52,7 +51,7 @@ class Lab:
         home.mkdir()
         with Processes() as fleet:
             steps.to(f"{work.name}: starting {balancer.label}")
-            started = balancer.start(Stage(fleet, home, self._pods, self._proxies))
+            started = balancer.start(Stage(fleet, home, self._pods, self.shape.proxies))
             steps.to(f"{work.name}: {balancer.label}")
             result = self._send(Plan.of(work, started.ports, GIVE_UP_SECONDS), steps)
             for one in started.running:

@@ -24,14 +24,15 @@ WORTH_SAYING_MS = 2.0
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case: its work, the ideal, and by name how each balancer did."""
+    """One case: its work, what was computed for it, and by name how each balancer did."""
 
     work: Work
     ideal: Standing
+    exact: Standing
     standings: Mapping[str, Standing]
 
     def rows(self) -> list[Standing]:
-        return [self.ideal, *self.standings.values()]
+        return [self.ideal, self.exact, *self.standings.values()]
 
     def p99(self, name: str) -> float:
         return self.standings[name].p99 if name in self.standings else math.nan
@@ -52,12 +53,16 @@ class CaseSection(Section):
         for column in (*(f"{name} ms" for name in PERCENTILES), "p99 vs ideal", *compared, "shed", "errors"):
             table.add_column(column, justify="right", no_wrap=True)
         for row in self.result.rows():
-            table.add_row(row.label, *cells(self.result, row), style="bold" if row is self.result.ideal else None)
+            table.add_row(
+                row.label,
+                *cells(self.result, row),
+                style="dim" if row in (self.result.ideal, self.result.exact) else None,
+            )
         return table
 
     def as_json(self) -> dict[str, object]:
         assert self.result is not None
-        by_name = {"ideal": self.result.ideal, **self.result.standings}
+        by_name = {"ideal": self.result.ideal, "exact-counts": self.result.exact, **self.result.standings}
         return {
             "title": self.title,
             "case": self.result.work.name,

@@ -33,8 +33,8 @@ class Standing:
         return cls(label, served, len(ended), shed, len(ended) - len(served) - shed, late)
 
     @classmethod
-    def ideal(cls, latencies: Sequence[float]) -> Self:
-        return cls("ideal: one queue", sorted(latency * 1e3 for latency in latencies), len(latencies))
+    def computed(cls, label: str, latencies: Sequence[float]) -> Self:
+        return cls(label, sorted(latency * 1e3 for latency in latencies), len(latencies))
 
     def at(self, share: float) -> float:
         """The latency in milliseconds that `share` of the served requests do not exceed; NaN without any."""

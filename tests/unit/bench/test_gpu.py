@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from bench.gpu.balancers import BALANCERS, PeerFleet
-from bench.gpu.chart import nines, wrapped
+from bench.gpu.chart import draw, nines, wrapped
 from bench.gpu.choice import CASES, chosen, chosen_balancers, chosen_cases
 from bench.gpu.load import NO_REPLY, Plan, Result, send
 from bench.gpu.pods import Pod, PodProtocol
@@ -133,7 +133,7 @@ def case(**p99s: float) -> CaseResult:
         name: Standing(name, (p99,) if p99 else (), 10, failure="" if p99 else "fell") for name, p99 in p99s.items()
     }
     work = Work("poisson", "some work", [0.0], [0.1], [0])
-    return CaseResult(work, Standing("ideal", (100.0,), 10), standings)
+    return CaseResult(work, Standing("ideal", (100.0,), 10), Standing("exact", (125.0,), 10), standings)
 
 
 def met(result: CaseResult) -> list[bool | None]:
@@ -164,8 +164,8 @@ def test_a_table_has_a_row_for_each_balancer_with_its_multiples() -> None:
     with console.capture() as capture:
         console.print(case_section(case(**{"envoy": 300, "slb": 120, "slb-queue": 0})).table())
     rows = [line.split() for line in capture.get().splitlines()[2:]]
-    assert rows[1] == ["envoy", "300", "300", "300", "300", "3.00", "2.50", "-", "0", "0"]
-    assert rows[3] == ["slb-queue", *["-"] * 7, "0", "0"]
+    assert rows[2] == ["envoy", "300", "300", "300", "300", "3.00", "2.50", "-", "0", "0"]
+    assert rows[4] == ["slb-queue", *["-"] * 7, "0", "0"]
 
 
 def test_a_curve_ends_where_the_last_percentile_does() -> None:
@@ -173,6 +173,12 @@ def test_a_curve_ends_where_the_last_percentile_does() -> None:
     assert [round(end, 6) for end in curve[-1]] == [0.999, 999]
     assert all(share >= 0.5 for share, _ in curve)
     assert Standing("x").curve() == []
+
+
+def test_the_picture_is_a_png_though_a_balancer_failed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw([case(envoy=300, slb=0), case(slb=120)], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_nine_has_the_same_room() -> None:

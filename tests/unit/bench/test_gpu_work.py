@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.gpu.ideal import one_queue
+from bench.gpu.ideal import exact_counts, one_queue
 from bench.gpu.traces import read_trace, trace_work
 from bench.gpu.work import Shape, fast_work, log_normal, poisson_arrivals, poisson_work
 
@@ -52,6 +52,16 @@ def test_the_ideal_never_lets_a_pod_idle_while_a_request_waits(
         waited_from = (arrival + begins) / 2
         busy = sum(other < waited_from + 1e-9 and waited_from < ends + 1e-9 for other, ends in spans)
         assert begins - arrival < 1e-6 or busy >= pods
+
+
+def test_by_counts_a_request_is_bound_at_once_and_waits_though_another_pod_frees_first() -> None:
+    arrivals, services = [0, 0, 1, 1], [5, 3, 1, 1]
+    assert sorted(exact_counts(arrivals, services, 2, Random(1))) == [3, 3, 5, 5]
+    assert sorted(one_queue(arrivals, services, 2)) == [3, 3, 4, 5]
+
+
+def test_by_counts_an_idle_pod_is_taken_before_a_busy_one() -> None:
+    assert exact_counts([0, 1, 2, 6], [5, 5, 5, 1], 3, Random(1)) == [5, 5, 5, 1]
 
 
 def test_the_same_seed_is_the_same_work_and_another_is_not() -> None:
