@@ -22,7 +22,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from slb import __version__
 from slb.addresses import AddressRules
+from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
+from slb.admission.shown import Decision, LedgerShown
 from slb.api.answers import Answered
 from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
@@ -33,6 +35,7 @@ from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.lane import LaneTiming
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.control.slices import step_through
@@ -110,6 +113,8 @@ class Core:
         self,
         metrics_text: Callable[[], Awaitable[bytes]],
         status_extra: Callable[[], dict[str, Any]],
+        ledger: Callable[[], LedgerShown],
+        explain: Callable[[str], Awaitable[Decision | None]],
         draining: Callable[[], bool],
     ) -> ApiParts:
         """The API's view of this process."""
@@ -123,6 +128,8 @@ class Core:
             metrics=self.metrics,
             metrics_text=metrics_text,
             status_extra=status_extra,
+            ledger=ledger,
+            explain=explain,
             draining=draining,
             started=self.started,
             address_rules=self.address_rules,
@@ -202,8 +209,10 @@ class App:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._data_api: web.AppRunner | None = None
-        self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
+        timing = LaneTiming(budget=core.settings.redis_budget)
+        self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
+        self._explainer = Explainer(self._gates, core.mirror, asyncio.get_running_loop().time)
         self._proxy = ProxyServer(
             settings=core.settings,
             mirror=core.mirror,
@@ -220,7 +229,7 @@ class App:
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
         core = self.core
-        parts = core.api_parts(core.metrics_text, dict, lambda: core.stopping)
+        parts = core.api_parts(core.metrics_text, dict, self._gates.shown, self._explain, lambda: core.stopping)
         self._data_api = await core.run_application(make_data_api(parts))
         core.start_watching()
         core.tasks.start("ledger", self._ledger.run())
@@ -238,6 +247,7 @@ class App:
         """Let other settings hold; what is being served is not touched."""
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
+        self._ledger.set_budget(settings.redis_budget)
 
     async def stop(self, hurried: asyncio.Event) -> None:
         """/readyz says no; after drain_delay nobody new is let in, and requests in flight finish, for at most
@@ -264,6 +274,9 @@ class App:
         settings = self.core.settings
         await asyncio.sleep(settings.drain_delay)
         return await self._proxy.drain(settings.drain_timeout)
+
+    async def _explain(self, path: str) -> Decision | None:
+        return self._explainer.explain(path)
 
     def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
         """Make a connection, and what was read of it, aiohttp's."""

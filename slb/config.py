@@ -38,6 +38,7 @@ class Settings(BaseModel):
     listen: str = "127.0.0.1:8080"
     api: str = "127.0.0.1:8081"
     redis_url: SecretStr = SecretStr("embedded://")
+    redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     roles: tuple[Role, ...] = ("proxy",)
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""

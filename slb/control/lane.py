@@ -82,7 +82,7 @@ class Lane:
         self._new_holder = new_holder
         self._holder = new_holder()
         self._start = start
-        self._timing = timing
+        self.timing = timing
         self._on_change = on_change
         self._on_damage = on_damage
         self._loop = asyncio.get_running_loop()
@@ -197,18 +197,18 @@ class Lane:
         if self._tickets or self.settling:
             self._look = True
         self._wake.set()
-        pause = self._timing.look if self._tickets or self.settling else max(self._beat_due - now, 0.0)
-        self._tick = self._loop.call_later(max(pause, self._timing.look), self._keep_time)
+        pause = self.timing.look if self._tickets or self.settling else max(self._beat_due - now, 0.0)
+        self._tick = self._loop.call_later(max(pause, self.timing.look), self._keep_time)
 
     async def _send(self) -> None:
         batch = self._compose()
-        timing = self._timing
+        timing = self.timing
         data = batch.encode(
             self._holder, self._start, self._since, int(timing.lease * 1000), int(timing.life * 1000)
         )
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         try:
-            async with asyncio.timeout(timing.deadline) as self._limit:
+            async with asyncio.timeout(max(timing.deadline, timing.budget)) as self._limit:
                 if self._flying:
                     self._bound(self._oldest)
                 elif self._pending:
@@ -223,7 +223,7 @@ class Lane:
 
     def _bound(self, arrived: float) -> None:
         """End the batch in flight where an ask that came at `arrived` would wait too long for it."""
-        self._timer = self._loop.call_at(arrived + self._timing.budget - _GRACE, self._nearly_late)
+        self._timer = self._loop.call_at(arrived + self.timing.budget - _GRACE, self._nearly_late)
 
     def _nearly_late(self) -> None:
         self._timer = self._loop.call_later(_GRACE, self._late)
@@ -240,7 +240,7 @@ class Lane:
         full = self._full or beat
         self._full = self._look = False
         if beat or full:
-            self._beat_due = now + self._timing.beat
+            self._beat_due = now + self.timing.beat
         batch = Batch(
             seq=self._seq,
             full=full,
@@ -288,7 +288,7 @@ class Lane:
     def _begin_anew(self) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
         again under another name. Or, where we have just spoken to it, Redis has lost what it knew of everybody."""
-        if self._loop.time() - self._heard < self._timing.lease:
+        if self._loop.time() - self._heard < self.timing.lease:
             raise ConnectionError("Redis has lost the ledger")
         self._holder = self._new_holder()
         self._acknowledged = 0
@@ -314,7 +314,7 @@ class Lane:
             ticket.number, position = answer
             if not self._tickets and self._tick is not None:
                 self._tick.cancel()
-                self._tick = self._loop.call_later(self._timing.look, self._keep_time)
+                self._tick = self._loop.call_later(self.timing.look, self._keep_time)
             self._tickets[ticket.key] = ticket
             self._key_of[ticket.ask] = ticket.key
             self._loop.call_soon(ticket.ask.queued, position)
@@ -337,7 +337,7 @@ class Lane:
     def _follow(self, batch: Batch, reply: dict[str, Any]) -> None:
         """What this reply says of Redis itself."""
         now = self._loop.time()
-        was_away = bool(self._failures) or now - self._heard < self._timing.lease
+        was_away = bool(self._failures) or now - self._heard < self.timing.lease
         lost = was_away and reply["last"] < self._acknowledged
         self._acknowledged = batch.seq
         self._heard = now
@@ -349,7 +349,7 @@ class Lane:
             self.ready = True
             if lost:
                 self._since = int(reply["now"])
-                self._settled_at = now + self._timing.settle
+                self._settled_at = now + self.timing.settle
                 self.settling = True
             self._on_change(())
         elif self.settling:
@@ -378,6 +378,6 @@ class Lane:
         if isinstance(error, ResponseError):
             self._on_damage()
         await self._line.drop()
-        pause = min(self._timing.backoff * 2**self._failures, self._timing.longest_backoff)
+        pause = min(self.timing.backoff * 2**self._failures, self.timing.longest_backoff)
         self._failures = min(self._failures + 1, 16)
         await asyncio.sleep(pause)

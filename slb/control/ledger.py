@@ -3,6 +3,7 @@ of them."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 import structlog
@@ -43,6 +44,12 @@ class Ledger:
         self._damaged = asyncio.Event()
         self._ended: asyncio.Future[None] | None = None
         self.scores: dict[str, Mapping[str, int]] = {}
+
+    def set_budget(self, seconds: float) -> None:
+        """How long an ask may wait for Redis, from now on."""
+        self._timing = replace(self._timing, budget=seconds)
+        for lane in self._lanes.values():
+            lane.timing = self._timing
 
     @property
     def lanes(self) -> Mapping[str, Lane]:

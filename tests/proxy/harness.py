@@ -14,6 +14,7 @@ from slb.addresses import AddressRules
 from slb.admission.gates import Gates
 from slb.config import load_settings
 from slb.control.connection import Connection
+from slb.control.lane import LaneTiming
 from slb.control.ledger import Ledger
 from slb.model import RouteRecord
 from slb.observe.log import AccessLog
@@ -200,9 +201,13 @@ QUICK = DrainTiming(handshakes=0.02, quiet=0.05)
 
 class Proxy:
     """A ProxyServer on a free port with a mirror the test fills by hand. `redis`: the URL of the Redis in which it
-    shares its slots; what follows Redis otherwise is not there. `name`: its id there."""
+    shares its slots; what follows Redis otherwise is not there. `name`: its id there. `budget`: how long a request
+    waits for it; much more than 50 ms, for the machine may be busy."""
 
-    def __init__(self, redis: str = NO_REDIS, name: str = "harness", **settings: Any) -> None:
+    def __init__(
+        self, redis: str = NO_REDIS, name: str = "harness", budget: float = PATIENCE, **settings: Any
+    ) -> None:
+        self._budget = budget
         self._redis = redis
         self._name = name
         self._tasks: list[asyncio.Task[None]] = []
@@ -223,7 +228,7 @@ class Proxy:
         self.address = bound.getsockname()
         rules = AddressRules((), lambda: self.own)
         self.connection = Connection(self._redis, self.metrics)
-        self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng)
+        self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, LaneTiming(budget=self._budget))
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
             self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.gates, self.rng, QUICK

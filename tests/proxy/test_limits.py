@@ -19,6 +19,18 @@ async def test_a_connection_too_many_is_503(proxies: MakeProxy, origin: Origin) 
     assert (await proxy.get("/")).status == 200
 
 
+async def test_those_who_were_refused_keep_nobody_out(proxies: MakeProxy, origin: Origin) -> None:
+    """They may stay for some seconds to read their answer."""
+    proxy = await proxies(max_connections=1)
+    proxy.route("/", origin)
+    first = await proxy.connect()
+    refused = [await proxy.connect() for _ in range(3)]
+    assert [(await wire.reply()).reason for wire in refused] == ["overloaded"] * 3
+    first.close()
+    await eventually(lambda: proxy.metrics.connections() == 0)
+    assert (await proxy.get("/")).status == 200
+
+
 async def test_one_peer_may_not_take_all_connections(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(max_connections_per_peer=1)
     proxy.route("/", origin)

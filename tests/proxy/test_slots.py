@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest_asyncio
 
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
+from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -40,8 +40,8 @@ Fleet = Callable[..., Any]
 async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
     """`await fleet(2, origin, policy=...)`: so many proxies whose `/p` leads there."""
 
-    async def make(count: int, *origins: Origin, **settings: str) -> list[Proxy]:
-        made = [await proxies(redis=valkey.url, name=f"i{number}") for number in range(count)]
+    async def make(count: int, *origins: Origin, budget: float = PATIENCE, **settings: str) -> list[Proxy]:
+        made = [await proxies(redis=valkey.url, name=f"i{number}", budget=budget) for number in range(count)]
         for proxy in made:
             proxy.route("/p", *origins, **settings)
         return made
@@ -52,11 +52,11 @@ async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
 def scores(valkey: Valkey) -> dict[str, int]:
     """What Redis counts."""
     found = valkey.admin.zrange("slb:{/p}:inflight", 0, -1, withscores=True)
-    return {str(member): int(score) for member, score in found}  # type: ignore[union-attr]
+    return {str(member): int(score) for member, score in cast("list[tuple[str, float]]", found)}
 
 
 def queued(valkey: Valkey) -> int:
-    return int(valkey.admin.hlen("slb:{/p}:queue:tickets"))  # type: ignore[arg-type]
+    return valkey.admin.hlen("slb:{/p}:queue:tickets")
 
 
 def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
@@ -286,7 +286,7 @@ async def test_with_redis_frozen_requests_are_decided_here_and_told_to_it_afterw
 ) -> None:
     pod = Pod()
     origin = await origins(pod.handle)
-    one, two = await fleet(2, origin, policy="least_inflight", max_inflight="2")
+    one, two = await fleet(2, origin, budget=0.2, policy="least_inflight", max_inflight="2")
     before = ask(one)
     await eventually(lambda: len(pod.running) == 1)
     assert (await two.get("/p/quick")).status == 200  # now it knows of the other
