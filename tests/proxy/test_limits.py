@@ -26,6 +26,7 @@ async def test_those_who_were_refused_keep_nobody_out(proxies: MakeProxy, origin
     first = await proxy.connect()
     refused = [await proxy.connect() for _ in range(3)]
     assert [(await wire.reply()).reason for wire in refused] == ["overloaded"] * 3
+    assert proxy.metrics.connections() == 1
     first.close()
     await eventually(lambda: proxy.metrics.connections() == 0)
     assert (await proxy.get("/")).status == 200
