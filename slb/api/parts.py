@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slb.addresses import AddressRules
+from slb.admission.shown import Decision, LedgerShown
 from slb.config import Settings
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -81,6 +82,7 @@ class ApiParts:
     """`settings` is another after a reload.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
+    `ledger` and `explain` (of a route's path) tell who has which slots, and why;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
 
     settings: Settings
@@ -92,6 +94,8 @@ class ApiParts:
     metrics: Metrics
     metrics_text: Callable[[], Awaitable[bytes]]
     status_extra: Callable[[], dict[str, Any]]
+    ledger: Callable[[], LedgerShown]
+    explain: Callable[[str], Awaitable[Decision | None]]
     draining: Callable[[], bool]
     started: float
     address_rules: AddressRules

@@ -11,7 +11,7 @@ from slb.api.bodies import read_object
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
-from slb.api.shapes import RouteRemoved, RouteShown, RoutesShown
+from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
@@ -41,7 +41,15 @@ class RoutesEndpoint:
         written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
         return [
             Endpoint("GET", "/routes", self.show_all, "Every route", RoutesShown),
-            Endpoint("GET", path, self.show, "One route", RouteShown, None, missing),
+            Endpoint(
+                "GET",
+                path,
+                self.show,
+                "One route, and why its last request went where it went",
+                RouteExplained,
+                None,
+                missing,
+            ),
             Endpoint("PUT", path, self.put, "Replace its settings", RouteShown, written, body),
             Endpoint("PATCH", path, self.patch, "Change settings, null resets", RouteShown, changes, body),
             Endpoint("DELETE", path, self.delete, "Remove it", RouteRemoved, None, (*missing, REDIS_DOWN)),
@@ -66,7 +74,8 @@ class RoutesEndpoint:
         record = self._parts.mirror.records.get(path)
         if record is None:
             raise _no_route(path)
-        return json_reply(self._shown(path, record))
+        explained = RouteExplained(**self._shown(path, record), decision=await self._parts.explain(path))
+        return json_reply(explained)
 
     async def put(self, request: web.Request) -> web.Response:
         path = _path_of(request)

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from slb.admission.shown import Decision, LedgerShown
+
 SettingSource = Literal["hash", "file", "defaults", "built_in"]
 """Where a setting of a route comes from: its hash in Redis, the config file's [routes] or [defaults], or slb."""
 
@@ -90,6 +92,12 @@ class RouteShown(TypedDict):
     members: list[MemberShown]
     panic: bool
     faults: list[str]
+
+
+class RouteExplained(RouteShown):
+    """With why the last request that is known of went where it went; null where none is."""
+
+    decision: Decision | None
 
 
 class RoutesShown(TypedDict):
@@ -180,6 +188,7 @@ class Status(TypedDict):
     mirror: MirrorShown
     health: UpstreamsShown
     traffic: TrafficShown
+    ledger: LedgerShown
     instances: int
 
 

@@ -82,6 +82,7 @@ class StatusEndpoint:
             mirror=self._mirror(),
             health=self._health(),
             traffic=self._traffic(),
+            ledger=parts.ledger(),
             instances=parts.instances.count,
         )
 

@@ -7,7 +7,10 @@ from typing import Any
 
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+from yarl import URL
 
+from slb.admission.shown import Decision, LedgerShown
+from slb.supervisor.pools import combined, latest
 from slb.supervisor.sums import Sums
 from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
 from slb.supervisor.workers import Worker
@@ -35,6 +38,7 @@ class Fleet:
         self._own_metrics = own_metrics
         self._show_inflight = show_inflight
         self._traffic: dict[int, Traffic] = {}
+        self._ledgers: dict[int, LedgerShown] = {}
         self._ended = no_traffic()
 
     def ready(self) -> bool:
@@ -44,6 +48,7 @@ class Fleet:
     def worker_ended(self, worker: Worker) -> None:
         """What a dead worker counted stays in the sums."""
         self._sums.ended((worker.index, worker.life))
+        self._ledgers.pop(worker.index, None)
         last = self._traffic.pop(worker.index, None)
         if last is not None:
             self._ended = added((self._ended, lasting(last)))
@@ -61,6 +66,15 @@ class Fleet:
         """For /status: the workers, and the traffic of all of them as of a second ago."""
         return {"workers": [worker.shown() for worker in self._workers], "traffic": self._all_traffic()}
 
+    def ledger(self) -> LedgerShown:
+        """What all workers together hold and wait for, as of a second ago."""
+        return combined(self._ledgers.values())
+
+    async def explain(self, path: str) -> Decision | None:
+        """The last decision any worker made of this route."""
+        answers = await asyncio.gather(*(self._read(worker, f"/routes{path}") for worker in self._ready_workers()))
+        return latest(orjson.loads(text)["decision"] for _, _, text in answers if text is not None)
+
     async def watch(self) -> None:
         """Look at the workers' traffic, until cancelled."""
         while True:
@@ -68,7 +82,9 @@ class Fleet:
                 *(self._read(worker, "/status") for worker in self._ready_workers())
             ):
                 if text is not None and worker.life == life and worker.pid is not None:
-                    self._traffic[worker.index] = orjson.loads(text)["traffic"]
+                    status = orjson.loads(text)
+                    self._traffic[worker.index] = status["traffic"]
+                    self._ledgers[worker.index] = status["ledger"]
             self._show_inflight(self._all_traffic()["inflight_by_upstream"])
             await asyncio.sleep(_INTERVAL)
 
@@ -84,7 +100,9 @@ class Fleet:
         try:
             async with (
                 ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
-                session.get(f"http://localhost{path}", headers=_token_of(worker), raise_for_status=True) as reply,
+                session.get(
+                    URL(f"http://localhost{path}", encoded=True), headers=_token_of(worker), raise_for_status=True
+                ) as reply,
             ):
                 return worker, life, await reply.read()
         except (ClientError, OSError, TimeoutError) as error:

@@ -21,8 +21,12 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_tls_certificate_not_after_seconds": min,
     "slb_upstream_up": min,
     "slb_panic": max,
+    "slb_ledger_shared": min,
 }
 """Of what every worker sees for itself, the worst holds; all else is a share of a sum."""
+
+_GLOBAL = ("scope", "global")
+"""The label of what each worker says of the whole fleet: the same, but for the second in which it is read."""
 
 _LASTING = ("counter", "histogram")
 
@@ -41,8 +45,8 @@ class Family:
 
     def add(self, name: str, other: "Family") -> None:
         """Take in another process's samples of the same metric."""
-        combine = _COMBINED.get(name)
         for key, value in other.samples.items():
+            combine = max if _GLOBAL in key[1] else _COMBINED.get(name)
             if combine and key in self.samples:
                 self.samples[key] = combine(self.samples[key], value)
             else:

@@ -82,9 +82,11 @@ class Supervisor:
         core.start_watching()
         core.tasks.start("fleet", self._fleet.watch())
         core.tasks.start("health", core.health(makes_checks=False).run())
-        await core.serve_api(
-            core.api_parts(self._fleet.metrics_text, self._fleet.status_extra, lambda: not self._taking_traffic())
+        fleet = self._fleet
+        parts = core.api_parts(
+            fleet.metrics_text, fleet.status_extra, fleet.ledger, fleet.explain, lambda: not self._taking_traffic()
         )
+        await core.serve_api(parts)
         announce(core, f" with {len(self._workers)} workers")
         await first_of(stopping.requested, core.tasks.failed)
         await self._stop(running, stopping.hurried)

@@ -16,6 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from slb.addresses import AddressRules
+from slb.admission.shown import Decision, LedgerShown
 from slb.api.answers import OnAnswer
 from slb.api.application import make_api, make_data_api
 from slb.api.parts import ApiParts
@@ -138,6 +139,8 @@ async def parts(connection: Connection, tmp_path: Path) -> AsyncIterator[ApiPart
         metrics=metrics,
         metrics_text=_no_metrics,
         status_extra=dict,
+        ledger=lambda: LedgerShown(pools={}),
+        explain=_no_decision,
         draining=lambda: False,
         started=time.time(),
         address_rules=AddressRules((), lambda: [OWN_LISTENER]),
@@ -182,6 +185,10 @@ async def api(serve: ApiMaker) -> Api:
 async def data_api(serve: ApiMaker) -> Api:
     """The data listener's part of it."""
     return await serve(make_data_api)
+
+
+async def _no_decision(path: str) -> Decision | None:
+    return None
 
 
 async def _no_metrics() -> bytes:

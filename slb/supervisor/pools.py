@@ -1,0 +1,70 @@
+"""What several workers say of the pools, as one: what each holds is added, what all see of the fleet is not."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from slb.admission.shown import Decision, LedgerShown, Mode, PoolShown
+
+_WORST: tuple[Mode, ...] = ("local", "settling", "shared")
+
+
+def combined(parts: Iterable[LedgerShown]) -> LedgerShown:
+    """All pools any of them has."""
+    by_pool: dict[str, list[PoolShown]] = {}
+    for part in parts:
+        for pool, shown in part["pools"].items():
+            by_pool.setdefault(pool, []).append(shown)
+    return LedgerShown(pools={pool: _one(shown) for pool, shown in sorted(by_pool.items())})
+
+
+def _one(parts: list[PoolShown]) -> PoolShown:
+    return PoolShown(
+        mode=min((each["mode"] for each in parts), key=_WORST.index),
+        error=next((each["error"] for each in parts if each["error"]), ""),
+        holders=max(each["holders"] for each in parts),
+        queued=max(each["queued"] for each in parts),
+        held=_sum(each["held"] for each in parts),
+        waiting=_sum_by_route(each["waiting"] for each in parts),
+        scores=_most(each["scores"] for each in parts),
+    )
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)
+
+
+def _sum_by_route(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    by_route: dict[str, list[Mapping[str, int]]] = {}
+    for part in parts:
+        for route, classes in part.items():
+            by_route.setdefault(route, []).append(classes)
+    return {route: _sum(classes) for route, classes in by_route.items()}
+
+
+def _most(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Each has read the same scores, at its own moment."""
+    most: Counter[str] = Counter()
+    for part in parts:
+        most |= Counter(part)
+    return dict(most)
+
+
+def latest(decisions: Iterable[Decision | None]) -> Decision | None:
+    """The last one made by any of them; where a policy decides in each for itself, what they have in flight is
+    added."""
+    known = [each for each in decisions if each is not None]
+    made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
+    if made:
+        return min(made, key=lambda pair: pair[0])[1]
+    return _together(known) if known else None
+
+
+def _together(known: list[Decision]) -> Decision:
+    inflight = _sum({member["member"]: member["score"] or 0 for member in each["members"]} for each in known)
+    first = known[0]
+    for member in first["members"]:
+        member["score"] = inflight[member["member"]]
+    return first
