@@ -182,6 +182,7 @@ class LocalPool:
         roomy = [each for each in _usable(ask, candidates) if self._has_room(each, instances)]
         if not roomy:
             return None
+        roomy = [each for each in roomy if each.member not in ask.reluctant] or roomy
         return roomy[0].member if ask.ordered else self._least(roomy)
 
     def _least(self, roomy: list[Candidate]) -> str:

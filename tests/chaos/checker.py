@@ -58,9 +58,10 @@ class Verdict:
         worst = max((overlap.count - overlap.capacity for overlap in self.overlaps), default=0)
         seen_by = Counter(overlap.seen_by for overlap in self.overlaps)
         lines = [
-            f"{self.grants} grants, {self.strict} of them while Redis was whole, {self.waited} to who was seen waiting; "
-            f"overlaps where they may be: {seen_by['leases']} of leases, {seen_by['upstream']} seen by upstreams, "
-            f"by {worst} at most; {len(self.violations)} violations"
+            f"{self.grants} grants, {self.strict} of them while Redis was whole, "
+            f"{self.waited} to who was seen waiting; {len(self.violations)} violations",
+            f"  overlaps that may be: {seen_by['leases']} of leases, {seen_by['upstream']} seen by upstreams, "
+            f"by {worst} at most",
         ]
         return "\n".join([*lines, *(f"  {each.time:.3f} {each.rule}: {each.what}" for each in self.violations)])
 

@@ -28,7 +28,9 @@ class Request:
         ordered: bool = False,
         view: str = "/p",
         when_granted: Callable[[], object] = lambda: None,
+        reluctant: tuple[str, ...] = (),
     ) -> None:
+        self.reluctant = reluctant
         self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
         self.told: list[str | int] = []
         self._when_granted = when_granted
@@ -131,6 +133,15 @@ def test_an_upstream_it_failed_at_is_not_used_again() -> None:
     setup = Setup()
     assert setup.ask(some("a", "b"), avoid=("a",)).told == ["b"]
     assert setup.ask(some("a", "b"), turn=None, avoid=("a",)).told == ["pool_saturated"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_upstream_it_is_reluctant_to_use_is_taken_where_no_other_has_room(ordered: bool) -> None:
+    setup = Setup()
+    told = [setup.bring(Request(some("a", "b"), ordered=ordered, reluctant=("a",))).told for _ in range(3)]
+    assert told == [["b"], ["a"], [0]]
+    setup.release("a")
+    assert told[2] == [0, "a"]
 
 
 @pytest.mark.parametrize(("candidates", "avoid"), [((), ()), (some("a"), ("a",))])
