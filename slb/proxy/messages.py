@@ -80,6 +80,12 @@ def switching_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
 
 
 def _timing(exchange: "Exchange", now: float) -> bytes:
-    """Server-Timing (milliseconds): from the request's head to the reply's, and how many upstreams it took."""
-    waited = (now - exchange.started) * 1000
-    return b'Server-Timing: upstream;dur=%.3f, attempts;desc="%d"\r\n' % (waited, len(exchange.tried) + 1)
+    """Server-Timing (milliseconds): of the last attempt, how long it queued and behind how many; from the request's
+    head to the reply's without that; how many upstreams it took."""
+    took, entry = now - exchange.started, exchange.entry
+    queue = b""
+    if entry is not None and entry.position is not None:
+        took -= entry.waited
+        queue = b'queue;dur=%.3f;desc="%d", ' % (entry.waited * 1000, entry.position)
+    attempts = len(exchange.tried) + 1
+    return b'Server-Timing: %bupstream;dur=%.3f, attempts;desc="%d"\r\n' % (queue, max(took, 0.0) * 1000, attempts)

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from slb.addresses import AddressRules
+from slb.admission.entry import Entry
 from slb.admission.gates import Gates
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
@@ -113,7 +114,8 @@ class Plane:
         return b"traceparent: 00-%b-%016x-01\r\n" % (request_id, self._request_number)
 
     def log_exchange(self, exchange: "Exchange", status: int, reason: str, detail: str, now: float) -> None:
-        """One line of the access log. Times are seconds; `owed`: bytes missing of a reply of known length."""
+        """One line of the access log. Times are seconds; `owed`: bytes missing of a reply of known length;
+        `queued` and `position` stand there where it had to queue."""
         upstream = exchange.handle.upstream if exchange.handle is not None else None
         first_byte = exchange.first_byte_at - exchange.started if exchange.first_byte_at else None
         connection = exchange.connection
@@ -134,7 +136,15 @@ class Plane:
             duration=now - exchange.started,
             client=exchange.client.peer.address,
             request_id=exchange.request_id.decode(),
+            **_queueing(exchange.entry),
         )
+
+
+def _queueing(entry: Entry | None) -> dict[str, float]:
+    """Of a request that had to queue, how long and behind how many of its class."""
+    if entry is None or entry.position is None:
+        return {}
+    return {"queued": entry.waited, "position": entry.position}
 
 
 def _reserved(register: bool) -> dict[bytes, frozenset[bytes]]:

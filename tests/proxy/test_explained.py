@@ -1,0 +1,254 @@
+"""Why a request went where it went, as slb tells it afterwards: the decision, Server-Timing, the access log."""
+
+import asyncio
+import re
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from slb.admission.explain import Explainer
+from slb.admission.shown import Decision
+from slb.balance.upstream import Handle
+from slb.model import RouteRecord
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Reply, Request
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+
+class Pod:
+    """An origin that answers when it is told to; `/p/quick` at once, `/p/bad` by leaving."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.go_on = asyncio.Event()
+
+    async def handle(self, request: Request) -> None:
+        if request.target == "/p/bad":
+            request.wire.reset()
+            return
+        self.running += 1
+        try:
+            if request.target != "/p/quick":
+                await self.go_on.wait()
+        finally:
+            self.running -= 1
+        await request.wire.send(OK)
+
+
+def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
+    return asyncio.create_task(proxy.get(path, **headers))
+
+
+def explained(proxy: Proxy) -> Decision | None:
+    loop = asyncio.get_running_loop()
+    found = Explainer(proxy.gates, proxy.mirror, loop.time).explain("/p")
+    if found is not None:
+        TypeAdapter(Decision).validate_python(found, strict=True, extra="forbid")
+    return found
+
+
+def outcome(proxy: Proxy) -> str | None:
+    found = explained(proxy)
+    return found["outcome"] if found is not None else None
+
+
+def why(proxy: Proxy) -> dict[str, tuple[int | None, str]]:
+    """Member -> score, verdict."""
+    found = explained(proxy)
+    assert found is not None
+    return {each["member"]: (each["score"], each["verdict"]) for each in found["members"]}
+
+
+class TestDecisions:
+    async def test_a_decision_of_redis_is_told_with_the_scores_of_the_whole_fleet(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        pods = [Pod(), Pod(), Pod()]
+        made = [await origins(pod.handle) for pod in pods]
+        one, two = [await proxies(redis=valkey.url, name=name) for name in ("one", "two")]
+        for proxy in (one, two):
+            proxy.route("/p", *made, policy="least_inflight")
+        assert explained(one) is None
+        asked = [ask(one), ask(one)]
+        await eventually(lambda: sum(pod.running for pod in pods) == 2)
+        idle = pods.index(next(pod for pod in pods if not pod.running))
+        asked.append(ask(two))
+        await eventually(lambda: pods[idle].running == 1)
+        decision = explained(two)
+        assert decision is not None
+        assert (decision["decided_by"], decision["outcome"]) == ("redis", "granted")
+        assert decision["chosen"] == made[idle].member
+        assert (decision["reason"], decision["position"], decision["waited"]) == (None, None, 0.0)
+        assert 0 <= (decision["seconds_ago"] or 0.0) < 10
+        others = [origin.member for origin in made if origin is not made[idle]]
+        expected = dict.fromkeys(others, (1, "higher score"))
+        assert why(two) == {made[idle].member: (0, "chosen"), **expected}
+        asked.append(ask(two))
+        await eventually(lambda: sum(pod.running for pod in pods) == 4)
+        assert sorted(verdict for _, verdict in why(two).values()) == ["chosen", "tie", "tie"]
+        for pod in pods:
+            pod.go_on.set()
+        assert [(await each).status for each in asked] == [200] * 4
+
+    async def test_who_is_full_refused_and_queued_is_told(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        pod = Pod()
+        origin = await origins(pod.handle)
+        one = await proxies(redis=valkey.url)
+        one.route("/p", origin, policy="least_inflight", max_inflight="1")
+        running = ask(one)
+        await eventually(lambda: pod.running == 1)
+        assert (await one.get("/p")).status == 503
+        decision = explained(one)
+        assert decision is not None
+        assert (decision["outcome"], decision["chosen"], decision["reason"]) == ("refused", None, "pool_saturated")
+        assert decision["members"] == [
+            {"member": origin.member, "score": 1, "capacity": 1, "verdict": "full"},
+        ]
+        settings = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "priorities": "a=2,b=1"}
+        one.route("/p", origin, **settings)
+        waiting = [ask(one), ask(one)]
+        await eventually(lambda: sum(depth for *_, depth in one.gates.depths()) == 2)
+        decision = explained(one)
+        assert decision is not None
+        assert (decision["outcome"], decision["position"], decision["priority"]) == ("waiting", 1, "b")
+        assert why(one) == {origin.member: (1, "full")}
+        pod.go_on.set()
+        assert [(await each).status for each in (running, *waiting)] == [200] * 3
+        decision = explained(one)
+        assert decision is not None
+        assert (decision["outcome"], decision["chosen"]) == ("granted", origin.member)
+        assert decision["position"] == 1
+
+    async def test_a_client_that_left_the_queue_is_told_as_such(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        pod = Pod()
+        origin = await origins(pod.handle)
+        one = await proxies(redis=valkey.url)
+        one.route("/p", origin, max_inflight="1", when_full="queue")
+        running = ask(one)
+        await eventually(lambda: pod.running == 1)
+        wire = await one.connect()
+        await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
+        await eventually(lambda: bool(list(one.gates.depths())))
+        wire.reset()
+        await eventually(lambda: outcome(one) == "left")
+        pod.go_on.set()
+        assert (await running).status == 200
+        queued = [line for line in one.logged() if line["status"] == 499]
+        assert [line["position"] for line in queued] == [0]
+        assert queued[0]["queued"] >= 0
+
+    async def test_each_that_could_not_be_taken_has_its_reason(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        origin = await origins(Pod().handle)
+        one = await proxies(redis=valkey.url)
+        drains, ejected, gone = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
+        members = frozenset({origin.member, drains, ejected, gone})
+        settings = {"policy": "least_inflight", "retries": "1", "panic_threshold": "0", "eject_after": "1"}
+        one.mirror.update({"/p": RouteRecord(members, settings)}, {drains: {"drain": "1"}})
+        live = one.mirror.upstreams[ejected]
+        live.available = False
+        one.mirror.refresh([ejected])
+        for _ in range(2):  # ties rotate: one of two begins with the one that takes no connection
+            assert (await one.get("/p/quick")).status == 200
+            if why(one)[gone][1] == "tried":
+                break
+        assert why(one) == {
+            origin.member: (0, "chosen"),
+            gone: (0, "tried"),
+            drains: (None, "draining"),
+            ejected: (None, "ejected"),
+        }
+
+    async def test_under_a_cap_the_policys_order_is_the_reason(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        made = [await origins(Pod().handle) for _ in range(2)]
+        one = await proxies(redis=valkey.url)
+        one.route("/p", *made, policy="round_robin", max_inflight="3")
+        assert (await one.get("/p/quick")).status == 200
+        assert sorted(verdict for _, verdict in why(one).values()) == ["chosen", "not first in order"]
+        decision = explained(one)
+        assert decision is not None
+        assert [each["capacity"] for each in decision["members"]] == [3, 3]
+
+    async def test_without_redis_it_is_told_that_it_was_decided_here(
+        self, proxies: MakeProxy, origins: MakeOrigin
+    ) -> None:
+        pod = Pod()
+        origin = await origins(pod.handle)
+        one = await proxies()
+        one.route("/p", origin, policy="least_inflight", max_inflight="4")
+        gate = one.gates.of(one.mirror.table.routes["/p"])
+        gate.lane.ready = False
+        gate.lane.holders = 4
+        running = ask(one)
+        await eventually(lambda: pod.running == 1)
+        assert (await one.get("/p")).status == 503
+        decision = explained(one)
+        assert decision is not None
+        assert (decision["decided_by"], decision["reason"]) == ("here", "pool_saturated")
+        expected = {"member": origin.member, "score": 1, "capacity": 1, "verdict": "full"}
+        assert decision["members"] == [expected]
+        assert one.gates.shown()["pools"]["/p"]["mode"] == "local"
+        pod.go_on.set()
+        assert (await running).status == 200
+
+    async def test_a_route_that_needs_no_slot_says_which_policy_decides(
+        self, proxies: MakeProxy, origins: MakeOrigin
+    ) -> None:
+        origin = await origins(Pod().handle)
+        one = await proxies()
+        one.route("/p", origin, "127.0.0.1:1", policy="p2c")
+        handle = Handle(one.mirror.upstreams[origin.member])
+        decision = explained(one)
+        assert decision is not None
+        assert (decision["decided_by"], decision["policy"], decision["seconds_ago"]) == ("policy", "p2c", None)
+        assert why(one) == {origin.member: (1, "eligible"), "127.0.0.1:1": (0, "eligible")}
+        handle.release()
+
+    async def test_what_is_known_of_a_route_goes_with_it(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        origin = await origins(Pod().handle)
+        one = await proxies(redis=valkey.url)
+        one.route("/p", origin, policy="least_inflight")
+        assert (await one.get("/p/quick")).status == 200
+        gate = one.gates.known("/p")
+        assert gate is not None
+        assert gate.last_seen("/p") is not None
+        gate.forget_views(())
+        assert gate.last_seen("/p") is None
+
+
+class TestQueueing:
+    async def test_who_asks_is_told_how_long_it_queued_and_behind_how_many_and_the_log_has_it(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        pod = Pod()
+        origin = await origins(pod.handle)
+        one = await proxies(redis=valkey.url)
+        one.route("/p", origin, policy="least_inflight", max_inflight="1", when_full="queue")
+        asked = []
+        for number in range(3):
+            asked.append(ask(one, X_Slb_Timing="1"))
+            await eventually(lambda wanted=number: _known(one) == wanted + 1)  # type: ignore[misc]
+        pod.go_on.set()
+        timings = [(await each).one("Server-Timing") or "" for each in asked]
+        own = r'upstream;dur=\d+\.\d{3}, attempts;desc="1"'
+        assert re.fullmatch(own, timings[0])
+        assert re.fullmatch(r'queue;dur=\d+\.\d{3};desc="0", ' + own, timings[1])
+        assert re.fullmatch(r'queue;dur=\d+\.\d{3};desc="1", ' + own, timings[2])
+        lines: list[dict[str, Any]] = sorted(one.logged(), key=lambda line: line.get("position", -1))
+        assert [line.get("position") for line in lines] == [None, 0, 1]
+        assert "queued" not in lines[0]
+        assert all(line["queued"] >= 0 for line in lines[1:])
+
+
+def _known(proxy: Proxy) -> int:
+    """Requests that have a slot or a place in the queue."""
+    return proxy.inflight() + sum(depth for *_, depth in proxy.gates.depths())
