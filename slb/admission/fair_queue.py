@@ -98,8 +98,9 @@ class FairQueue(Generic[Ticket]):
         return bisect_left(self._classes[priority], number, key=_number)
 
     def _charge(self, priority: str, weight: int) -> None:
-        self._virtual_time = self._passes[priority]
-        self._passes[priority] += 1 / weight
+        # Who was passed over for long, unable to use what there was, has lent its share and not saved it.
+        self._virtual_time = max(self._virtual_time, self._passes[priority])
+        self._passes[priority] = self._virtual_time + 1 / weight
 
     def _take_out(self, priority: str, index: int) -> None:
         entries = self._classes[priority]

@@ -34,7 +34,7 @@ from slb.proxy.pool import ConnectFailed, Pool
 from slb.proxy.replies import ReplyHead
 from slb.proxy.retry import RETRIED_STATUS, is_idempotent
 from slb.proxy.target import RequestLine
-from slb.proxy.tunnel import Tunnel
+from slb.proxy.tunnel import open_tunnel
 from slb.proxy.upstream import UpstreamConnection
 from slb.routing.table import Route
 
@@ -62,6 +62,7 @@ class Exchange(Timed):
     bytes_out = 0
     first_byte_at = 0.0
     tried: tuple[LiveUpstream, ...] = ()
+    failed: tuple[str, ...] = ()
     keep_client = True
     chunks_reply = False
     _reached_client = False
@@ -204,7 +205,8 @@ class Exchange(Timed):
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
         upstream = connection.pool.upstream
         if head.status in RETRIED_STATUS:
-            if self._tries_elsewhere(upstream, str(head.status)):
+            answered = f"{connection.destination} answered {head.status}"
+            if self._tries_elsewhere(upstream, str(head.status), answered):
                 return
         elif upstream.failures:
             upstream.failures = 0
@@ -256,25 +258,14 @@ class Exchange(Timed):
         """101: from now on bytes pass both ways. False where the client has not asked for that protocol."""
         if self.line.minor == 0 or not self.head.upgrade or head.upgrade.lower() != self.head.upgrade.lower():
             return False
-        now = self.first_byte_at = self._plane.clock()
+        self.first_byte_at = self._plane.clock()
         self.status = head.status
-        idle = self.route.settings.tunnel_timeout
-        early = self.client.becomes_tunnel()
-        connection.becomes_tunnel()
         self.connection = None
-        plane, client = self._plane, self.client.transport
-        client.write(switching_start(self, head, now) + rest)
-        if early:
-            connection.transport.write(early)
-
-        def ended(up: int, down: int) -> None:
-            connection.tunnel_ended()
-            self._tunnel_ended(up, down)
-
-        Tunnel(client, connection.transport, plane.wheel, plane.clock, idle, ended).open()
+        open_tunnel(self, self._plane, connection, switching_start(self, head, self.first_byte_at) + rest)
         return True
 
-    def _tunnel_ended(self, up: int, down: int) -> None:
+    def tunnel_ended(self, up: int, down: int) -> None:
+        """Both sides are gone; so many bytes have gone each way."""
         self.bytes_in += up
         self.bytes_out += down
         self._end(self.status, None, "", self._plane.clock())
@@ -295,7 +286,8 @@ class Exchange(Timed):
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
             return
         upstream = connection.pool.upstream
-        if connection.used and not heard and not self._reached_client and not self.status and self._may_repeat():
+        is_stale = connection.used and not heard and not self._reached_client and not self.status
+        if is_stale and (self._may_repeat() or (connection.unsent and self._held is not None)):
             # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
             self.connection = None
             self._connect(connection.pool)
@@ -327,10 +319,10 @@ class Exchange(Timed):
     def _failed_at(self, upstream: LiveUpstream, reason: Reason, detail: str, may_repeat: bool) -> None:
         """An attempt failed: another upstream, or the end."""
         self._plane.on_failure(upstream, reason.name)
-        if not may_repeat or not self._tries_elsewhere(upstream, reason.name, counted=True):
+        if not may_repeat or not self._tries_elsewhere(upstream, reason.name, detail, counted=True):
             self._fail(reason, detail)
 
-    def _tries_elsewhere(self, upstream: LiveUpstream, why: str, counted: bool = False) -> bool:
+    def _tries_elsewhere(self, upstream: LiveUpstream, why: str, detail: str, counted: bool = False) -> bool:
         """Whether the request goes to another upstream, because nothing of this attempt has reached the client."""
         if not counted:
             self._plane.on_failure(upstream, why)
@@ -341,6 +333,7 @@ class Exchange(Timed):
         if self.status or self._reached_client or not plane.retries.allows(self.route, tried):
             return False
         self.tried = tried
+        self.failed = (*self.failed, detail)
         plane.metrics.retries[why] += 1
         self._drop_connection()
         if self.handle is not None:
@@ -409,5 +402,5 @@ class Exchange(Timed):
             handle.release()
         name = reason.name if reason is not None else ""
         plane.metrics.request_ended(self.route.path, member, status, name, self.started, self.first_byte_at, now)
-        if plane.access_log.wants(status, name):
+        if plane.access_log.wants(status, name or "".join(self.failed)):
             plane.log_exchange(self, status, name, detail, now)

@@ -6,6 +6,7 @@ less at both ends. What closes a connection, or gives it to somebody else, calls
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 
@@ -15,7 +16,7 @@ class Outbox:
     __slots__ = ("_call_soon", "_posted", "flushes")
 
     def __init__(self) -> None:
-        self._posted: list[tuple[asyncio.Transport, bytes]] = []
+        self._posted: deque[tuple[asyncio.Transport, bytes]] = deque()
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self.flushes = 0
 
@@ -32,9 +33,11 @@ class Outbox:
         self._call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what is posted now. A connection that is closing takes nothing any more."""
-        posted, self._posted = self._posted, []
+        """Write what is posted now. A connection that is closing takes nothing any more. What a write calls back
+        into may flush again: that goes on where this one is."""
+        posted = self._posted
         self.flushes += 1
-        for transport, data in posted:
+        while posted:
+            transport, data = posted.popleft()
             if not transport.is_closing():
                 transport.write(data)

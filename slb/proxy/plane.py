@@ -115,7 +115,7 @@ class Plane:
 
     def log_exchange(self, exchange: "Exchange", status: int, reason: str, detail: str, now: float) -> None:
         """One line of the access log. Times are seconds; `owed`: bytes missing of a reply of known length;
-        `queued` and `position` stand there where it had to queue."""
+        `queued` and `position` stand there where it had to queue, `failed` where an attempt before failed."""
         upstream = exchange.handle.upstream if exchange.handle is not None else None
         first_byte = exchange.first_byte_at - exchange.started if exchange.first_byte_at else None
         connection = exchange.connection
@@ -137,6 +137,7 @@ class Plane:
             client=exchange.client.peer.address,
             request_id=exchange.request_id.decode(),
             **_queueing(exchange.entry),
+            **({"failed": exchange.failed} if exchange.failed else {}),
         )
 
 

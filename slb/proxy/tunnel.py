@@ -2,9 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from slb.proxy.deadlines import Timed, Wheel
 from slb.proxy.departures import RESET, Departures
+
+if TYPE_CHECKING:
+    from slb.proxy.exchange import Exchange
+    from slb.proxy.plane import Plane
+    from slb.proxy.upstream import UpstreamConnection
 
 
 class _End(asyncio.Protocol):
@@ -96,3 +102,19 @@ class Tunnel(Timed):
         """Both sides are gone."""
         self._wheel.forget(self)
         self._on_end(self._client.bytes, self._upstream.bytes)
+
+
+def open_tunnel(exchange: "Exchange", plane: "Plane", connection: "UpstreamConnection", answer: bytes) -> None:
+    """Join both connections of `exchange`, which is told of the end; `answer` is what the client gets first."""
+    early = exchange.client.becomes_tunnel()
+    connection.becomes_tunnel()
+    client, upstream = exchange.client.transport, connection.transport
+    client.write(answer)
+    if early:
+        upstream.write(early)
+
+    def ended(up: int, down: int) -> None:
+        connection.tunnel_ended()
+        exchange.tunnel_ended(up, down)
+
+    Tunnel(client, upstream, plane.wheel, plane.clock, exchange.route.settings.tunnel_timeout, ended).open()

@@ -17,7 +17,8 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 class UpstreamConnection(asyncio.Protocol, Timed):
-    """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it."""
+    """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it. `unsent`: it
+    ended before a byte of the request it carries was written."""
 
     __slots__ = (
         "_body",
@@ -30,6 +31,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         "exchange",
         "pool",
         "transport",
+        "unsent",
         "used",
     )
 
@@ -45,6 +47,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self._body: Body | None = None
         self._paused = False
         self._posted_at = -1
+        self.unsent = False
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,6 +61,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.exchange = exchange
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
+        self.unsent = False
         outbox.post(self.transport, data)
         self.pool.wheel.arm(self, first_byte_due)
 
@@ -94,6 +98,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
     def _spoke_unasked(self, exchange: "Exchange") -> None:
         """Before its request has left: whatever this is, it is no answer to it."""
         self.exchange = None
+        self.unsent = True
         self.transport.abort()
         exchange.upstream_lost(self, clean=False, heard=False)
 
@@ -203,6 +208,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
     def eof_received(self) -> None:
         """The upstream said that this is the end. Over TLS a connection can end without: cut off by somebody."""
         self._ended = True
+        self.unsent = self._posted_at == self.pool.outbox.flushes
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)

@@ -1,9 +1,17 @@
 """What is sent again, to whom, and what never is."""
 
+import os
+import socket
+
 import pytest
 
 from slb.proxy.retry import RetryBudget
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request, Wire
+
+
+def blocking(wire: Wire) -> socket.socket:
+    """The socket under one end, to be used behind the event loop's back."""
+    return socket.socket(fileno=os.dup(wire.writer.get_extra_info("socket").fileno()))
 
 
 def status(code: int) -> object:
@@ -124,3 +132,32 @@ def test_the_budget_forgets_what_is_long_past() -> None:
     assert sum(budget.take(1000, 100.0) for _ in range(500)) == 3
     assert sum(budget.take(2000, 105.0) for _ in range(500)) == 197
     assert sum(budget.take(2000, 150.0) for _ in range(500)) == 3
+
+
+async def test_an_attempt_that_failed_is_logged_with_its_exact_destination_even_among_errors_only(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    proxy = await proxies(access_log="errors")
+    bad = await origins(status(503))
+    proxy.route("/", bad, origin)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(2)] == [200] * 2
+    (line,) = proxy.logged()
+    assert line["failed"] == [f"{bad.member} answered 503"]
+    assert (line["upstream"], line["status"], line["attempts"]) == (origin.member, 200, 2)
+
+
+async def test_a_post_whose_idle_connection_ends_before_a_byte_of_it_is_written_goes_on_another(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    origin = await origins()
+    proxy = await proxies()
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    assert (await wire.get("/")).status == 200
+    with blocking(wire) as client, blocking(origin.requests[0].wire) as idle:
+        # Both before the event loop looks again, in this order: the request takes a connection that has just ended.
+        client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
+        idle.shutdown(socket.SHUT_WR)
+    assert (await wire.reply()).status == 200
+    assert (origin.requests[1].whole, origin.connections) == (b"hi", 2)

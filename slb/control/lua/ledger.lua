@@ -18,7 +18,8 @@ if batch.seq <= last then
 end
 redis.call('HSET', HELD .. id, SEQUENCE, batch.seq)
 
-local freed, changed = 0, false
+local freed = 0
+local changed = redis.call('HDEL', HELD .. id, SILENT) == 1  -- its tickets are served again
 
 local function pending_of(holder)
   local found = {}
@@ -40,7 +41,7 @@ if batch.full then
   end
   local stored = redis.call('HKEYS', HELD .. id)
   for _, member in ipairs(stored) do
-    if member ~= SEQUENCE and member ~= PUSHED and not truth[member] then
+    if member ~= SEQUENCE and member ~= PUSHED and member ~= SILENT and not truth[member] then
       freed = freed - add(id, member, -held_by(id, member))
     end
   end

@@ -6,7 +6,7 @@ local INFLIGHT, HOLDERS, HELD = KEYS[1], KEYS[2], KEYS[3]
 local TICKETS, CLASS, CLASSES = KEYS[4], KEYS[5], KEYS[6]
 local VIEWS, GRANTS, NUMBER = KEYS[7], KEYS[8], KEYS[9]
 local VIRTUAL = ' '  -- the field of the classes' hash that can be no class: the virtual time
-local SEQUENCE, PUSHED = 'seq', 'pushed'  -- fields of a held hash that can be no member
+local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -194,6 +194,15 @@ local function ungrant(ticket, record)
   return add(owner(ticket), record[2], -1) ~= 0
 end
 
+-- Whether a holder has let a grant lapse and said nothing since: its tickets keep their places, and are passed over.
+local silent = {}
+local function is_silent(id)
+  if silent[id] == nil then
+    silent[id] = redis.call('HEXISTS', HELD .. id, SILENT) == 1
+  end
+  return silent[id]
+end
+
 -- The first ticket of a class that can use something, with what it would use. `full`: views known to have no room.
 local function first_usable(class, full)
   local line, first = CLASS .. class, 0
@@ -210,7 +219,8 @@ local function first_usable(class, full)
       else
         local fields = cjson.decode(packed[index])
         local name = owner(ticket) .. ' ' .. fields[4]
-        local candidates = not full[name] and view_of(ticket, fields[4])
+        local passed_over = full[name] or is_silent(owner(ticket))
+        local candidates = not passed_over and view_of(ticket, fields[4])
         if candidates then
           local member = choose(candidates, as_set(fields[5]), fields[6], 0)
           if member then
@@ -231,12 +241,14 @@ local function serve_queue(most)
   if redis.call('EXISTS', TICKETS) == 0 then
     return given
   end
-  local passes, classes = {}, {}
+  local passes, classes, virtual = {}, {}, 0
   local stored = redis.call('HGETALL', CLASSES)
   for index = 1, #stored, 2 do
     if stored[index] ~= VIRTUAL then
       classes[#classes + 1] = stored[index]
       passes[stored[index]] = tonumber(stored[index + 1]) or 0
+    else
+      virtual = tonumber(stored[index + 1]) or 0
     end
   end
   local full = {}
@@ -257,8 +269,10 @@ local function serve_queue(most)
     end
     remove(ticket)
     grant(ticket, packed, member)
-    redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', passes[class]))
-    passes[class] = passes[class] + 1 / weight
+    -- Who was passed over for long, unable to use what there was, has lent its share and not saved it.
+    virtual = math.max(virtual, passes[class])
+    redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', virtual))
+    passes[class] = virtual + 1 / weight
     redis.call('HSET', CLASSES, class, string.format('%.17g', passes[class]))
     given = given + 1
   end

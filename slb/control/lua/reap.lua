@@ -88,6 +88,9 @@ end)
 local tickets = redis.call('HGETALL', TICKETS)
 for index = 1, #tickets, 2 do
   local fields = cjson.decode(tickets[index + 1])
+  if redis.call('HEXISTS', CLASSES, fields[2]) == 0 then
+    redis.call('HSET', CLASSES, fields[2], '0')
+  end
   if not redis.call('ZSCORE', CLASS .. fields[2], tickets[index]) then
     push(tickets[index], tickets[index + 1])
     repaired = repaired + 1
@@ -105,7 +108,7 @@ for id in pairs(alive) do
   local all = redis.call('HGETALL', HELD .. id)
   for index = 1, #all, 2 do
     local field, value = all[index], tonumber(all[index + 1])
-    if field ~= SEQUENCE and field ~= PUSHED then
+    if field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT then
       if not value or value < 1 or value ~= math.floor(value) or value == math.huge then
         redis.call('HDEL', HELD .. id, field)
         repaired = repaired + 1
@@ -144,6 +147,7 @@ for index = 1, #grants, 2 do
   local record = cjson.decode(grants[index + 1])
   if record[1] + patience <= now then
     ungrant(grants[index], record)
+    redis.call('HSET', HELD .. owner(grants[index]), SILENT, '1')
     push(grants[index], record[3])
     taken_back = taken_back + 1
   end
