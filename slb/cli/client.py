@@ -30,7 +30,8 @@ def show(table: "Table") -> None:
     """Print a table for a person."""
     from rich.console import Console
 
-    Console().print(table)
+    # [fd00::1]:80 is an address, not a style
+    Console(markup=False).print(table)
 
 
 class ApiError(SlbError):

@@ -1,22 +1,26 @@
-"""`slb status`: one instance at a glance. Two looks, a moment apart, give the rates."""
+"""`slb status`: one instance at a glance, once or every second. Two looks give the rates."""
 
+import signal
+import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
-from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption, show
+from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption, show
 from slb.cli.options import duration_option
+from slb.cli.status_tables import Json, tables
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
-_ROWS = 40
-"""Upstreams shown; those with most in flight and the busiest routes first. `slb routes` has all."""
-
-Json = Mapping[str, Any]
+_PERIOD = 1.0
+"""Seconds between two pictures of --watch."""
+_SHARE = 0.1
+"""Of the time, about this much goes into asking for all routes: with thousands it takes a while."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,78 +30,110 @@ def add_to(app: typer.Typer) -> None:
 
 def status(
     as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
     over: Annotated[str, typer.Option(help="How long rates are measured; 0 shows none.")] = "1s",
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
-    """How one instance is: its Redis, its upstreams and their health, what is in flight, requests a second."""
+    """How one instance is: its Redis, its pools, its upstreams and their health, what is in flight here and
+    everywhere, who waits, requests a second."""
     client, seconds = ApiClient(url, token), duration_option("over", over)
+    if watch:
+        _watch(client, as_json)
+    elif as_json:
+        typer.echo(orjson.dumps(client.call("GET", "/status"), option=orjson.OPT_INDENT_2))
+    else:
+        _once(client, seconds)
+
+
+def _once(client: ApiClient, seconds: float) -> None:
     first, begun = client.call("GET", "/status"), time.monotonic()
-    if as_json:
-        typer.echo(orjson.dumps(first, option=orjson.OPT_INDENT_2))
-        return
     time.sleep(seconds)
     answer = client.call("GET", "/status") if seconds else first
     rates = _rates(first, answer, time.monotonic() - begun) if seconds else None
-    routes = client.call("GET", "/routes")["routes"]
-    show(_overview(answer, rates))
-    if routes:
-        show(_upstreams(routes, answer["traffic"]["inflight_by_upstream"], rates))
+    for table in tables(answer, client.call("GET", "/routes")["routes"], rates):
+        show(table)
 
 
 def _rates(before: Json, after: Json, seconds: float) -> dict[str, float]:
-    """Requests a second by route, "" for those that took none."""
     counts, earlier = after["traffic"]["by_route"], before["traffic"]["by_route"]
     return {route: (count - earlier.get(route, 0)) / seconds for route, count in counts.items()}
 
 
-def _overview(answer: Json, rates: Mapping[str, float] | None) -> "Table":
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    traffic = {name: value for name, value in answer["traffic"].items() if name != "by_route"}
-    for name, value in {**answer, "traffic": traffic}.items():
-        table.add_row(name, _line(value))
-    if rates is not None:
-        table.add_row("requests/s", _rate(sum(rates.values())))
-    return table
+# -- every second
 
 
-def _upstreams(routes: list[Json], inflight: Mapping[str, int], rates: Mapping[str, float] | None) -> "Table":
-    from rich.table import Table
-
-    table = Table("route", "requests/s", "upstream", "health", "in flight")
-    for column in (1, 4):
-        table.columns[column].justify = "right"
-    rows = [(route, member) for route in routes for member in route["members"] or [None]]
-    rates = rates or {}
-    rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), row[0]["path"]))
-    told = ""
-    for route, member in rows[:_ROWS]:
-        path = route["path"]
-        head = (path, _rate(rates[path]) if path in rates else "") if path != told else ("", "")
-        told = path
-        table.add_row(*head, *_cells(member, inflight), style="red" if route["panic"] else None)
-    if len(rows) > _ROWS:
-        table.caption = f"and {len(rows) - _ROWS} more: slb routes"
-    return table
+def _watch(client: ApiClient, as_json: bool) -> None:
+    """Ends without complaint when it is told to. Who does not answer at first is a failure; later it may return."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, or the cursor would stay hidden
+    try:
+        if as_json:
+            for _ in _ticks():
+                typer.echo(orjson.dumps(client.call("GET", "/status")))
+                sys.stdout.flush()
+        else:
+            _draw(_pictures(_Looks(client)))
+    except KeyboardInterrupt:
+        return
 
 
-def _cells(member: Json | None, inflight: Mapping[str, int]) -> tuple[str, str, str]:
-    if member is None:
-        return "(none)", "", ""
-    health = "draining" if member["drain"] else str(member["health"])
-    return member["member"], health, str(inflight.get(member["member"], 0))
+def _draw(pictures: "Iterable[Group]") -> None:
+    """In place on a terminal, else one below the other."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        for picture in pictures:
+            console.print(picture)
+            sys.stdout.flush()
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for picture in pictures:
+            live.update(picture, refresh=True)
 
 
-def _rate(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+def _ticks() -> Iterator[None]:
+    due = time.monotonic()
+    while True:
+        yield
+        due = max(due + _PERIOD, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _line(value: Any) -> str:
-    """Nested figures on one line: `up=True mode=sync`."""
-    if isinstance(value, dict):
-        return " ".join(f"{name}={_line(each)}" for name, each in value.items()) or "-"
-    if isinstance(value, list):
-        return ", ".join(_line(each) for each in value) or "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _pictures(looks: "_Looks") -> "Iterator[Group]":
+    from rich.console import Group
+
+    looks.look()
+    for _ in _ticks():
+        fault = ""
+        try:
+            looks.look()
+        except ApiError as error:
+            fault = f": {error}"
+        yield Group(
+            f"{datetime.now().astimezone():%H:%M:%S}{fault}", *tables(looks.status, looks.routes, looks.rates)
+        )
+
+
+class _Looks:
+    """What an instance said last, and the rates since it was asked before."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._at = 0.0
+        self._routes_due = 0.0
+        self.status: Json = {}
+        self.routes: list[Json] = []
+        self.rates: dict[str, float] | None = None
+
+    def look(self) -> None:
+        """Ask again. Raises ApiError, and keeps what was."""
+        answer, now = self._client.call("GET", "/status"), time.monotonic()
+        if self.status and self.status["id"] == answer["id"] and now - self._at > _PERIOD / 2:
+            self.rates = _rates(self.status, answer, now - self._at)
+        self.status, self._at = answer, now
+        if now >= self._routes_due:
+            self.routes = self._client.call("GET", "/routes")["routes"]
+            ended = time.monotonic()
+            self._routes_due = ended + (ended - now) / _SHARE

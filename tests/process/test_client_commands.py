@@ -1,10 +1,12 @@
 """The commands that speak to an slb's API."""
 
 import asyncio
+from collections.abc import Callable
 
 import orjson
 import pytest
 
+from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
 
@@ -135,13 +137,63 @@ async def test_status_shows_routes_with_their_rates_and_upstreams_with_health_an
     while not shown.done():
         assert (await slb.get(f"{serving.url}/p1"))[0] == 200
     slow.cancel()
-    rows = [
-        [cell.strip() for cell in line.split("\u2502")[1:-1]]
-        for line in (await shown).splitlines()
-        if "\u2502" in line
-    ]
+    rows = cells(await shown)
     (busy,) = [row for row in rows if row[0] == "/p1"]
-    assert busy[2:] in ([target, "up", "1"], [target, "up", "2"])
+    assert busy[2:] in ([target, "up", "1", ""], [target, "up", "2", ""])
     assert float(busy[1]) > 1
     (idle,) = [row for row in rows if row[0] == "/p2"]
-    assert idle[1:] == ["", "10.0.0.1:80", "draining", "0"]
+    assert idle[1:] == ["", "10.0.0.1:80", "draining", "0", ""]
+
+
+async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
+    slb: Commands, serving: Serving, valkey: Valkey
+) -> None:
+    other = await slb.until_ready(await slb.serve(redis=valkey.url))
+    _, target = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
+    await said(slb, "register", "/p1", "[fd00::1]:81")
+    await said(slb, "drain", "[fd00::1]:81")
+    await said(slb, "route", "set", "/p1", "policy=least_inflight", "max_inflight=2", "when_full=queue")
+    async with asyncio.timeout(10):
+        while (await slb.json(f"{other.api}/routes/p1"))["settings"]["max_inflight"] != 2:
+            await asyncio.sleep(0.02)
+    slow = {"X-Service-Time": "30s"}
+    asked = []
+    for each in (serving, other, serving):
+        asked.append(asyncio.create_task(slb.get(f"{each.url}/p1", **slow)))
+        async with asyncio.timeout(10):
+            while await known_to_the_ledger(slb, serving) != len(asked):
+                await asyncio.sleep(0.02)
+    watching = await slb.start("status", "--watch", "--url", serving.api)
+    pool = await row_of(watching, lambda row: row[:2] == ["/p1", "shared"] and row[3:] == ["1", "1", "1", ""])
+    assert pool[2] == "2"
+    await row_of(watching, lambda row: row[2:] == [target, "up", "1", "2 of 2"])
+    await row_of(watching, lambda row: row[2:] == ["[fd00::1]:81", "draining", "0", "0 of 2"])
+    assert await watching.stop() == 0
+    route = await slb.json(f"{serving.api}/routes/p1")
+    assert route["decision"]["decided_by"] == "redis"
+    assert (route["decision"]["outcome"], route["decision"]["position"]) == ("waiting", 0)
+    assert [
+        (each["score"], each["verdict"]) for each in route["decision"]["members"] if each["member"] == target
+    ] == [(2, "full")]
+    for task in asked:
+        task.cancel()
+
+
+async def known_to_the_ledger(slb: Commands, serving: Serving) -> int:
+    """Requests that have a slot or a place in the queue, anywhere."""
+    pools = (await slb.json(f"{serving.api}/status"))["ledger"]["pools"].values()
+    return sum(sum(pool["scores"].values()) + pool["queued"] for pool in pools)
+
+
+async def row_of(process: Process, wanted: Callable[[list[str]], bool]) -> list[str]:
+    """The next row it draws that is so; a second passes between two tables of a kind."""
+    async with asyncio.timeout(20):
+        while True:
+            for row in cells(await process.first_line()):
+                if wanted(row):
+                    return row
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of the tables drawn."""
+    return [[cell.strip() for cell in line.split("\u2502")[1:-1]] for line in text.splitlines() if "\u2502" in line]
