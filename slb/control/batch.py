@@ -39,9 +39,10 @@ class Batch:
     asks: Sequence[Ticket]
     views: dict[str, orjson.Fragment] = field(default_factory=dict)
 
-    def encode(self, holder: str, start: int, since: int, lease: int, life: int) -> bytes:
+    def encode(self, holder: str, start: int, since: int, lease: int, life: int, patience: int) -> bytes:
         """JSON. `start`: where the search among equals begins. `since`: Redis milliseconds, 0 for nothing asked.
-        `lease`, `life`: milliseconds until this holder counts as dead, and until the keys go."""
+        `lease`, `life`, `patience`: milliseconds until this holder counts as dead, until the keys go, and until a
+        grant nobody took up goes to the next."""
         return orjson.dumps(
             {
                 "id": holder,
@@ -59,6 +60,7 @@ class Batch:
                 "since": since,
                 "lease": lease,
                 "life": life,
+                "patience": patience,
             }
         )
 

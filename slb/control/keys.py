@@ -17,7 +17,7 @@ the last holder's beat:
 | key                    | type            | what                                                          |
 |------------------------|-----------------|---------------------------------------------------------------|
 | `inflight`             | sorted set      | member, score = requests in flight everywhere; absent = 0     |
-| `held:<holder>`        | hash            | member = what this holder has of it; `seq`, `pushed`, `silent`: its batches |
+| `held:<holder>`        | hash            | member = what this holder has of it; `seq` and the like: its batches |
 | `holders`              | sorted set      | holder, score = the end of its lease in Redis milliseconds    |
 | `queue:tickets`        | hash            | ticket = what it waits for                                    |
 | `queue:class:<class>`  | sorted set      | ticket, score = its number                                    |

@@ -29,13 +29,15 @@ _GRACE = 0.005
 @dataclass(frozen=True, slots=True)
 class LaneTiming:
     """Seconds. `budget`: how long an ask may wait for Redis. `look`: between two looks of who waits in the queue;
-    `settle`: how long others may take to say what they hold after Redis has lost it."""
+    `patience`: how long a grant may wait to be taken up. `settle`: how long others may take to say what they hold
+    after Redis has lost it."""
 
     budget: float = 0.05
     beat: float = 2.0
     lease: float = 10.0
     life: float = 60.0
     look: float = 0.25
+    patience: float = 1.0
     settle: float = 2.0
     deadline: float = 1.0
     backoff: float = 0.05
@@ -204,7 +206,12 @@ class Lane:
         batch = self._compose()
         timing = self.timing
         data = batch.encode(
-            self._holder, self._start, self._since, int(timing.lease * 1000), int(timing.life * 1000)
+            self._holder,
+            self._start,
+            self._since,
+            lease=int(timing.lease * 1000),
+            life=int(timing.life * 1000),
+            patience=int(timing.patience * 1000),
         )
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         try:

@@ -19,8 +19,6 @@ from slb.control.scripts import Reap, ledger_source
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
-_GRANT_PATIENCE = 1.0
-"""Seconds a grant may wait to be taken up before it goes to the next."""
 _RECONNECT = 0.25
 
 _log = structlog.get_logger()
@@ -120,7 +118,7 @@ class Ledger:
                 lane.pool,
                 lease=int(timing.lease * 1000),
                 may_reap=may_reap,
-                patience=int(_GRANT_PATIENCE * 1000),
+                patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
             )
             self.scores[lane.pool] = await self._read_scores(lane.pool)

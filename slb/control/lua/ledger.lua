@@ -67,6 +67,9 @@ if batch.full or batch.beat then
   end
 end
 
+if redis.call('EXISTS', GRANTS) == 1 and take_back_lapsed(batch.patience) > 0 then
+  changed = true
+end
 for member, number in pairs(batch.release) do
   freed = freed - add(id, member, -number)
 end

@@ -194,6 +194,23 @@ local function ungrant(ticket, record)
   return add(owner(ticket), record[2], -1) ~= 0
 end
 
+-- Grants that nobody has taken up for so many milliseconds: their tickets keep their places, but the next is served
+-- first. How many.
+local function take_back_lapsed(patience)
+  local taken_back = 0
+  local grants = redis.call('HGETALL', GRANTS)
+  for index = 1, #grants, 2 do
+    local record = cjson.decode(grants[index + 1])
+    if record[1] + patience <= now then
+      ungrant(grants[index], record)
+      redis.call('HSET', HELD .. owner(grants[index]), SILENT, '1')
+      push(grants[index], record[3])
+      taken_back = taken_back + 1
+    end
+  end
+  return taken_back
+end
+
 -- Whether a holder has let a grant lapse and said nothing since: its tickets keep their places, and are passed over.
 local silent = {}
 local function is_silent(id)

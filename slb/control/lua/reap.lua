@@ -141,17 +141,7 @@ for member, is in pairs(truth) do
   drift = drift + is
 end
 
-local taken_back = 0
-local grants = redis.call('HGETALL', GRANTS)
-for index = 1, #grants, 2 do
-  local record = cjson.decode(grants[index + 1])
-  if record[1] + patience <= now then
-    ungrant(grants[index], record)
-    redis.call('HSET', HELD .. owner(grants[index]), SILENT, '1')
-    push(grants[index], record[3])
-    taken_back = taken_back + 1
-  end
-end
+local taken_back = take_back_lapsed(patience)
 serve_queue(math.huge)
 forget_if_empty()
 write()
