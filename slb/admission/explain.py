@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from slb.admission.entry import Entry
-from slb.admission.gates import Gates, needs_slot
+from slb.admission.gates import Gates
 from slb.admission.shown import Decision, MemberDecision, Verdict
 from slb.balance.asking import Candidate
 from slb.balance.eligible import is_available
@@ -27,7 +27,7 @@ class Explainer:
         route = self._mirror.table.routes.get(path)
         if route is None:
             return None
-        if not needs_slot(route.settings):
+        if not route.is_counted:
             return self._by_policy(route)
         gate = self._gates.known(route.settings.pool or path)
         seen = gate.last_seen(path) if gate is not None else None

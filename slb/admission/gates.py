@@ -20,11 +20,6 @@ _IDLE_LOOKS = 40
 """So many looks apart, gates of pools that no route names any more are taken down."""
 
 
-def needs_slot(settings: RouteSettings) -> bool:
-    """Whether a route's requests are counted by the whole fleet."""
-    return settings.max_inflight > 0 or settings.policy == "least_inflight"
-
-
 def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
     """How a request waits that names the class `asked`; unknown ones wait in the class of the least weight. None
     where nobody waits."""
@@ -128,9 +123,7 @@ class Gates:
         for gate in self._gates.values():
             gate.forget_views(self._mirror.table.routes)
         named = {
-            route.settings.pool or route.path
-            for route in self._mirror.table.routes.values()
-            if needs_slot(route.settings)
+            route.settings.pool or route.path for route in self._mirror.table.routes.values() if route.is_counted
         }
         for pool in [pool for pool, gate in self._gates.items() if pool not in named and gate.is_idle]:
             del self._gates[pool]

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
-from slb.admission.gates import needs_slot, turn_of
+from slb.admission.gates import turn_of
 from slb.balance.eligible import untried
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
@@ -111,7 +111,7 @@ class Exchange(Timed):
         upstreams = route.serving if not self.tried else untried(route.serving, self.tried)
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
-        elif needs_slot(route.settings):
+        elif route.is_counted:
             self._ask_for_slot()
         elif self.tried:
             self.admitted(Handle(self._plane.retries.pick(upstreams)))

@@ -14,9 +14,20 @@ from slb.model import RouteSettings
 class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
     that picks. `serving` are the upstreams it may pick now; in `panic`, too few are available and all serve. Until
-    `fading_until`, which is 0.0 where nobody fades in, a request picks among `candidates` instead."""
+    `fading_until`, which is 0.0 where nobody fades in, a request picks among `candidates` instead. `is_counted`:
+    its requests need a slot, which the whole fleet counts."""
 
-    __slots__ = ("fading_until", "members", "panic", "path", "policy", "serving", "settings", "upstreams")
+    __slots__ = (
+        "fading_until",
+        "is_counted",
+        "members",
+        "panic",
+        "path",
+        "policy",
+        "serving",
+        "settings",
+        "upstreams",
+    )
 
     def __init__(
         self,
@@ -31,6 +42,7 @@ class Route:
         self.members = members
         self.upstreams = upstreams
         self.policy = policy
+        self.is_counted = settings.max_inflight > 0 or settings.policy == "least_inflight"
         self.refresh()
 
     def refresh(self) -> None:
