@@ -12,7 +12,7 @@ import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption, show
 from slb.cli.options import duration_option
-from slb.cli.status_tables import Json, tables
+from slb.cli.status_tables import Json, live_tables, summary, tables
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -106,14 +106,13 @@ def _pictures(looks: "_Looks") -> "Iterator[Group]":
 
     looks.look()
     for _ in _ticks():
-        fault = ""
         try:
             looks.look()
+            told = summary(looks.status, looks.rates)
         except ApiError as error:
-            fault = f": {error}"
-        yield Group(
-            f"{datetime.now().astimezone():%H:%M:%S}{fault}", *tables(looks.status, looks.routes, looks.rates)
-        )
+            told = str(error)
+        moment = f"{datetime.now().astimezone():%H:%M:%S}"
+        yield Group(f"{moment}  {told}", *live_tables(looks.status, looks.routes, looks.rates))
 
 
 class _Looks:

@@ -17,6 +17,21 @@ Rates = Mapping[str, float]
 def tables(status: Json, routes: list[Json], rates: Rates | None) -> "Iterator[Table]":
     """From the whole to the parts."""
     yield _overview(status, rates)
+    yield from live_tables(status, routes, rates)
+
+
+def summary(status: Json, rates: Rates | None) -> str:
+    """All of it in one line, where the lines are few."""
+    redis, traffic = status["redis"], status["traffic"]
+    per_second = _rate(sum(rates.values())) if rates is not None else "-"
+    return (
+        f"{status['name']}  redis {'up' if redis['up'] else 'down'} ({redis['mode']})  "
+        f"instances {status['instances']}  in flight here {traffic['inflight']}  requests/s {per_second}"
+    )
+
+
+def live_tables(status: Json, routes: list[Json], rates: Rates | None) -> "Iterator[Table]":
+    """What changes from second to second."""
     if status["ledger"]["pools"]:
         yield _pools(status["ledger"]["pools"])
     if routes:

@@ -56,6 +56,20 @@ def test_counters_histograms_and_requests_in_flight_are_added() -> None:
     assert value(families, inflight, inflight, upstream="10.0.0.1:80", scope="local") == 2
 
 
+def test_what_all_say_of_the_whole_fleet_is_not_added() -> None:
+    workers = [worker(1), worker(1)]
+    for metrics, score in zip(workers, (4, 3), strict=True):
+        metrics.global_inflight = lambda score=score: [("10.0.0.1:80", score)]  # type: ignore[misc]
+        metrics.queue_depth = lambda: [("/p", "batch", 2)]
+        metrics.pools_shared = lambda score=score: [("/p", score == 4)]  # type: ignore[misc]
+    families = shown(sums_of(*workers))
+    inflight, depth = "slb_upstream_inflight", "slb_queue_depth"
+    assert value(families, inflight, inflight, upstream="10.0.0.1:80", scope="global") == 4
+    assert value(families, inflight, inflight, upstream="10.0.0.1:80", scope="local") == 2
+    assert value(families, depth, depth, route="/p", priority="batch") == 4
+    assert value(families, "slb_ledger_shared", "slb_ledger_shared", pool="/p") == 0
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_states_the_worst_is_shown(order: tuple[int, int]) -> None:
     both = (worker(1, redis_up=True, staleness=0.5), worker(1, redis_up=False, staleness=9.5))

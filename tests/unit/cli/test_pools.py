@@ -1,0 +1,63 @@
+"""What several workers say of the pools and of the last decision, as one."""
+
+from typing import Any
+
+from slb.admission.shown import Decision, MemberDecision, PoolShown
+from slb.supervisor.pools import combined, latest
+
+
+def pool(**figures: Any) -> PoolShown:
+    nothing = PoolShown(mode="shared", error="", holders=0, queued=0, held={}, waiting={}, scores={})
+    return {**nothing, **figures}  # type: ignore[typeddict-item]
+
+
+def decision(seconds_ago: float | None, score: int = 0) -> Decision:
+    return Decision(
+        decided_by="policy" if seconds_ago is None else "redis",
+        policy="p2c",
+        seconds_ago=seconds_ago,
+        outcome=None,
+        chosen=None,
+        reason=None,
+        priority=None,
+        position=None,
+        waited=0.0,
+        members=[MemberDecision(member="a:80", score=score, capacity=0, verdict="eligible")],
+    )
+
+
+def test_without_workers_there_are_no_pools() -> None:
+    assert combined(()) == {"pools": {}}
+
+
+def test_what_each_holds_is_added_and_what_all_see_is_not() -> None:
+    one = pool(holders=2, queued=3, held={"a:80": 1}, waiting={"/p": {"x": 1}}, scores={"a:80": 2, "b:80": 1})
+    two = pool(holders=2, queued=4, held={"a:80": 1}, waiting={"/p": {"x": 2, "y": 1}}, scores={"a:80": 1})
+    expected = pool(
+        holders=2,
+        queued=4,
+        held={"a:80": 2},
+        waiting={"/p": {"x": 3, "y": 1}},
+        scores={"a:80": 2, "b:80": 1},
+    )
+    assert combined(({"pools": {"/p": one}}, {"pools": {"/p": two, "/q": one}})) == {
+        "pools": {"/p": expected, "/q": one}
+    }
+
+
+def test_of_the_modes_the_worst_is_shown_and_why() -> None:
+    parts = [pool(), pool(mode="settling"), pool(mode="local", error="no answer in time")]
+    for order in (parts, parts[::-1]):
+        (shown,) = combined({"pools": {"/p": each}} for each in order)["pools"].values()
+        assert (shown["mode"], shown["error"]) == ("local", "no answer in time")
+    assert combined({"pools": {"/p": each}} for each in parts[:2])["pools"]["/p"]["mode"] == "settling"
+
+
+def test_the_latest_decision_of_all_is_the_last() -> None:
+    assert latest(()) is None
+    assert latest((None, None)) is None
+    assert latest((decision(3.0), None, decision(1.0), decision(2.0))) == decision(1.0)
+
+
+def test_where_each_decides_for_itself_what_is_in_flight_is_added() -> None:
+    assert latest((decision(None, 2), None, decision(None, 3))) == decision(None, 5)
