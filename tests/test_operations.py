@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -89,6 +90,7 @@ def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
     assert set("Kgshx") <= set(admin.config_get("notify-keyspace-events")["notify-keyspace-events"]) | set("gshx")
     admin.sadd("slb_byhand", "127.0.0.1:9003")
     _eventually(lambda: "/byhand" in {route["path"] for route in instance.get("/routes")["routes"]})
+    _hold_queue_and_mend(instance)
     admin.flushall()
     instance.slb("register", "/after", "127.0.0.1:9004")
     _eventually(lambda: admin.smembers("slb_acl") == {"127.0.0.1:9002"} and bool(admin.exists("slb:generation")))
@@ -97,6 +99,37 @@ def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
     _eventually(lambda: instance.get("/routes")["routes"] == [])
     refused = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in admin.execute_command("ACL", "LOG")]
     assert [(entry["reason"], entry["object"]) for entry in refused] == []
+
+
+def _hold_queue_and_mend(instance: Instance) -> None:
+    """All that the ledger does: a slot taken, one that waits for it in a class, released, granted; damage mended."""
+    admin, inflight, tickets = instance.admin, "slb:{/slots}:inflight", "slb:{/slots}:queue:tickets"
+    host, _, port = instance.get("/instances")["instances"][0]["address"].partition(":")
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        member = f"127.0.0.1:{silent.getsockname()[1]}"
+        instance.slb("register", "/slots", member)
+        classes = "priorities=high=2,low=1"
+        instance.slb(
+            "route", "set", "/slots", "policy=least_inflight", "max_inflight=1", "when_full=queue", classes
+        )
+        clients = []
+        for waiting in range(3):
+            client = stack.enter_context(socket.create_connection((host, int(port))))
+            client.sendall(b"GET /slots HTTP/1.1\r\nHost: h\r\nX-Priority: high\r\n\r\n")
+            clients.append(client)
+            _eventually(
+                lambda wanted=waiting: admin.hlen(tickets) == wanted and admin.zscore(inflight, member) == 1
+            )
+        clients[2].close()
+        _eventually(lambda: admin.hlen(tickets) == 1)
+        clients[0].close()
+        _eventually(lambda: admin.hlen(tickets) == 0 and admin.zscore(inflight, member) == 1)
+        admin.set("slb:{/slots}:queue:grants", "damaged")
+        admin.zadd(inflight, {"nobody": 5})
+        _eventually(lambda: admin.zscore(inflight, "nobody") is None and admin.zscore(inflight, member) == 1)
+        _eventually(lambda: admin.type("slb:{/slots}:queue:grants") != "string")
+    _eventually(lambda: admin.zscore(inflight, member) is None)
 
 
 def test_the_documented_acl_is_the_one_the_code_declares() -> None:

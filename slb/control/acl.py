@@ -6,12 +6,17 @@ _COMMANDS = (
     *("ping", "client|setname", "select", "psubscribe", "time"),
     *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
     *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
-    "publish",
+    *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hexists", "incr"),
+    *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard"),
 )
 
 CONFIG = ("config|get", "config|set")
 """Wanted to switch keyspace notifications on. Without them do it on the Redis side (`notify-keyspace-events
 Kgshx`); where nobody does, slb polls."""
+
+
+def _channels(db: int) -> list[str]:
+    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*"]
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:
@@ -20,6 +25,6 @@ def acl_rules(db: int = 0, config: bool = True) -> list[str]:
     redis-py also sends CLIENT SETINFO, and goes on where it is refused; older servers do not know it.
     """
     key_patterns = [f"~{keys.MEMBERS}*", "~slb:*"]
-    channels = [f"&{pattern}" for pattern in (*keys.channel_patterns(db), keys.HEALTH_CHANNEL)]
+    channels = [f"&{pattern}" for pattern in _channels(db)]
     commands = [f"+{command}" for command in (*_COMMANDS, *(CONFIG if config else ()))]
     return [*key_patterns, *channels, "-@all", *commands]
