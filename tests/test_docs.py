@@ -5,22 +5,24 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 
 from slb import errors
+from slb.admission.shown import Verdict
 from slb.cli.entry import app
 from slb.config import Settings, load_settings
 from slb.control import keys
 from slb.model import RouteSettings
-from slb.observe.metrics import Metrics, MetricsCollector
+from slb.observe.metrics import AdmissionCollector, Metrics, MetricsCollector
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get")
@@ -139,9 +141,22 @@ def test_the_architecture_has_every_key_there_is() -> None:
     assert listed == {getattr(keys, name) for name in names}
 
 
+def test_the_architecture_has_every_key_of_a_pool() -> None:
+    listed = [f"slb:{{/p}}:{row[0].partition('<')[0]}" for row in _rows(ARCHITECTURE, "key of a pool")]
+    assert sorted(listed) == sorted(keys.pool_keys("/p"))
+
+
+def test_the_global_view_has_every_verdict_and_every_metric_of_admission() -> None:
+    listed = [name for row in _rows(GLOBAL_VIEW, "verdict") for name in re.split(r"`, `", row[0])]
+    assert set(listed) == {name for part in get_args(Verdict) for name in get_args(part) or (part,)}
+    measured = {family.name for family in AdmissionCollector(Metrics()).collect()}
+    named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(GLOBAL_VIEW, "metric")}
+    assert named == measured | {"slb_upstream_inflight"}
+
+
 def test_every_metric_that_is_named_is_measured() -> None:
     measured = {family.name for family in MetricsCollector(Metrics()).collect()}
-    named = set(re.findall(r"`(slb_[a-z_]+)`", README + OPERATIONS + ARCHITECTURE)) - {"slb_"}
+    named = set(re.findall(r"`(slb_[a-z_]+)[`{]", README + OPERATIONS + ARCHITECTURE + GLOBAL_VIEW)) - {"slb_"}
     assert {name.removesuffix("_total") for name in named} <= measured
 
 

@@ -102,7 +102,7 @@ def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
 
 
 def _hold_queue_and_mend(instance: Instance) -> None:
-    """All that the ledger does: a slot taken, one that waits for it in a class, released, granted; damage mended."""
+    """All that the ledger does: a slot taken, waited for in a class, released, granted; damage mended."""
     admin, inflight, tickets = instance.admin, "slb:{/slots}:inflight", "slb:{/slots}:queue:tickets"
     host, _, port = instance.get("/instances")["instances"][0]["address"].partition(":")
     with ExitStack() as stack:
@@ -118,9 +118,8 @@ def _hold_queue_and_mend(instance: Instance) -> None:
             client = stack.enter_context(socket.create_connection((host, int(port))))
             client.sendall(b"GET /slots HTTP/1.1\r\nHost: h\r\nX-Priority: high\r\n\r\n")
             clients.append(client)
-            _eventually(
-                lambda wanted=waiting: admin.hlen(tickets) == wanted and admin.zscore(inflight, member) == 1
-            )
+            figures = (waiting, 1.0)
+            _eventually(lambda wanted=figures: (admin.hlen(tickets), admin.zscore(inflight, member)) == wanted)  # type: ignore[misc]
         clients[2].close()
         _eventually(lambda: admin.hlen(tickets) == 1)
         clients[0].close()
