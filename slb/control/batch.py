@@ -24,11 +24,12 @@ class Ticket:
 
 @dataclass(slots=True)
 class Batch:
-    """`full`: what this instance holds and who waits, whatever was said before (`held`, `waiting`). Else what has
-    changed: `release` (member -> how many), `leave` (keys of tickets). `asks` are new, each with the key of the
+    """`join`: this holder need not be known yet. `full`: what it holds and who waits, whatever was said before (`held`,
+    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks` are new, each with the key of the
     ticket it becomes where it has to wait. `changed`: views whose waiting tickets have other candidates now."""
 
     seq: int
+    join: bool
     full: bool
     beat: bool
     held: Mapping[str, int]
@@ -47,6 +48,7 @@ class Batch:
             {
                 "id": holder,
                 "seq": self.seq,
+                "join": self.join,
                 "full": self.full,
                 "beat": self.beat,
                 "held": self.held,

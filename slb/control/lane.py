@@ -19,11 +19,10 @@ from slb.balance.asking import Ask, Candidate
 from slb.control import keys
 from slb.control.batch import MOST_ASKS, Batch, Ticket, packed_view
 from slb.control.cancelled import raise_if_cancelled
+from slb.control.deadline import Deadline
 from slb.control.script_line import ScriptLine
 
 _REFUSALS = frozenset({"pool_saturated", "queue_full"})
-_GRACE = 0.005
-"""Of the budget, for an answer that has come and only has not been read yet: this process may have been held up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,7 @@ class Lane:
         self._left: list[int] = []
         self._views: dict[str, tuple[tuple[Candidate, ...], Any]] = {}
         self._changed: set[str] = set()
+        self._join = True
         self._full = True
         self._look = False
         self._beat_due = 0.0
@@ -109,8 +109,7 @@ class Lane:
         self._failures = 0
         self._since = 0
         self._settled_at = 0.0
-        self._limit: asyncio.Timeout | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._limit: Deadline | None = None
         self._tick: asyncio.TimerHandle | None = None
 
     # -- what the gate does
@@ -119,7 +118,7 @@ class Lane:
         """Bring an ask; `view` has been called for its route. Only while `ready`."""
         now = self._loop.time()
         if not self._pending and self._limit is not None and not self._flying:
-            self._bound(now)
+            self._limit.not_after(now + self.timing.budget)
         self._pending[ask] = now
         self._wake.set()
 
@@ -204,6 +203,22 @@ class Lane:
 
     async def _send(self) -> None:
         batch = self._compose()
+        try:
+            async with Deadline(self._due()) as self._limit:
+                reply = await self._say(batch)
+        finally:
+            self._limit = None
+        self._settle(batch, reply)
+
+    def _due(self) -> float:
+        """When the batch to be sent has taken too long: the first to ask bounds it for all."""
+        timing = self.timing
+        arrived = self._oldest if self._flying else next(iter(self._pending.values()), None)
+        if arrived is not None:
+            return arrived + timing.budget
+        return self._loop.time() + max(timing.deadline, timing.budget)
+
+    async def _say(self, batch: Batch) -> Any:
         timing = self.timing
         data = batch.encode(
             self._holder,
@@ -214,31 +229,7 @@ class Lane:
             patience=int(timing.patience * 1000),
         )
         self._start = (self._start + len(batch.asks)) % (1 << 30)
-        try:
-            async with asyncio.timeout(max(timing.deadline, timing.budget)) as self._limit:
-                if self._flying:
-                    self._bound(self._oldest)
-                elif self._pending:
-                    self._bound(next(iter(self._pending.values())))
-                reply = await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self.pool))
-        finally:
-            self._limit = None
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-        self._settle(batch, orjson.loads(reply))
-
-    def _bound(self, arrived: float) -> None:
-        """End the batch in flight where an ask that came at `arrived` would wait too long for it."""
-        self._timer = self._loop.call_at(arrived + self.timing.budget - _GRACE, self._nearly_late)
-
-    def _nearly_late(self) -> None:
-        self._timer = self._loop.call_later(_GRACE, self._late)
-
-    def _late(self) -> None:
-        self._timer = None
-        if self._limit is not None:
-            self._limit.reschedule(self._loop.time())
+        return orjson.loads(await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self.pool)))
 
     def _compose(self) -> Batch:
         self._seq += 1
@@ -250,6 +241,7 @@ class Lane:
             self._beat_due = now + self.timing.beat
         batch = Batch(
             seq=self._seq,
+            join=self._join,
             full=full,
             beat=beat,
             held=dict(self.held) if full else {},
@@ -281,6 +273,7 @@ class Lane:
         if "granted" not in reply:
             self._begin_anew()
             return
+        self._join = False
         for name, member in reply["granted"]:
             self._ticket_granted(int(name.rpartition("/")[2]), member)
         flying, self._flying = self._flying, {}
@@ -294,7 +287,8 @@ class Lane:
 
     def _begin_anew(self) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
-        again under another name. Or, where we have just spoken to it, Redis has lost what it knew of everybody."""
+        again under another name. Or, where our lease cannot have ended, Redis has lost what it knew of everybody."""
+        self._join = True
         if self._loop.time() - self._heard < self.timing.lease:
             raise ConnectionError("Redis has lost the ledger")
         self._holder = self._new_holder()
@@ -347,7 +341,8 @@ class Lane:
         was_away = bool(self._failures) or now - self._heard < self.timing.lease
         lost = was_away and reply["last"] < self._acknowledged
         self._acknowledged = batch.seq
-        self._heard = now
+        if batch.full:  # only these renew the lease
+            self._heard = now
         self._failures = 0
         self.queued = reply["queued"]
         self.error = ""

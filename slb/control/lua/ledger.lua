@@ -9,7 +9,7 @@
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
 local lease = redis.call('ZSCORE', HOLDERS, id)
-if not lease and not batch.full then
+if not lease and not batch.join then
   return '{"gone":true}'
 end
 local last = count(redis.call('HGET', HELD .. id, SEQUENCE))
