@@ -124,10 +124,10 @@ class Gate:
         return max(found, key=lambda each: each.at, default=None)
 
     def forget_views(self, views: Container[str]) -> None:
-        """Keep the last decisions of these alone."""
-        for seen in (self.lane.seen, self.seen):
-            for view in [view for view in seen if view not in views]:
-                del seen[view]
+        """Routes that are none any more: what was kept of all but these goes."""
+        for kept in (self.lane.seen, self.seen, self._candidates):
+            for view in [view for view in kept if view not in views]:
+                del kept[view]
 
     @property
     def mode(self) -> Mode:

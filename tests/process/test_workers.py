@@ -71,6 +71,41 @@ async def test_the_workers_metrics_are_added_up(slb: Commands, valkey: Valkey) -
     assert "slb_redis_up 1.0" in text.splitlines()
 
 
+async def test_the_pools_and_the_last_decision_are_those_of_all_workers(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    settings = {"policy": "least_inflight", "max_inflight": 3, "when_full": "queue"}
+    async with slb.session.patch(f"{serving.api}/routes/p", json=settings) as reply:
+        assert reply.status == 200
+
+    async def pool() -> Any:
+        return (await slb.json(f"{serving.api}/status"))["ledger"]["pools"].get("/p")
+
+    async def capped() -> bool:
+        """Whether by now each worker has counted a request: then it follows the settings."""
+        await asyncio.gather(*(slb.get(f"{serving.url}/p", Connection="close") for _ in range(4)))
+        shown = await pool()
+        return shown is not None and shown["holders"] == WORKERS
+
+    async with asyncio.timeout(20):
+        while not await capped():
+            await asyncio.sleep(0.05)
+        slow = {"X-Service-Time": "60s", "Connection": "close"}
+        asked = [asyncio.create_task(slb.get(f"{serving.url}/p", **slow)) for _ in range(5)]
+        while (shown := await pool())["queued"] != 2 or sum(shown["waiting"].get("/p", {}).values()) != 2:
+            await asyncio.sleep(0.05)
+        while (shown := await pool())["scores"] != shown["held"]:
+            await asyncio.sleep(0.05)
+    assert (shown["mode"], list(shown["scores"].values())) == ("shared", [3])
+    decision = (await slb.json(f"{serving.api}/routes/p"))["decision"]
+    assert (decision["decided_by"], decision["outcome"], decision["position"]) == ("redis", "waiting", 1)
+    assert [(each["score"], each["verdict"]) for each in decision["members"]] == [(3, "full")]
+    _, text = await slb.get(f"{serving.api}/metrics")
+    (everywhere,) = [line for line in text.splitlines() if line.startswith("slb_") and 'scope="global"' in line]
+    assert everywhere.endswith(" 3.0")
+    for task in asked:
+        task.cancel()
+
+
 async def test_a_killed_worker_is_started_again_and_traffic_goes_on(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     before = await until_all_ready(slb, serving)
