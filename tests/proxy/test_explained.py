@@ -225,6 +225,12 @@ class TestDecisions:
         assert gate.last_seen("/p") is None
 
 
+async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(proxies: MakeProxy) -> None:
+    one = await proxies()
+    one.ledger.scores = {"/p": {"a:80": 1, "b:80": 1}, "/q": {"a:80": 2}}
+    assert list(one.metrics.global_inflight()) == [("a:80", 3), ("b:80", 1)]
+
+
 class TestQueueing:
     async def test_who_asks_is_told_how_long_it_queued_and_behind_how_many_and_the_log_has_it(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
