@@ -29,7 +29,7 @@ _REFUSALS = frozenset({"pool_saturated", "queue_full"})
 class LaneTiming:
     """Seconds. `budget`: how long an ask may wait for Redis. `look`: between two looks of who waits in the queue;
     `patience`: how long a grant may wait to be taken up. `settle`: how long others may take to say what they hold
-    after Redis has lost it."""
+    after Redis has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap."""
 
     budget: float = 0.05
     beat: float = 2.0
@@ -38,6 +38,7 @@ class LaneTiming:
     look: float = 0.25
     patience: float = 1.0
     settle: float = 2.0
+    linger: float = 0.002
     deadline: float = 1.0
     backoff: float = 0.05
     longest_backoff: float = 0.5
@@ -96,6 +97,9 @@ class Lane:
         self._key_of: dict[Ask, int] = {}
         self._next_key = 0
         self._released: Counter[str] = Counter()
+        self._release_due = False
+        self._linger: asyncio.TimerHandle | None = None
+        self._is_capped = False
         self._left: list[int] = []
         self._views: dict[str, tuple[tuple[Candidate, ...], Any]] = {}
         self._changed: set[str] = set()
@@ -107,6 +111,7 @@ class Lane:
         self._acknowledged = 0
         self._heard = 0.0
         self._failures = 0
+        self._redis_time = 0, 0.0
         self._since = 0
         self._settled_at = 0.0
         self._limit: Deadline | None = None
@@ -146,6 +151,7 @@ class Lane:
         if known is not None and known[0] is candidates:
             return
         self._views[name] = candidates, packed_view(candidates)
+        self._is_capped = any(each.capacity for known, _ in self._views.values() for each in known)
         if any(ticket.ask.view == name for ticket in self._tickets.values()):
             self._changed.add(name)
             self._wake.set()
@@ -167,6 +173,12 @@ class Lane:
             self.leave(ticket.ask)
             ticket.ask.refused("no_upstream")
 
+    @property
+    def redis_time(self) -> int:
+        """What Redis's clock shows by now, as far as is known: milliseconds."""
+        said, heard_at = self._redis_time
+        return said + int((self._loop.time() - heard_at) * 1000)
+
     # -- batches
 
     async def run(self) -> None:
@@ -186,7 +198,7 @@ class Lane:
             await self._line.drop()
 
     async def _until_due(self) -> None:
-        while not (self._full or self._look or self._pending or self._released or self._left or self._changed):
+        while not (self._full or self._look or self._pending or self._release_due or self._left or self._changed):
             if self._loop.time() >= self._beat_due:
                 return
             self._wake.clear()
@@ -252,6 +264,10 @@ class Lane:
             asks=self._board(),
         )
         self._released, self._left, self._changed = Counter(), [], set()
+        self._release_due = False
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
         names = {ticket.ask.view for ticket in (*batch.asks, *batch.waiting)}
         batch.views = {name: self._views[name][1] for name in names.union(batch.changed)}
         return batch
@@ -287,7 +303,7 @@ class Lane:
 
     def _begin_anew(self) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
-        again under another name. Or, where our lease cannot have ended, Redis has lost what it knew of everybody."""
+        again under another name. Or our lease cannot have ended: then Redis has lost what it knew of everybody."""
         self._join = True
         if self._loop.time() - self._heard < self.timing.lease:
             raise ConnectionError("Redis has lost the ledger")
@@ -333,6 +349,15 @@ class Lane:
 
     def _give_back(self, member: str) -> None:
         self._released[member] += 1
+        if self._is_capped:
+            self._release_due = True
+            self._wake.set()
+        elif self._linger is None:  # nobody waits for it: it may go with the next ask
+            self._linger = self._loop.call_later(self.timing.linger, self._release_now)
+
+    def _release_now(self) -> None:
+        self._linger = None
+        self._release_due = True
         self._wake.set()
 
     def _follow(self, batch: Batch, reply: dict[str, Any]) -> None:
@@ -346,7 +371,10 @@ class Lane:
         self._failures = 0
         self.queued = reply["queued"]
         self.error = ""
+        if reply["now"] - self.redis_time > self.timing.lease * 500:  # its clock has jumped: leases have not ended
+            self.ready_since = 0.0
         self.ready_since = self.ready_since or now
+        self._redis_time = reply["now"], now
         if not self.ready:
             self.ready = True
             if lost:

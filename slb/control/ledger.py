@@ -110,14 +110,15 @@ class Ledger:
             raise_if_cancelled()
 
     async def _reap_one(self, lane: Lane) -> None:
-        """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired."""
+        """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor by
+        a call that it was frozen over: it runs that when it is thawed."""
         loop, timing = asyncio.get_running_loop(), self._timing
         may_reap = bool(lane.ready_since) and loop.time() - lane.ready_since >= timing.lease
         try:
             found = await self._reap(
                 lane.pool,
                 lease=int(timing.lease * 1000),
-                may_reap=may_reap,
+                reap_until=lane.redis_time + int(_REAP_PERIOD * 1000) if may_reap else 0,
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
             )

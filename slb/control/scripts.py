@@ -75,9 +75,9 @@ class Reap:
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(_source("pool") + _source("reap"))
 
-    async def __call__(self, pool: str, lease: int, may_reap: bool, patience: int, period: int) -> Reaped:
-        """Times in milliseconds."""
-        args = [lease, int(may_reap), patience, period, keys.GRANTED_CHANNEL, pool]
+    async def __call__(self, pool: str, lease: int, reap_until: int, patience: int, period: int) -> Reaped:
+        """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody."""
+        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool]
         due, reaped, drift, repaired, taken_back = await self._script(keys=keys.pool_keys(pool), args=args)
         return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(taken_back))
 

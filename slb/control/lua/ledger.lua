@@ -62,9 +62,6 @@ end
 if batch.full or batch.beat then
   redis.call('ZADD', HOLDERS, now + batch.lease, id)
   redis.call('HSET', HELD .. id, PUSHED, now)
-  for _, key in ipairs({INFLIGHT, HOLDERS, HELD .. id, TICKETS, CLASSES, VIEWS, GRANTS, NUMBER}) do
-    redis.call('PEXPIRE', key, batch.life)
-  end
 end
 
 if redis.call('EXISTS', GRANTS) == 1 and take_back_lapsed(batch.patience) > 0 then
@@ -191,6 +188,16 @@ if queued > 0 or granted[id] or redis.call('EXISTS', GRANTS) == 1 then
 end
 
 write()
+if batch.full or batch.beat or queued > 0 then
+  for _, key in ipairs({INFLIGHT, HOLDERS, HELD .. id, TICKETS, CLASSES, VIEWS, GRANTS, NUMBER}) do
+    redis.call('PEXPIRE', key, batch.life)
+  end
+  for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
+    redis.call('PEXPIRE', CLASS .. class, batch.life)
+  end
+elseif next(touched_scores) then  -- it may be new
+  redis.call('PEXPIRE', INFLIGHT, batch.life)
+end
 announce(ARGV[2], ARGV[3], id)
 
 local pushed = 0

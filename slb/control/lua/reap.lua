@@ -1,11 +1,11 @@
 -- Once a second, by whoever comes first: what the dead held is given back, once; grants nobody took up go to the next;
 -- scores are made the sum of what is held, and what a hand has damaged is mended.
--- ARGV: the lease in ms; 1 where the dead may be reaped (0: Redis has not answered for one whole lease yet, and
---   everybody may look dead who is not); how old a grant may become in ms; how long until the next run in ms;
+-- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for one
+--   whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a grant may become in ms; how long until the next run in ms;
 --   the channel grants are announced on; the pool's name.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back}.
-local lease, may_reap, patience = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
+local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
 local repaired = 0
 
 for index, wanted in ipairs({
