@@ -1,0 +1,178 @@
+"""What the dead held is given back once; what the frozen hold counts again."""
+
+import asyncio
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from slb.control import keys, ledger
+from slb.control.scripts import ledger_source
+from tests.redis.ledger_rig import POOL, SHORT, Books, Instance, upstreams
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+
+
+def reaped(*fleet: Instance) -> int:
+    return sum(each.metrics.ledger_reaped for each in fleet)
+
+
+async def may_reap(*fleet: Instance) -> None:
+    """Until each of them has seen Redis answer for a whole lease."""
+    loop = asyncio.get_running_loop()
+    await eventually(
+        lambda: all(loop.time() - each.lane.ready_since > each.lane.timing.lease for each in fleet), what="a lease"
+    )
+
+
+async def test_what_a_dead_instance_held_is_taken_off_once(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other, Instance(valkey, "c") as third:
+        for turn in range(9):
+            await (one, other, third)[turn % 3].get(upstreams(1))
+        await may_reap(one, other)
+        await third.die()
+        await books.score({"u0": 6})
+        assert books.holders() == ["a-1", "b-1"]
+        await eventually(lambda: reaped(one, other) == 1, what="counted")
+        runs = books.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+        await eventually(lambda: books.redis.info("commandstats")["cmdstat_evalsha"]["calls"] > runs + 20)
+        assert books.scores() == {"u0": 6}
+        assert (reaped(one, other), one.metrics.ledger_drift + other.metrics.ledger_drift) == (1, 0)
+
+
+async def test_nobody_reaps_who_has_not_seen_redis_answer_for_a_whole_lease(valkey: Valkey) -> None:
+    """A thawed or restored Redis finds everybody expired."""
+    books = Books(valkey)
+    async with Instance(valkey, "b", replace(SHORT, beat=60.0, lease=60.0)) as other:
+        await other.get(upstreams(1))
+        books.redis.zadd(books.key["holders"], {"b-1": 1})
+        runs = books.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+        await eventually(lambda: books.redis.info("commandstats")["cmdstat_evalsha"]["calls"] > runs + 5)
+        assert books.scores() == {"u0": 1}
+    async with Instance(valkey, "c") as third:
+        await books.score({})
+        assert reaped(third) == 1
+
+
+async def test_a_reap_that_runs_later_than_it_was_meant_to_reaps_nobody(valkey: Valkey) -> None:
+    """A Redis that was frozen runs it when it is thawed, before anybody could renew a lease."""
+    books = Books(valkey)
+    async with Instance(valkey, "b", replace(SHORT, beat=60.0, lease=60.0), reaping=False) as other:
+        await other.get(upstreams(1))
+        books.redis.zadd(books.key["holders"], {"b-1": 1})
+        now = other.lane.redis_time
+        late = await other.ledger._reap(POOL, 60_000, reap_until=now - 1000, patience=1000, period=1)
+        assert (late.reaped, books.scores()) == (0, {"u0": 1})
+        books.redis.delete(books.key["reaped"])
+        assert (await other.ledger._reap(POOL, 60_000, now + 60_000, patience=1000, period=1)).reaped == 1
+        assert books.scores() == {}
+
+
+async def test_a_redis_that_was_frozen_for_longer_than_a_lease_reaps_nobody(valkey: Valkey) -> None:
+    books = Books(valkey)
+    brief = replace(SHORT, budget=0.2, deadline=0.2, beat=0.1, lease=0.5)
+    async with Instance(valkey, "a", brief) as one, Instance(valkey, "b", brief) as other:
+        await one.get(upstreams(1))
+        await other.get(upstreams(1))
+        await may_reap(one, other)
+        valkey.freeze()
+        since = asyncio.get_running_loop().time()
+        await eventually(lambda: asyncio.get_running_loop().time() > since + 1.0, what="two leases")
+        valkey.thaw()
+        await eventually(lambda: one.lane.ready and other.lane.ready, what="both back")
+        await may_reap(one, other)
+        assert books.scores() == {"u0": 2}
+        assert reaped(one, other) == 0
+        assert books.holders() == ["a-1", "b-1"]
+
+
+async def test_who_was_frozen_past_its_lease_counts_again_under_another_name_even_above_the_cap(
+    valkey: Valkey,
+) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b") as frozen:
+        assert [await frozen.get(upstreams(1, 2)) for _ in range(2)] == ["u0", "u0"]
+        await may_reap(one)
+        frozen.freeze()
+        await books.score({})
+        assert [await one.get(upstreams(1, 2)) for _ in range(2)] == ["u0", "u0"]
+        frozen.thaw()
+        await books.score({"u0": 4})
+        assert books.holders() == ["a-1", "b-2"]
+        frozen.lane.release("u0")
+        await books.score({"u0": 3})
+        assert await frozen.get(upstreams(1, 2)) == "refused: pool_saturated"
+
+
+async def test_who_asked_of_the_frozen_is_answered_once_it_goes_on(valkey: Valkey) -> None:
+    async with Instance(valkey, "a") as one, Instance(valkey, "b", replace(SHORT, budget=60.0)) as frozen:
+        await may_reap(one)
+        frozen.freeze()
+        asked = [frozen.ask(upstreams(2)) for _ in range(3)]
+        await eventually(lambda: Books(valkey).holders() == ["a-1"], what="reaped")
+        frozen.thaw()
+        assert {await each.answer for each in asked} == {"u0", "u1"}
+        assert frozen.undecided == []
+
+
+async def test_releases_under_the_old_name_do_nothing(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b") as frozen:
+        await frozen.get(upstreams(1))
+        last = orjson.loads(frozen.connection.sent[-1][-3])
+        await may_reap(one)
+        frozen.freeze()
+        await books.score({})
+        frozen.thaw()
+        await books.score({"u0": 1})
+        late = {
+            **last,
+            "seq": 10_000,
+            "full": False,
+            "beat": False,
+            "join": False,
+            "release": {"u0": 1},
+            "asks": [],
+        }
+        pool_keys = keys.pool_keys(POOL)
+        arguments = orjson.dumps(late), "slb:granted:", POOL
+        reply = books.redis.eval(ledger_source(), len(pool_keys), *pool_keys, *arguments)
+        assert orjson.loads(reply) == {"gone": True}
+        assert books.scores() == {"u0": 1}
+
+
+async def test_drift_is_counted_and_repaired(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert {await one.get(upstreams(3)) for _ in range(3)} == {"u0", "u1", "u2"}
+        with books.redis.pipeline() as pipe:
+            pipe.zadd(books.key["inflight"], {"u0": 5, "stranger": 2})
+            pipe.zrem(books.key["inflight"], "u1")
+            pipe.execute()
+        await books.score({"u0": 1, "u1": 1, "u2": 1})
+        await eventually(lambda: one.metrics.ledger_drift == 4 + 2 + 1, what="counted")
+
+
+async def test_a_lease_that_ends_later_than_any_may_is_cut(valkey: Valkey) -> None:
+    """Somebody's clock, or a hand: whoever it is dies a lease from now."""
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        await may_reap(one)
+        books.redis.zadd(books.key["holders"], {"nobody-1": "inf"})
+        books.redis.hset(books.key["held:"] + "nobody-1", "u0", 3)
+        await eventually(lambda: books.holders() == ["a-1"], what="reaped")
+        assert one.metrics.ledger_repaired == 1
+        await books.score({})
+
+
+async def test_all_keys_of_a_pool_go_some_time_after_its_last_holder(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", replace(SHORT, life=1.0)) as one:
+        await one.get(upstreams(1))
+    await eventually(lambda: not books.redis.keys("slb:{*"), what="nothing left")
