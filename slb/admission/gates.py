@@ -98,10 +98,13 @@ class Gates:
                 yield path, priority, count
 
     def scores(self) -> Counter[str]:
-        """Member -> requests in flight everywhere, of all pools together, as of a second ago."""
+        """Member -> requests in flight everywhere, of all pools together, as of a second ago. Pools in which Redis
+        does not answer are left out: nobody knows then."""
         total: Counter[str] = Counter()
-        for scores in self._ledger.scores.values():
-            total.update(scores)
+        for pool, scores in self._ledger.scores.items():
+            gate = self._gates.get(pool)
+            if gate is not None and gate.lane.ready:
+                total.update(scores)
         return total
 
     async def run(self) -> None:

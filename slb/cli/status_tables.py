@@ -103,10 +103,14 @@ def _cells(route: Json, member: Json | None, status: Json) -> tuple[str, str, st
 
 
 def _everywhere(route: Json, member: Json, pools: Json) -> str:
-    """Its score, and of how many; nothing where nobody counts."""
+    """Its score, and of how many; nothing where nobody counts, or nobody can know."""
     settings = route["settings"]
     pool = pools.get(settings["pool"] or route["path"])
-    if pool is None or not (settings["max_inflight"] or settings["policy"] == "least_inflight"):
+    if (
+        pool is None
+        or pool["mode"] == "local"
+        or not (settings["max_inflight"] or settings["policy"] == "least_inflight")
+    ):
         return ""
     score = str(pool["scores"].get(member["member"], 0))
     return f"{score} of {settings['max_inflight'] * member['slots']}" if settings["max_inflight"] else score

@@ -227,8 +227,13 @@ class TestDecisions:
 
 async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(proxies: MakeProxy) -> None:
     one = await proxies()
+    for path in ("/p", "/q"):
+        one.route(path, policy="least_inflight")
+        gate = one.gates.of(one.mirror.table.routes[path])
     one.ledger.scores = {"/p": {"a:80": 1, "b:80": 1}, "/q": {"a:80": 2}}
     assert list(one.metrics.global_inflight()) == [("a:80", 3), ("b:80", 1)]
+    gate.lane.ready = False  # what was read of it a while ago is nobody's count now
+    assert list(one.metrics.global_inflight()) == [("a:80", 1), ("b:80", 1)]
 
 
 class TestQueueing:
