@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bench.comparison import compare
+from bench.figures import kill as kills
 from bench.figures import ledger as ledgers
 from bench.figures import memory as memories
 from bench.figures import outage as outages
@@ -175,6 +176,27 @@ def ledger(
         lambda fleet, steps: ledgers.measure(fleet, steps, count),
         ledgers.STEPS,
         {"pairs": count},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def kill(
+    times: Annotated[int, typer.Option(min=1, help="Instances killed, one after another; 15 s each.")] = 20,
+    clients: Annotated[int, typer.Option(min=1, help="Each has one request in flight all the time.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of who is killed, when, and how long requests take.")] = 1,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """kill -9 of one of three instances under capped load: when are the counts in Redis true again?"""
+    plan = kills.Plan(times, clients, seed)
+    code = run(
+        "kill",
+        lambda fleet, steps: kills.measure(fleet, steps, plan),
+        times,
+        {"times": times, "clients": clients, "seed": seed},
         json,
         check,
     )

@@ -83,11 +83,19 @@ class Fleet:
     def restart_instance(self, instance: Instance) -> None:
         """Stop it with SIGTERM, and start another on its ports; that one is ready on return."""
         self._end(instance.running)
+        self._start_in_place(instance).wait_until_ready()
+
+    def kill_instance(self, instance: Instance) -> Instance:
+        """kill -9, and at once start another on its ports: that one, which may not be ready yet."""
+        self._processes.kill(instance.running)
+        return self._start_in_place(instance)
+
+    def _start_in_place(self, instance: Instance) -> Instance:
         home = instance.running.home
         running = self._slb(home, "serve", *self._serve_flags(home, instance.port, instance.api_port))
         at = self.instances.index(instance)
         self.instances[at] = Instance(running, instance.port, instance.api_port)
-        self.instances[at].wait_until_ready()
+        return self.instances[at]
 
     def start_stand_in(self, port: int, path: str, slots: int) -> Running:
         """A `slb upstream` that registers itself with the first instance, and serves on return."""

@@ -57,17 +57,19 @@ class Tally:
 
 
 class KeptAlive:
-    """Connections to one port, as many as are needed at once. A request that fails is not sent again: it counts."""
+    """Connections to one port, as many as are needed at once. A request that fails is not sent again: it counts.
+    `patience`: seconds until one without an answer has failed."""
 
-    def __init__(self, port: int, path: str) -> None:
+    def __init__(self, port: int, path: str, patience: float = GIVE_UP_SECONDS) -> None:
         self._port = port
+        self._patience = patience
         self._request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
         self._idle: list[Stream] = []
 
     async def ask(self) -> int:
         """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
         with suppress(OSError, EOFError, TimeoutError):
-            async with asyncio.timeout(GIVE_UP_SECONDS):
+            async with asyncio.timeout(self._patience):
                 try:
                     stream = await self._connection()
                 except OSError:

@@ -1,0 +1,275 @@
+"""kill -9 of one of three instances under load with a cap and a queue: when are the counts in Redis true again?"""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from statistics import median
+from typing import Any
+
+from bench.figures.figure import Figure, Outcome, Section
+from bench.figures.fleet import Fleet, Instance
+from bench.figures.local import Loop
+from bench.figures.present import Clients, PresentUpstream
+from bench.http import get_text
+from bench.progress import Steps
+from slb.control import keys
+
+PATH = "/p"
+INSTANCES = 3
+UPSTREAMS = 4
+CAP = 20
+"""`max_inflight`: with 100 clients some always wait, and more do while a dead instance's slots are leased."""
+
+SERVICE_SECONDS = (1.0, 3.0)
+"""Long, so that a slot is seldom just on its way from one request to the next when it is looked at."""
+
+QUIET_SECONDS = (1.0, 3.0)
+"""Between all being well and the next kill, at random."""
+
+GOAL_SECONDS = 12.0
+GIVE_UP_SECONDS = 30.0
+LOOK_EVERY_SECONDS = 0.02
+CLOSING_SECONDS = 0.05
+"""For upstreams to see that a dead process's connections are closed."""
+
+DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
+SETTINGS = {
+    "policy": "least_inflight",
+    "max_inflight": str(CAP),
+    "when_full": "queue",
+    "queue_limit": "1000",
+    "queue_timeout": "30s",
+}
+KEYS = keys.pool_keys(PATH)
+INFLIGHT, HOLDERS, TICKETS, GRANTS = KEYS[0], KEYS[1], KEYS[3], KEYS[7]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the user asked for: kills, requests in flight, and the seed of all that is random."""
+
+    times: int = 20
+    clients: int = 100
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One of them: requests in flight, those of them that waited in the queue, and those upstreams saw end by it;
+    seconds until its successor was ready, and until the scores were the truth (infinite: never)."""
+
+    in_flight: int
+    queued: int
+    cut_off: int
+    ready: float
+    true_again: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What there was to see when all was over. `most`: by upstream, at once; `left`: what is still in Redis."""
+
+    answered: int
+    failed: Mapping[int, int]
+    lost: int
+    most: Sequence[int]
+    highest_score: int
+    counters: Mapping[str, float]
+    left: Mapping[str, int]
+
+
+class Kills:
+    """One fleet goes through all of them, one after another."""
+
+    def __init__(
+        self, fleet: Fleet, steps: Steps, loop: Loop, upstreams: Sequence[PresentUpstream], rng: Random
+    ) -> None:
+        self._fleet = fleet
+        self._redis: Any = fleet.redis.client  # its stubs know of no decoded replies
+        self._steps = steps
+        self._loop = loop
+        self._upstreams = upstreams
+        self._rng = rng
+        self._of_the_dead: Counter[str] = Counter()
+        self._highest_score = 0
+
+    def prepare(self) -> None:
+        """The route, and three instances that are ready."""
+        for upstream in self._upstreams:
+            self._loop.run(upstream.start())
+        self._redis.hset(keys.settings_key(PATH), mapping=SETTINGS)
+        self._redis.sadd(keys.route_key(PATH), *(upstream.member for upstream in self._upstreams))
+        for _ in range(INSTANCES):
+            self._fleet.start_instance()
+        for instance in self._fleet.instances:
+            instance.wait_until_ready()
+
+    def one(self, clients: Clients) -> Kill:
+        """At a random moment, once all is well."""
+        self._seconds_until(self._scores_are_true)
+        time.sleep(self._rng.uniform(*QUIET_SECONDS))
+        number = self._rng.randrange(INSTANCES)
+        instance = self._fleet.instances[number]
+        self._of_the_dead.update(counters_of(instance))
+        in_flight, queued = clients.in_flight, int(self._redis.hlen(TICKETS))
+        before = sum(self._truth().values())
+        self._loop.run(clients.shut(number))
+        killed = time.monotonic()
+        successor = self._fleet.kill_instance(instance)
+        self._loop.run(asyncio.sleep(CLOSING_SECONDS))
+        cut_off = before - sum(self._truth().values())
+        successor.wait_until_ready()
+        ready = time.monotonic() - killed
+        self._loop.run(clients.open(number))
+        true_again = self._seconds_until(self._scores_are_true, killed)
+        return Kill(in_flight, queued, cut_off, ready, true_again)
+
+    def end(self, clients: Clients) -> Ending:
+        """Let all be answered, and look at what is left."""
+        self._steps.to("waiting for all answers")
+        self._loop.run(clients.stop())
+        self._seconds_until(lambda: not self._left())
+        counters = Counter(self._of_the_dead)
+        for instance in self._fleet.instances:
+            counters.update(counters_of(instance))
+        return Ending(
+            clients.answered,
+            dict(clients.failed),
+            clients.lost,
+            [upstream.most for upstream in self._upstreams],
+            self._highest_score,
+            dict(counters),
+            self._left(),
+        )
+
+    def _seconds_until(self, condition: Callable[[], bool], since: float | None = None) -> float:
+        """From `since` (now) until it holds; infinite where not. Raises BenchError where an instance ends."""
+        since = since or time.monotonic()
+        while not self._all_live() or not condition():
+            if time.monotonic() - since > GIVE_UP_SECONDS:
+                return math.inf
+            time.sleep(LOOK_EVERY_SECONDS)
+        return time.monotonic() - since
+
+    def _all_live(self) -> bool:
+        for instance in self._fleet.instances:
+            instance.running.check_alive()
+        return True
+
+    def _scores_are_true(self) -> bool:
+        """Whether they are what the upstreams have, which has not changed while they were read."""
+        before = self._truth()
+        scores = self._scores()
+        return scores == before == self._truth()
+
+    def _truth(self) -> dict[str, int]:
+        return self._loop.run(present_at(self._upstreams))
+
+    def _scores(self) -> dict[str, int]:
+        scores = {member: int(score) for member, score in self._redis.zrange(INFLIGHT, 0, -1, withscores=True)}
+        self._highest_score = max(self._highest_score, *scores.values(), 0)
+        return {member: score for member, score in scores.items() if score}
+
+    def _left(self) -> dict[str, int]:
+        """What is counted for somebody, and holders that are none of the living."""
+        living = {str(instance.status()["id"]) for instance in self._fleet.instances}
+        return nothing_but(
+            {
+                "slots": sum(self._scores().values()),
+                "tickets": int(self._redis.hlen(TICKETS)),
+                "grants": int(self._redis.hlen(GRANTS)),
+                "dead holders": strangers(self._redis.zrange(HOLDERS, 0, -1), living),
+            }
+        )
+
+
+async def present_at(upstreams: Sequence[PresentUpstream]) -> dict[str, int]:
+    """member -> how many it has, of those that have any. To be run in their loop: all at one moment."""
+    return {upstream.member: upstream.present for upstream in upstreams if upstream.present}
+
+
+def nothing_but(counts: Mapping[str, int]) -> dict[str, int]:
+    """Those that are not zero."""
+    return {what: count for what, count in counts.items() if count}
+
+
+def strangers(holders: Sequence[str], living: set[str]) -> int:
+    """How many `<instance>-<number>` are of none of `living`."""
+    return sum(holder.rpartition("-")[0] not in living for holder in holders)
+
+
+def counters_of(instance: Instance) -> Counter[str]:
+    """What its metrics say of the ledger."""
+    text = get_text(instance.api_port, "/metrics")
+    return Counter({name: counter_in(text, name) for name in (DRIFT, REAPED, LOCAL)})
+
+
+def counter_in(metrics: str, name: str) -> float:
+    """The value of a counter without labels. NaN where there is none: a figure that could not be had."""
+    values = [line.split()[1] for line in metrics.splitlines() if line.startswith(f"{name} ")]
+    return float(values[0]) if values else math.nan
+
+
+def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
+    """`plan.times` kills, with as many requests in flight as `plan` says."""
+    steps.to("starting instances and upstreams")
+    rng = Random(plan.seed)
+    found: list[Kill] = []
+    with Loop() as loop:
+        kills = Kills(fleet, steps, loop, [PresentUpstream(rng, SERVICE_SECONDS) for _ in range(UPSTREAMS)], rng)
+        kills.prepare()
+        clients = Clients([each.port for each in fleet.instances], PATH, plan.clients, rng)
+        loop.run(clients.start())
+        for number in range(plan.times):
+            steps.to(f"kill {number + 1}")
+            found.append(kills.one(clients))
+            steps.done()
+        ending = kills.end(clients)
+    raw: dict[str, object] = {"kills": [asdict(each) for each in found], "ending": asdict(ending)}
+    return Outcome([section(found, ending)], raw)
+
+
+def section(kills: Sequence[Kill], ending: Ending) -> Section:
+    """The figures, and what explains those that miss."""
+    figures = [
+        Figure("kills", len(kills)),
+        Figure("requests in flight at the kill, least", min(each.in_flight for each in kills)),
+        Figure("of these in the queue, median", median(each.queued for each in kills)),
+        Figure("cut off at the upstreams by it, median", median(each.cut_off for each in kills)),
+        Figure("a new instance ready after, median", median(each.ready for each in kills), "s"),
+        Figure("scores equal the truth after, median", median(each.true_again for each in kills), "s"),
+        Figure("scores equal the truth after, max", max(each.true_again for each in kills), "s", GOAL_SECONDS),
+        Figure("drift", ending.counters[DRIFT], at_most=0),
+        Figure("most requests at one upstream at once", max(ending.most), at_most=CAP),
+        Figure("highest score of an upstream seen", ending.highest_score, at_most=CAP),
+        Figure("answered with 200", ending.answered),
+        Figure("not, though their instance lived", sum(ending.failed.values()), at_most=0),
+        Figure("lost with their instance", ending.lost),
+        Figure("left in Redis when all were answered", sum(ending.left.values()), at_most=0),
+        Figure("leases reaped", ending.counters[REAPED]),
+        Figure("slots given out without Redis", ending.counters[LOCAL]),
+    ]
+    title = f"kill -9 of 1 of {INSTANCES} instances; {UPSTREAMS} upstreams with max_inflight={CAP} and a queue"
+    return Section(title, figures, notes_of(ending))
+
+
+def notes_of(ending: Ending) -> list[str]:
+    """By status what failed, and what is left."""
+    notes = []
+    if ending.failed:
+        notes.append("Failed, by status (0: no reply, -1: not connected): " + counted(ending.failed))
+    if ending.left:
+        notes.append("Left: " + counted(ending.left))
+    if ending.counters[LOCAL]:
+        notes.append(
+            "Redis did not always answer within the budget: who decides alone knows its own part of a cap only."
+        )
+    return notes
+
+
+def counted(counts: Mapping[object, int] | Mapping[int, int] | Mapping[str, int]) -> str:
+    return ", ".join(f"{what}: {count}" for what, count in counts.items())

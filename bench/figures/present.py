@@ -1,0 +1,142 @@
+"""Upstreams that know how many requests they truly have at once, and clients that keep so many in flight."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import cast
+
+import httptools
+
+from bench.figures.traffic import KeptAlive
+
+REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+PATIENCE_SECONDS = 60.0
+"""Of a client: longer than any request may wait in a queue and be served."""
+
+PAUSE_SECONDS = 0.1
+"""Of a client that got no 200: it does not come back at once."""
+
+
+class PresentUpstream:
+    """Each request takes a time between the two of `seconds`, however many there are. `present`: how many there are
+    now, `most`: how many there ever were at once. One whose connection is gone is no longer there."""
+
+    def __init__(self, rng: Random, seconds: tuple[float, float]) -> None:
+        self._rng = rng
+        self._seconds = seconds
+        self.member = ""
+        self.present = 0
+        self.most = 0
+
+    async def start(self) -> None:
+        """Listen, on a port of its own; `member` is known then."""
+        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), "127.0.0.1", 0)
+        self.member = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    def came(self) -> float:
+        """A request is there; how long it takes."""
+        self.present += 1
+        self.most = max(self.most, self.present)
+        return self._rng.uniform(*self._seconds)
+
+    def went(self) -> None:
+        """One has ended, whatever the way."""
+        self.present -= 1
+
+
+class _Served(asyncio.Protocol):
+    """A connection, on which one request comes after another."""
+
+    def __init__(self, upstream: PresentUpstream) -> None:
+        self._upstream = upstream
+        self._parser = httptools.HttpRequestParser(self)
+        self._running: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        seconds = self._upstream.came()
+        self._running = asyncio.get_running_loop().call_later(seconds, self._answer)
+
+    def _answer(self) -> None:
+        self._running = None
+        self._upstream.went()  # before anybody can know that the slot is free
+        self._transport.write(REPLY)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+            self._upstream.went()
+
+
+@dataclass
+class Door:
+    """An instance as its clients see it. `kills`: how often it was killed so far."""
+
+    target: KeptAlive
+    is_open: bool = True
+    kills: int = 0
+
+
+class Clients:
+    """`count` clients, each with one request after another through an instance chosen at random among those that
+    are there. `failed`: by status, what instances that lived all the while did not answer with 200; `lost`: what
+    was with an instance when that was killed."""
+
+    def __init__(self, ports: Sequence[int], path: str, count: int, rng: Random) -> None:
+        self._doors = [Door(KeptAlive(port, path, PATIENCE_SECONDS)) for port in ports]
+        self._count = count
+        self._rng = rng
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.in_flight = 0
+        self.answered = 0
+        self.lost = 0
+        self.failed: Counter[int] = Counter()
+
+    async def start(self) -> None:
+        """From now on they ask."""
+        self._tasks = [asyncio.create_task(self._client()) for _ in range(self._count)]
+
+    async def stop(self) -> None:
+        """Ask no more, and wait for what has been asked."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+        for door in self._doors:
+            door.target.close()
+
+    async def shut(self, number: int) -> None:
+        """This instance is about to be killed."""
+        self._doors[number].is_open = False
+        self._doors[number].kills += 1
+
+    async def open(self, number: int) -> None:
+        """There is another in its place."""
+        self._doors[number].is_open = True
+
+    async def _client(self) -> None:
+        while not self._stopping:
+            door = self._rng.choice([door for door in self._doors if door.is_open])
+            kills = door.kills
+            self.in_flight += 1
+            status = await door.target.ask()
+            self.in_flight -= 1
+            if not self._note(status, door.kills != kills):
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def _note(self, status: int, was_killed: bool) -> bool:
+        """Whether it was answered with 200."""
+        if status == 200:
+            self.answered += 1
+        elif was_killed:
+            self.lost += 1
+        else:
+            self.failed[status] += 1
+        return status == 200
