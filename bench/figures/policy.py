@@ -75,13 +75,15 @@ def _pairs(
 
 
 def _section(connections: int, local: Sequence[Sample], shared: Sequence[Sample]) -> Section:
-    """Each round's ratio is of two runs that followed each other: the machine changes less in between."""
+    """Each round's ratio is of two runs that followed each other: the machine changes less in between. With many
+    connections in a closed loop p50 is their number divided by the rate, whatever a request waits for: what is added
+    to it has its goal where nothing queues."""
     ratios = [two.cpu_us_per_request / one.cpu_us_per_request for one, two in zip(local, shared, strict=True)]
     added = [(two.p50_us - one.p50_us) / 1000 for one, two in zip(local, shared, strict=True)]
     figures = [
         Figure(f"CPU a request, {LOCAL}", median(each.cpu_us_per_request for each in local), "µs"),
         Figure(f"CPU a request, {GLOBAL}", median(each.cpu_us_per_request for each in shared), "µs"),
         Figure("their ratio", median(ratios), "", at_most=GOAL_CPU if connections == CONNECTIONS[0] else None),
-        Figure("added to p50", median(added), "ms", below=GOAL_ADDED_P50_MS),
+        Figure("added to p50", median(added), "ms", below=GOAL_ADDED_P50_MS if connections == 1 else None),
     ]
     return Section(f"{connections} connections, small GET, heads repeat; median of {len(local)} rounds", figures)
