@@ -26,7 +26,7 @@ def summary(status: Json, rates: Rates | None) -> str:
     per_second = _rate(sum(rates.values())) if rates is not None else "-"
     return (
         f"{status['name']}  redis {'up' if redis['up'] else 'down'} ({redis['mode']})  "
-        f"instances {status['instances']}  in flight here {traffic['inflight']}  requests/s {per_second}"
+        f"instances {status['instances']}  in flight {traffic['inflight']}  {per_second} requests/s"
     )
 
 
