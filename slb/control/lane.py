@@ -152,7 +152,7 @@ class Lane:
             return
         self._views[name] = candidates, packed_view(candidates)
         self._is_capped = any(each.capacity for known, _ in self._views.values() for each in known)
-        if any(ticket.ask.view == name for ticket in self._tickets.values()):
+        if any(ticket.ask.view == name for ticket in (*self._tickets.values(), *self._flying.values())):
             self._changed.add(name)
             self._wake.set()
 

@@ -110,8 +110,8 @@ class Ledger:
             raise_if_cancelled()
 
     async def _reap_one(self, lane: Lane) -> None:
-        """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor by
-        a call that it was frozen over: it runs that when it is thawed."""
+        """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
+        by a call that it was frozen over: it runs that when it is thawed."""
         loop, timing = asyncio.get_running_loop(), self._timing
         may_reap = bool(lane.ready_since) and loop.time() - lane.ready_since >= timing.lease
         try:
