@@ -220,7 +220,8 @@ def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
     rng = Random(plan.seed)
     found: list[Kill] = []
     with Loop() as loop:
-        kills = Kills(fleet, steps, loop, [PresentUpstream(rng, SERVICE_SECONDS) for _ in range(UPSTREAMS)], rng)
+        upstreams = [PresentUpstream(rng, SERVICE_SECONDS) for _ in range(UPSTREAMS)]
+        kills = Kills(fleet, steps, loop, upstreams, rng)
         kills.prepare()
         clients = Clients([each.port for each in fleet.instances], PATH, plan.clients, rng)
         loop.run(clients.start())
@@ -229,6 +230,8 @@ def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
             found.append(kills.one(clients))
             steps.done()
         ending = kills.end(clients)
+        for upstream in upstreams:
+            loop.run(upstream.stop())
     raw: dict[str, object] = {"kills": [asdict(each) for each in found], "ending": asdict(ending)}
     return Outcome([section(found, ending)], raw)
 

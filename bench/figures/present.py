@@ -29,11 +29,19 @@ class PresentUpstream:
         self.member = ""
         self.present = 0
         self.most = 0
+        self.connections: set[asyncio.Transport] = set()
 
     async def start(self) -> None:
         """Listen, on a port of its own; `member` is known then."""
-        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), "127.0.0.1", 0)
-        self.member = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.get_running_loop().create_server(lambda: _Served(self), "127.0.0.1", 0)
+        self.member = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Listen no more, and cut off whoever is there."""
+        self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        await self._server.wait_closed()
 
     def came(self) -> float:
         """A request is there; how long it takes."""
@@ -56,6 +64,7 @@ class _Served(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
+        self._upstream.connections.add(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -70,6 +79,7 @@ class _Served(asyncio.Protocol):
         self._transport.write(REPLY)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._upstream.connections.remove(self._transport)
         if self._running is not None:
             self._running.cancel()
             self._running = None
