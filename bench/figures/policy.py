@@ -76,8 +76,8 @@ def _pairs(
 
 def _section(connections: int, local: Sequence[Sample], shared: Sequence[Sample]) -> Section:
     """Each round's ratio is of two runs that followed each other: the machine changes less in between. With many
-    connections in a closed loop p50 is their number divided by the rate, whatever a request waits for: what is added
-    to it has its goal where nothing queues."""
+    connections in a closed loop p50 is their number divided by the rate, whatever a request waits for: so what is
+    added to it has its goal where nothing queues."""
     ratios = [two.cpu_us_per_request / one.cpu_us_per_request for one, two in zip(local, shared, strict=True)]
     added = [(two.p50_us - one.p50_us) / 1000 for one, two in zip(local, shared, strict=True)]
     figures = [
