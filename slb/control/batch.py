@@ -25,9 +25,9 @@ class Ticket:
 @dataclass(slots=True)
 class Batch:
     """`join`: this holder need not be known yet. `full`: what it holds and who waits, whatever was said before
-    (`held`, `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks` are
-    new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting tickets have
-    other candidates now."""
+    (`held`, `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks`
+    are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting tickets
+    have other candidates now."""
 
     seq: int
     join: bool

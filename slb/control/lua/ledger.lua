@@ -8,11 +8,53 @@
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
+
+-- A key that is not of its type would end this in the middle: reap.lua mends it before anything is changed.
+local TYPES = {
+  [INFLIGHT] = 'zset', [HOLDERS] = 'zset', [TICKETS] = 'hash', [CLASSES] = 'hash', [VIEWS] = 'hash',
+  [GRANTS] = 'hash', [NUMBER] = 'string',
+}
+for key, wanted in pairs(TYPES) do
+  local is = redis.call('TYPE', key).ok
+  if is ~= 'none' and is ~= wanted then
+    return redis.error_reply('DAMAGED ' .. key .. ' is a ' .. is)
+  end
+end
 local lease = redis.call('ZSCORE', HOLDERS, id)
+local kept = redis.call('TYPE', HELD .. id).ok
+if kept ~= 'hash' and kept ~= 'none' then
+  if lease then
+    return redis.error_reply('DAMAGED ' .. HELD .. id .. ' is a ' .. kept)
+  end
+  redis.call('DEL', HELD .. id)  -- nobody else would: it belongs to no holder
+end
+local lines = {}
+for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
+  lines[class] = true
+end
+for _, asks in ipairs({batch.asks, batch.waiting}) do
+  for _, ask in ipairs(asks) do
+    lines[ask[5]] = ask[7] > 0 or lines[ask[5]]
+  end
+end
+for class, used in pairs(lines) do
+  local is = used and redis.call('TYPE', CLASS .. class).ok or 'none'
+  if is ~= 'none' and is ~= 'zset' then
+    redis.call('HSETNX', CLASSES, class, '0')  -- so that reap.lua finds it
+    return redis.error_reply('DAMAGED ' .. CLASS .. class .. ' is a ' .. is)
+  end
+end
+local number = redis.call('GET', NUMBER)
+if number and not read_number(number) then
+  return redis.error_reply('DAMAGED ' .. NUMBER .. ' is no number')
+end
 if not lease and not batch.join then
   return '{"gone":true}'
 end
 local last = count(redis.call('HGET', HELD .. id, SEQUENCE))
+if last == MOST then
+  last = 0
+end
 if batch.seq <= last then
   return '{"stale":true}'
 end
@@ -25,8 +67,9 @@ local function pending_of(holder)
   local found = {}
   local all = redis.call('HGETALL', GRANTS)
   for index = 1, #all, 2 do
-    if owner(all[index]) == holder then
-      found[all[index]] = cjson.decode(all[index + 1])
+    local record = owner(all[index]) == holder and read_grant(all[index + 1])
+    if record then
+      found[all[index]] = record
     end
   end
   return found
@@ -72,8 +115,8 @@ for member, number in pairs(batch.release) do
 end
 for _, ticket in ipairs(batch.leave) do
   if not remove(ticket) then
-    local record = redis.call('HGET', GRANTS, ticket)
-    if record and ungrant(ticket, cjson.decode(record)) then
+    local record = read_grant(redis.call('HGET', GRANTS, ticket) or '')
+    if record and ungrant(ticket, record) then
       freed = freed + 1
     end
   end
@@ -103,8 +146,10 @@ end
 if batch.full then
   for _, ask in ipairs(batch.waiting) do
     local ticket, number = ask[1], ask[8]
-    if redis.call('HEXISTS', TICKETS, ticket) == 0 and redis.call('HEXISTS', GRANTS, ticket) == 0 then
-      store_view(ask[2])
+    store_view(ask[2])
+    if not read_ticket(redis.call('HGET', TICKETS, ticket) or '')
+      and not read_grant(redis.call('HGET', GRANTS, ticket) or '') then
+      redis.call('HDEL', GRANTS, ticket)
       if number == 0 then
         number = redis.call('INCR', NUMBER)
       elseif number > count(redis.call('GET', NUMBER)) then
@@ -203,7 +248,8 @@ announce(ARGV[2], ARGV[3], id)
 local pushed = 0
 if batch.since > 0 then
   for _, holder in ipairs(redis.call('ZRANGE', HOLDERS, 0, -1)) do
-    if count(redis.call('HGET', HELD .. holder, PUSHED)) >= batch.since then
+    local said = redis.pcall('HGET', HELD .. holder, PUSHED)
+    if type(said) == 'string' and count(said) >= batch.since then
       pushed = pushed + 1
     end
   end

@@ -15,12 +15,24 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local scores, held = {}, {}
 local touched_scores, touched_held = {}, {}
 
+local MOST = 2 ^ 53  -- no count is ever so high: what shows it is damaged
+
 local function count(value)
   value = tonumber(value)
   if not value or value ~= value or value < 0 then
     return 0
   end
-  return math.floor(value)
+  return math.min(math.floor(value), MOST)
+end
+
+local function is_count(value, least)
+  return type(value) == 'number' and value >= least and value < MOST and value == math.floor(value)
+end
+
+-- The last ticket's number as it stands there: digits, that INCR can go on from; else nil.
+local function read_number(text)
+  local number = string.match(text, '^%d+$') and tonumber(text)
+  return number and is_count(number, 0) and number or nil
 end
 
 local function load_scores(members)
@@ -48,9 +60,16 @@ local function score_of(member)
 end
 
 local function held_by(id, member)
-  held[id] = held[id] or {}
+  if not held[id] then
+    held[id] = {}
+    local is = redis.call('TYPE', HELD .. id).ok
+    if is ~= 'hash' and is ~= 'none' then
+      redis.call('DEL', HELD .. id)
+    end
+  end
   if not held[id][member] then
-    held[id][member] = count(redis.call('HGET', HELD .. id, member))
+    local holds = count(redis.call('HGET', HELD .. id, member))
+    held[id][member] = holds < MOST and holds or 0
   end
   return held[id][member]
 end
@@ -135,11 +154,61 @@ local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''
 end
 
+-- What stands in the queue's hashes as JSON, or nil where it is not what should stand there.
+local function read_json(text)
+  local fine, value = pcall(cjson.decode, text)
+  return fine and type(value) == 'table' and value or nil
+end
+
+local function is_texts(list)
+  if type(list) ~= 'table' then
+    return false
+  end
+  for _, each in pairs(list) do
+    if type(each) ~= 'string' then
+      return false
+    end
+  end
+  return true
+end
+
+local function read_ticket(text)
+  local fields = read_json(text)
+  local fits = fields and is_count(fields[1], 1) and type(fields[2]) == 'string' and fields[2] ~= VIRTUAL
+    and is_count(fields[3], 1) and type(fields[4]) == 'string' and is_texts(fields[5])
+    and type(fields[6]) == 'boolean'
+  return fits and fields or nil
+end
+
+local function read_view(text)
+  local view = read_json(text)
+  for _, candidate in pairs(view or {}) do
+    if type(candidate) ~= 'table' or type(candidate[1]) ~= 'string' or not is_count(candidate[2], 0)
+      or not is_count(candidate[3], 1) then
+      return nil
+    end
+  end
+  return view
+end
+
+local function read_grant(text)
+  local record = read_json(text)
+  local fits = record and is_count(record[1], 0) and type(record[2]) == 'string' and type(record[3]) == 'string'
+    and read_ticket(record[3])
+  return fits and record or nil
+end
+
+-- A place in the fair order; 0 where what stands there is none.
+local function pass_of(value)
+  value = tonumber(value or 0)
+  return value and value >= 0 and value < MOST and value or 0
+end
+
 local function view_of(ticket, wanted)
   local name = owner(ticket) .. ' ' .. wanted
   if views[name] == nil then
     local found = redis.call('HGET', VIEWS, name)
-    views[name] = found and cjson.decode(found) or false
+    views[name] = found and read_view(found) or false
     if views[name] then
       local members = {}
       for index, candidate in ipairs(views[name]) do
@@ -158,12 +227,12 @@ local function forget_if_empty()
 end
 
 local function push(ticket, packed)
-  local fields = cjson.decode(packed)
+  local fields = read_ticket(packed)
   local class = fields[2]
   local line = CLASS .. class
   if redis.call('EXISTS', line) == 0 then
-    local virtual = tonumber(redis.call('HGET', CLASSES, VIRTUAL) or 0) or 0
-    local pass = tonumber(redis.call('HGET', CLASSES, class) or 0) or 0
+    local virtual = pass_of(redis.call('HGET', CLASSES, VIRTUAL))
+    local pass = pass_of(redis.call('HGET', CLASSES, class))
     redis.call('HSET', CLASSES, class, string.format('%.17g', math.max(pass, virtual)))
   end
   redis.call('HSET', TICKETS, ticket, packed)
@@ -177,7 +246,10 @@ local function remove(ticket)
     return nil
   end
   redis.call('HDEL', TICKETS, ticket)
-  redis.call('ZREM', CLASS .. cjson.decode(packed)[2], ticket)
+  local fields = read_ticket(packed)
+  if fields then
+    redis.call('ZREM', CLASS .. fields[2], ticket)
+  end
   return packed
 end
 
@@ -200,8 +272,8 @@ local function take_back_lapsed(patience)
   local taken_back = 0
   local grants = redis.call('HGETALL', GRANTS)
   for index = 1, #grants, 2 do
-    local record = cjson.decode(grants[index + 1])
-    if record[1] + patience <= now then
+    local record = read_grant(grants[index + 1])
+    if record and (record[1] + patience <= now or record[1] > now + patience) then
       ungrant(grants[index], record)
       redis.call('HSET', HELD .. owner(grants[index]), SILENT, '1')
       push(grants[index], record[3])
@@ -234,9 +306,9 @@ local function first_usable(class, full)
         redis.call('ZREM', line, ticket)
         first = first - 1
       else
-        local fields = cjson.decode(packed[index])
-        local name = owner(ticket) .. ' ' .. fields[4]
-        local passed_over = full[name] or is_silent(owner(ticket))
+        local fields = read_ticket(packed[index])
+        local name = fields and owner(ticket) .. ' ' .. fields[4]
+        local passed_over = not fields or full[name] or is_silent(owner(ticket))
         local candidates = not passed_over and view_of(ticket, fields[4])
         if candidates then
           local member = choose(candidates, as_set(fields[5]), fields[6], 0)
@@ -263,9 +335,9 @@ local function serve_queue(most)
   for index = 1, #stored, 2 do
     if stored[index] ~= VIRTUAL then
       classes[#classes + 1] = stored[index]
-      passes[stored[index]] = tonumber(stored[index + 1]) or 0
+      passes[stored[index]] = pass_of(stored[index + 1])
     else
-      virtual = tonumber(stored[index + 1]) or 0
+      virtual = pass_of(stored[index + 1])
     end
   end
   local full = {}

@@ -1,8 +1,8 @@
 -- Once a second, by whoever comes first: what the dead held is given back, once; grants nobody took up go to the next;
 -- scores are made the sum of what is held, and what a hand has damaged is mended.
--- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for one
---   whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a grant may become in ms; how long until the next run in ms;
---   the channel grants are announced on; the pool's name.
+-- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
+--   one whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a
+--   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -40,37 +40,20 @@ for index = 1, #holders, 2 do
 end
 
 -- The queue loses what belongs to nobody, and what is not to be read.
-local function readable(text)
-  local fine, value = pcall(cjson.decode, text)
-  return fine and type(value) == 'table' and value or nil
-end
-local function sweep(key, fits)
+local function sweep(key, read)
   local all = redis.call('HGETALL', key)
   for index = 1, #all, 2 do
-    local value = readable(all[index + 1])
-    if not value or not fits(value) or not alive[string.match(all[index], '^([^/ ]*)') or ''] then
-      if not value or not fits(value) then
+    local value = read(all[index + 1])
+    if not value or not alive[string.match(all[index], '^([^/ ]*)') or ''] then
+      if not value then
         repaired = repaired + 1
       end
-      if key == TICKETS and value and type(value[2]) == 'string' then
+      if key == TICKETS and value then
         redis.call('ZREM', CLASS .. value[2], all[index])
       end
       redis.call('HDEL', key, all[index])
     end
   end
-end
-local function is_ticket(value)
-  return type(value[1]) == 'number' and type(value[2]) == 'string' and type(value[3]) == 'number'
-    and value[3] > 0 and type(value[4]) == 'string' and type(value[5]) == 'table'
-end
-local function is_view(value)
-  for _, candidate in ipairs(value) do
-    if type(candidate) ~= 'table' or type(candidate[1]) ~= 'string' or type(candidate[2]) ~= 'number'
-      or type(candidate[3]) ~= 'number' then
-      return false
-    end
-  end
-  return true
 end
 for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
   local is = redis.call('TYPE', CLASS .. class).ok
@@ -79,15 +62,14 @@ for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
     repaired = repaired + 1
   end
 end
-sweep(TICKETS, is_ticket)
-sweep(VIEWS, is_view)
-sweep(GRANTS, function(value)
-  return type(value[1]) == 'number' and type(value[2]) == 'string' and type(value[3]) == 'string'
-    and readable(value[3]) and is_ticket(readable(value[3]))
-end)
+sweep(TICKETS, read_ticket)
+sweep(VIEWS, read_view)
+sweep(GRANTS, read_grant)
+local last_number = 0
 local tickets = redis.call('HGETALL', TICKETS)
 for index = 1, #tickets, 2 do
-  local fields = cjson.decode(tickets[index + 1])
+  local fields = read_ticket(tickets[index + 1])
+  last_number = math.max(last_number, fields[1])
   if redis.call('HEXISTS', CLASSES, fields[2]) == 0 then
     redis.call('HSET', CLASSES, fields[2], '0')
   end
@@ -95,6 +77,11 @@ for index = 1, #tickets, 2 do
     push(tickets[index], tickets[index + 1])
     repaired = repaired + 1
   end
+end
+local number = redis.call('GET', NUMBER)
+if number and (read_number(number) or -1) < last_number then
+  redis.call('SET', NUMBER, string.format('%.0f', last_number), 'KEEPTTL')
+  repaired = repaired + 1
 end
 
 -- Scores are the sum of what is held.
@@ -109,7 +96,7 @@ for id in pairs(alive) do
   for index = 1, #all, 2 do
     local field, value = all[index], tonumber(all[index + 1])
     if field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT then
-      if not value or value < 1 or value ~= math.floor(value) or value == math.huge then
+      if not is_count(value, 1) then
         redis.call('HDEL', HELD .. id, field)
         repaired = repaired + 1
       else
