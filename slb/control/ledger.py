@@ -2,6 +2,7 @@
 of them."""
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -138,7 +139,7 @@ class Ledger:
 
     async def _read_scores(self, pool: str) -> Mapping[str, int]:
         found = await self._connection.client.zrange(keys.pool_keys(pool)[0], 0, -1, withscores=True)
-        return {member: int(score) for member, score in found}
+        return {member: int(score) for member, score in found if math.isfinite(score)}
 
     # -- hints
 
