@@ -1,6 +1,7 @@
 """Several instances' ledgers in one process, driven by their lanes, on one real Valkey; and what stands in it."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
@@ -183,7 +184,7 @@ class Books:
     def scores(self) -> dict[str, int]:
         """member -> requests in flight."""
         found = self.redis.zrange(self.key["inflight"], 0, -1, withscores=True)
-        return {member: int(score) for member, score in found}
+        return {member: int(score) if math.isfinite(score) else -1 for member, score in found}
 
     def holders(self) -> list[str]:
         """Who has a lease, or had one."""

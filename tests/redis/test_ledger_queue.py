@@ -8,7 +8,7 @@ import pytest
 from slb.balance.asking import Candidate, Turn
 from slb.control import keys, ledger
 from slb.control.scripts import ledger_source
-from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, upstreams
+from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

@@ -1,0 +1,201 @@
+"""What a hand has damaged is put right from what instances truly hold, and told of; no request is told of an error."""
+
+import asyncio
+import math
+from random import Random
+from typing import Any
+
+import pytest
+
+from slb.balance.asking import Turn
+from slb.control import ledger
+from tests.redis.ledger_rig import NAMES, SHORT, Books, Instance, Request, upstreams
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+TURN = Turn("normal", 3, 100)
+ONE = upstreams(1, 1)
+GARBAGE = [
+    "",
+    "nonsense",
+    "[]",
+    "{}",
+    "null",
+    "[1]",
+    "nan",
+    "-1",
+    "1e400",
+    "[NaN,1,1,1,1,1]",
+    '[1,"a",0,"/p",[],1]',
+]
+HASHES = ("held:a-1", "tickets", "classes", "views", "grants")
+
+
+@pytest.fixture(autouse=True)
+def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+
+
+def key_of(books: Books, name: str) -> str:
+    start, colon, rest = name.partition(":")
+    return books.key[start + colon] + rest
+
+
+async def is_whole_again(books: Books, one: Instance, asked: list[Request]) -> None:
+    """Nothing is refused, all who wait are served one after another, and nothing is left in the end."""
+    await eventually(lambda: one.lane.ready and not one.lane.settling, what="the lane is back")
+    handed_back, one.undecided = [each for each in one.undecided if isinstance(each, Request)], []
+    asked = [*[each for each in asked if each not in handed_back], *(one.ask(ONE, TURN) for _ in handed_back)]
+    for _ in range(len(asked)):
+        if one.lane.held["u0"]:
+            one.lane.release("u0")
+        await eventually(lambda: any(each.answer.done() for each in asked), what="the next is served")
+        served = next(each for each in asked if each.answer.done())
+        assert served.answer.result() == "u0"
+        asked.remove(served)
+    await books.score({"u0": 1})
+    one.lane.release("u0")
+    await books.score({})
+    await eventually(lambda: not books.tickets() and not books.grants(), what="nobody waits")
+
+
+@pytest.mark.parametrize("name", [*(name for name in NAMES if name not in {"held:", "class:"}), "held:a-1"])
+async def test_a_key_of_another_type_is_mended_and_told_of(valkey: Valkey, name: str) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE, TURN) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(3)]
+        with books.redis.pipeline() as pipe:
+            pipe.delete(key_of(books, name))
+            pipe.sadd(key_of(books, name), "a", "set")
+            pipe.execute()
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        await is_whole_again(books, one, asked)
+
+
+async def test_a_class_of_another_type_is_mended_before_and_while_somebody_waits_in_it(valkey: Valkey) -> None:
+    books = Books(valkey)
+    line = books.key["class:"] + "normal"
+    async with Instance(valkey, "a") as one:
+        books.redis.set(line, "nonsense")
+        assert await one.get(ONE) == "u0"
+        asked = [one.ask(ONE, TURN)]
+        await eventually(lambda: one.metrics.ledger_repaired == 1 and one.lane.ready, what="mended")
+        asked = [await one.queue(ONE, TURN) for _ in range(3)] + [
+            each for each in asked if each.position is not None
+        ]
+        with books.redis.pipeline() as pipe:
+            pipe.delete(line)
+            pipe.set(line, "nonsense")
+            pipe.execute()
+        await eventually(lambda: one.metrics.ledger_repaired >= 2, what="mended again")
+        one.undecided = [each for each in one.undecided if each in asked]
+        await is_whole_again(books, one, asked)
+
+
+@pytest.mark.parametrize("name", HASHES)
+async def test_garbage_in_a_hash_harms_nobody(valkey: Valkey, name: str) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE, TURN) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(3)]
+        key = key_of(books, name)
+        for value in GARBAGE:
+            fields: dict[str, Any] = dict.fromkeys(books.redis.hkeys(key), value)
+            strange = {"nobody": value, "a-1/999": value, "a-1 /p": value, "/": value, " ": value}
+            books.redis.hset(key, mapping={**fields, **strange})
+            seq = books.redis.hget(books.key["held:"] + "a-1", "seq")
+            one.lane.say_all()
+            await eventually(lambda seq=seq: books.redis.hget(books.key["held:"] + "a-1", "seq") != seq)  # type: ignore[misc]
+        await eventually(
+            lambda: not set(books.redis.hkeys(key)) & {"nobody", "/"} or name == "classes", what="swept"
+        )
+        await is_whole_again(books, one, asked)
+
+
+@pytest.mark.parametrize("score", [-3, 1e300, math.inf, -math.inf, 0.5, 2**60])
+async def test_a_score_that_cannot_be_is_made_the_sum_of_what_is_held(valkey: Valkey, score: float) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE) == "u0"
+        books.redis.zadd(books.key["inflight"], {"u0": score, "": score, "not a member \x00": score})
+        assert await one.get(ONE) in {"u0", "refused: pool_saturated"}
+        for member in list(one.lane.held.elements())[1:]:
+            one.lane.release(member)
+        await books.score({"u0": 1})
+        assert one.metrics.ledger_drift >= 1
+        assert one.undecided == []
+
+
+async def test_a_holder_nobody_knows_goes_with_all_it_seems_to_hold(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE) == "u0"
+        for name in ("", "/", "a b", "x-1", "\x00"):
+            books.redis.zadd(books.key["holders"], {name: "inf"})
+            books.redis.hset(books.key["held:"] + name, mapping={"u0": 4, "u9": "nan"})
+        await eventually(lambda: books.holders() == ["a-1"], what="all reaped")
+        await books.score({"u0": 1})
+        assert one.metrics.ledger_repaired >= 5
+
+
+@pytest.mark.parametrize("number", ["nonsense", "-5", "1e3", "0x10", str(2**63 - 1), "9" * 400, "1"])
+async def test_a_damaged_number_of_the_queue_is_put_right(valkey: Valkey, number: str) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE, TURN) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(3)]
+        books.redis.set(books.key["number"], number)
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        await is_whole_again(books, one, asked)
+
+
+@pytest.mark.parametrize("name", ["tickets", "classes", "views", "class:normal", "holders", "held:a-1", "inflight"])
+async def test_a_key_that_is_gone_is_made_again(valkey: Valkey, name: str) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE, TURN) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(3)]
+        books.redis.delete(key_of(books, name))
+        runs = len(one.connection.sent)
+        await eventually(lambda: len(one.connection.sent) > runs + 10, what="some beats")
+        await is_whole_again(books, one, asked)
+
+
+async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_again_and_again(
+    valkey: Valkey,
+) -> None:
+    books, rng = Books(valkey), Random(5)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
+        asked: list[Request] = []
+        for _ in range(60):
+            name = rng.choice([*HASHES, "class:normal", "inflight", "holders", "number"])
+            with books.redis.pipeline(transaction=True) as pipe:
+                pipe.delete(key_of(books, name))
+                rng.choice(
+                    [
+                        lambda pipe=pipe, name=name: pipe.set(key_of(books, name), rng.choice(GARBAGE)),
+                        lambda pipe=pipe, name=name: pipe.sadd(key_of(books, name), "x"),
+                        lambda pipe=pipe, name=name: pipe.zadd(key_of(books, name), {"a-1/3": rng.random()}),
+                        lambda pipe=pipe, name=name: pipe.hset(key_of(books, name), "a-1/3", rng.choice(GARBAGE)),
+                    ]
+                )()
+                pipe.execute()
+            for each in (one, other):
+                if each.lane.ready:
+                    asked.append(each.ask(upstreams(2, 3), rng.choice([None, TURN])))
+            await asyncio.sleep(0.01)
+        await eventually(
+            lambda: all(
+                each.answer.done() or each.position is not None or each in one.undecided + other.undecided
+                for each in asked
+            ),
+            what="all heard of",
+        )
+        for each in (one, other):
+            for member in list(each.lane.held.elements()):
+                each.lane.release(member)
+        await eventually(lambda: one.lane.ready and other.lane.ready, what="both are back")
+        truth = one.lane.held + other.lane.held
+        assert one.metrics.ledger_repaired + other.metrics.ledger_repaired >= 1
+        await eventually(lambda: books.summed() == dict(one.lane.held + other.lane.held), what=f"{truth}")
