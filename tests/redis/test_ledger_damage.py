@@ -1,4 +1,4 @@
-"""What a hand has damaged is put right from what instances truly hold, and told of; no request is told of an error."""
+"""What a hand has damaged is put right from what instances hold, and told of; no request is told of an error."""
 
 import asyncio
 import math
@@ -9,7 +9,7 @@ import pytest
 
 from slb.balance.asking import Turn
 from slb.control import ledger
-from tests.redis.ledger_rig import NAMES, SHORT, Books, Instance, Request, upstreams
+from tests.redis.ledger_rig import NAMES, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -172,18 +172,12 @@ async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_
             name = rng.choice([*HASHES, "class:normal", "inflight", "holders", "number"])
             with books.redis.pipeline(transaction=True) as pipe:
                 pipe.delete(key_of(books, name))
-                rng.choice(
-                    [
-                        lambda pipe=pipe, name=name: pipe.set(key_of(books, name), rng.choice(GARBAGE)),
-                        lambda pipe=pipe, name=name: pipe.sadd(key_of(books, name), "x"),
-                        lambda pipe=pipe, name=name: pipe.zadd(key_of(books, name), {"a-1/3": rng.random()}),
-                        lambda pipe=pipe, name=name: pipe.hset(key_of(books, name), "a-1/3", rng.choice(GARBAGE)),
-                    ]
-                )()
+                commands = ("set", "{}"), ("sadd", "x"), ("zadd", {"a-1/3": rng.random()}), ("hset", "a-1/3", "{}")
+                command, *arguments = rng.choice(commands)
+                getattr(pipe, command)(key_of(books, name), *arguments)
                 pipe.execute()
-            for each in (one, other):
-                if each.lane.ready:
-                    asked.append(each.ask(upstreams(2, 3), rng.choice([None, TURN])))
+            ready = [each for each in (one, other) if each.lane.ready]
+            asked.extend(each.ask(upstreams(2, 3), rng.choice([None, TURN])) for each in ready)
             await asyncio.sleep(0.01)
         await eventually(
             lambda: all(
