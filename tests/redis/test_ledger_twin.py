@@ -19,15 +19,12 @@ LONG = 1 << 40
 """Milliseconds: nothing ends by itself."""
 
 AVOID = st.sets(st.sampled_from(MEMBERS), max_size=3).map(lambda avoid: tuple(sorted(avoid)))
-STEPS = st.lists(
-    st.one_of(
-        *[st.tuples(st.just("push"), st.sampled_from(sorted(WEIGHTS)), AVOID, st.booleans())] * 3,
-        *[st.tuples(st.just("free"), st.sampled_from(MEMBERS))] * 2,
-        st.tuples(st.just("leave"), st.integers(0, 30)),
-        st.tuples(st.just("put_back"), st.sampled_from(MEMBERS)),
-    ),
-    max_size=40,
-)
+PUSH = st.tuples(st.just("push"), st.sampled_from(sorted(WEIGHTS)), AVOID, st.booleans())
+FREE = st.tuples(st.just("free"), st.sampled_from(MEMBERS))
+LEAVE = st.tuples(st.just("leave"), st.integers(0, 30))
+PUT_BACK = st.tuples(st.just("put_back"), st.sampled_from(MEMBERS))
+BACKLOG = st.lists(PUSH, min_size=8, max_size=20)
+STEPS = st.builds(list.__add__, BACKLOG, st.lists(st.one_of(PUSH, FREE, FREE, FREE, LEAVE, PUT_BACK), max_size=40))
 
 
 class Twins:
