@@ -142,8 +142,8 @@ class Gate:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held and nobody waits."""
-        return not self.lane.held and not self.waiting
+        """Whether nothing is held, nobody waits, and Redis has been told so."""
+        return self.lane.is_idle and not self.waiting
 
     # -- where it is decided
 
@@ -172,7 +172,7 @@ class Gate:
 
     def granted(self, entry: Entry, member: str) -> None:
         """The ledger, or this instance in its place, has given it a slot, which counts as held from now on."""
-        if entry.is_here and self.lane.ready:
+        if entry.is_here:  # a batch in flight that tells all it held does not tell of this
             self.lane.say_all()
         waiter, upstream = entry.waiter, self._mirror.upstream(member)
         if waiter is None:

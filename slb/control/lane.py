@@ -156,6 +156,11 @@ class Lane:
             self._changed.add(name)
             self._wake.set()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held, asked or to be said."""
+        return not (self.held or self._pending or self._flying or self._tickets or self._released or self._left)
+
     def say_all(self) -> None:
         """`held` has been changed by somebody else: tell Redis all of it."""
         self._full = True

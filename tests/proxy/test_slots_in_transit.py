@@ -1,0 +1,35 @@
+"""Slots of requests that are between Redis and here, one way or the other."""
+
+import asyncio
+
+from tests.proxy.harness import MakeOrigin, MakeProxy, Reply
+from tests.proxy.test_slots import Pod, scores
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+
+async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
+    proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    pod = Pod()
+    origin = await origins(pod.handle)
+    proxy = await proxies(redis=valkey.url, budget=0.2)
+    proxy.route("/p", origin, policy="least_inflight")
+    assert (await proxy.get("/p/quick")).status == 200
+    await eventually(lambda: scores(valkey) == {})
+    lane = proxy.ledger.lanes["/p"]
+    valkey.freeze()
+    try:
+        during: list[asyncio.Task[Reply]] = [asyncio.create_task(proxy.get("/p"))]
+        await eventually(lambda: not lane.ready and lane._limit is not None, what="told all")
+        during.append(asyncio.create_task(proxy.get("/p")))
+        await eventually(lambda: len(pod.running) == 2)
+        assert lane._limit is not None
+    finally:
+        valkey.thaw()
+    await eventually(lambda: lane.ready)
+    await eventually(lambda: not lane._full and lane._limit is None)
+    assert scores(valkey) == {origin.member: 2}
+    pod.go_on.set()
+    assert [(await each).status for each in during] == [200, 200]
+    await eventually(lambda: scores(valkey) == {})
