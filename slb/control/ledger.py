@@ -123,7 +123,9 @@ class Ledger:
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
             )
-            self.scores[lane.pool] = await self._read_scores(lane.pool)
+            scores = await self._read_scores(lane.pool)
+            if self._lanes.get(lane.pool) is lane:
+                self.scores[lane.pool] = scores
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("reap_failed", pool=lane.pool, error=str(error))
             return
