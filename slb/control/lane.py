@@ -57,8 +57,8 @@ class Lane:
     """`new_holder` makes the name leases are held under. While `ready` (at the start too: the budget bounds it),
     asks may be brought here; `settling`: those of capped routes may not, for Redis does not know what others hold.
     `on_change(undecided)` is called when one of the two has changed, with the asks this lane can no longer decide.
-    `ready_since`: since when Redis has answered without a fault, 0.0 while it does not. `queued`: how many wait in
-    the whole pool. `seen`: by view the last ask that was the last of its batch."""
+    `steady_since`: since when it is the same Redis, and its clock the same; 0.0 before it is known. `queued`: how
+    many wait in the whole pool. `seen`: by view the last ask that was the last of its batch."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Lane:
         self.held: Counter[str] = Counter()
         self.ready = True
         self.settling = False
-        self.ready_since = 0.0
+        self.steady_since = 0.0
         self.holders = 0
         self.queued = 0
         self.error = "not connected yet"
@@ -377,8 +377,8 @@ class Lane:
         self.queued = reply["queued"]
         self.error = ""
         if reply["now"] - self.redis_time > self.timing.lease * 500:  # its clock has jumped: leases have not ended
-            self.ready_since = 0.0
-        self.ready_since = self.ready_since or now
+            self.steady_since = 0.0
+        self.steady_since = self.steady_since or now
         self._redis_time = reply["now"], now
         if not self.ready:
             self.ready = True
@@ -407,7 +407,8 @@ class Lane:
         self._tickets.clear()
         self._key_of.clear()
         self.ready = self.settling = False
-        self.ready_since = 0.0
+        if not isinstance(error, TimeoutError):  # it may be another Redis, or an older one, that answers next
+            self.steady_since = 0.0
         self.error = str(error) or "no answer in time"
         self._on_change([*(ticket.ask for ticket in waiting), *undecided])
         if isinstance(error, ResponseError):

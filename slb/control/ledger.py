@@ -41,6 +41,8 @@ class Ledger:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names = 0
         self._damaged = asyncio.Event()
+        self._looked_at = 0.0
+        self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
         self.scores: dict[str, Mapping[str, int]] = {}
 
@@ -103,18 +105,28 @@ class Ledger:
                     await self._damaged.wait()
             except TimeoutError:
                 pass
+            self._notice_a_freeze()
             damaged = self._damaged.is_set()
             self._damaged.clear()
             for lane in list(self._lanes.values()):
-                if lane.ready_since or damaged:
+                if lane.steady_since or damaged:
                     await self._reap_one(lane)
             raise_if_cancelled()
+
+    def _notice_a_freeze(self) -> None:
+        """Where this process was frozen, so may others have been, who look dead now and are not."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at > self._timing.lease / 2:
+            self.answering_since = 0.0
+        self._looked_at = now
 
     async def _reap_one(self, lane: Lane) -> None:
         """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
         by a call that it was frozen over: it runs that when it is thawed."""
-        loop, timing = asyncio.get_running_loop(), self._timing
-        may_reap = bool(lane.ready_since) and loop.time() - lane.ready_since >= timing.lease
+        now, timing = asyncio.get_running_loop().time(), self._timing
+        may_reap = all(
+            since and now - since >= timing.lease for since in (self.answering_since, lane.steady_since)
+        )
         try:
             found = await self._reap(
                 lane.pool,
@@ -128,7 +140,9 @@ class Ledger:
                 self.scores[lane.pool] = scores
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("reap_failed", pool=lane.pool, error=str(error))
+            self.answering_since = 0.0
             return
+        self.answering_since = self.answering_since or now
         metrics = self._metrics
         metrics.ledger_reaped += found.reaped
         metrics.ledger_drift += found.drift

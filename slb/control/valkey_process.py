@@ -5,6 +5,7 @@ comes: a pid file goes stale, a socket file too, and a frozen server answers no 
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -23,6 +24,9 @@ from slb.errors import ConfigError
 
 _SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path holds 108 on Linux and 104 on macOS, its end included."""
+
+_PROBE_SIZE = 64 * 1024
+"""Bytes: about what a server's first files take."""
 
 _START_TIME = 5.0
 _STOP_TIME = 10.0
@@ -154,11 +158,26 @@ class ValkeyProcess:
         return [str(_server_binary()), *words]
 
     def _last_words(self) -> str:
+        """What the server said last; where it could not even write that, why."""
+        if fault := write_fault(self._directory):
+            return fault
         try:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError as error:
             return str(error)
         return lines[-1] if lines else "its log is empty"
+
+
+def write_fault(directory: Path) -> str:
+    """Why nothing can be written in `directory`, such as a full disk or quota; nothing where it can."""
+    try:
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            file.write(bytes(_PROBE_SIZE))
+            os.fsync(file.fileno())
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        return f"{directory} cannot be written: {error.strerror or error}"
+    return "" if free else f"the disk of {directory} is full"
 
 
 def _socket_path(directory: Path) -> Path:

@@ -121,7 +121,7 @@ class Instance:
     async def __aenter__(self) -> "Instance":
         if self._reaping:
             self._task = asyncio.create_task(self.ledger.run())
-        await eventually(lambda: bool(self.lane.ready_since), what="a first answer")
+        await eventually(lambda: bool(self.lane.steady_since), what="a first answer")
         return self
 
     async def __aexit__(

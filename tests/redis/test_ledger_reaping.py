@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from slb.control import keys, ledger
-from slb.control.scripts import ledger_source
+from slb.control.scripts import Reap, ledger_source
 from tests.redis.ledger_rig import POOL, SHORT, Books, Instance, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -25,9 +25,12 @@ def reaped(*fleet: Instance) -> int:
 async def may_reap(*fleet: Instance) -> None:
     """Until each of them has seen Redis answer for a whole lease."""
     loop = asyncio.get_running_loop()
-    await eventually(
-        lambda: all(loop.time() - each.lane.ready_since > each.lane.timing.lease for each in fleet), what="a lease"
-    )
+
+    def seen() -> bool:
+        since = [moment for each in fleet for moment in (each.lane.steady_since, each.ledger.answering_since)]
+        return all(since) and loop.time() - max(since) > fleet[0].lane.timing.lease
+
+    await eventually(seen, what="a lease")
 
 
 async def test_what_a_dead_instance_held_is_taken_off_once(valkey: Valkey) -> None:
@@ -176,3 +179,17 @@ async def test_all_keys_of_a_pool_go_some_time_after_its_last_holder(valkey: Val
     async with Instance(valkey, "a", replace(SHORT, life=1.0)) as one:
         await one.get(upstreams(1))
     await eventually(lambda: not books.redis.keys("slb:{*"), what="nothing left")
+
+
+async def test_who_may_not_reap_takes_nobodys_turn_who_may(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", reaping=False) as one:
+        await one.get(upstreams(1))
+        reap = Reap(one.connection)
+        newcomer = await reap(POOL, lease=1000, reap_until=0, patience=1000, period=60_000)
+        assert newcomer.was_due
+        books.redis.zadd(books.key["holders"], {"dead-1": 1})
+        books.redis.hset(books.key["held:"] + "dead-1", "u0", 5)
+        found = await reap(POOL, lease=1000, reap_until=1 << 52, patience=1000, period=60_000)
+        assert found.reaped == 1
+        assert not (await reap(POOL, lease=1000, reap_until=0, patience=1000, period=60_000)).was_due

@@ -17,7 +17,14 @@ for index, wanted in ipairs({
     repaired = repaired + 1
   end
 end
-if not redis.call('SET', KEYS[10], '1', 'NX', 'PX', ARGV[4]) and repaired == 0 then
+-- Who may not reap takes nobody's turn who may.
+local is_due
+if may_reap then
+  is_due = redis.call('SET', KEYS[10], '1', 'NX', 'PX', ARGV[4])
+else
+  is_due = redis.call('EXISTS', KEYS[10]) == 0
+end
+if not is_due and repaired == 0 then
   return {0, 0, 0, 0, 0}
 end
 
