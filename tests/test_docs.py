@@ -137,7 +137,17 @@ def test_the_readme_has_every_answer_slb_gives_itself() -> None:
 
 def test_the_architecture_has_every_key_there_is() -> None:
     listed = {row[0].partition("<")[0] for row in _rows(ARCHITECTURE, "key")}
-    names = ("MEMBERS", "SETTINGS", "UPSTREAM", "INSTANCE", "GENERATION", "RESTORING", "CANARY", "HEALTH")
+    names = (
+        "MEMBERS",
+        "SETTINGS",
+        "UPSTREAM",
+        "INSTANCE",
+        "INSTANCES",
+        "GENERATION",
+        "RESTORING",
+        "CANARY",
+        "HEALTH",
+    )
     assert listed == {getattr(keys, name) for name in names}
 
 

@@ -1,9 +1,10 @@
-"""Who is alive: each instance keeps a short-lived hash in Redis for display."""
+"""Who is alive: each instance keeps a short-lived hash in Redis for display, and its place in one list of all."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import structlog
 from redis.exceptions import RedisError
@@ -45,9 +46,9 @@ _STORED = tuple(field.name for field in fields(InstanceInfo) if field.name != "i
 
 
 class Instances:
-    """This process's heartbeat, and the list of all that beat. `known` is who was last seen alive: each full sync
-    finds the living, and each beat takes out who has died since; not at once, for after an outage of Redis all
-    are missing until they beat again."""
+    """This process's heartbeat, and the list of all that beat. `known` is who was last seen alive. Each beat finds
+    who has come and who has left; full syncs find the living too, whatever the list says. After an outage of Redis
+    all are missing until they beat again, so whoever is missing then is known for a few beats more."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Instances:
         self._lifetime = lifetime
         self._clock = clock
         self._missing: dict[str, float] = {}
+        self._steady_since: float | None = None
         self.known: Sequence[InstanceInfo] = ()
 
     @property
@@ -81,31 +83,90 @@ class Instances:
 
     async def run(self) -> None:
         """Beat until cancelled. A beat that fails is made up by the next: the watcher logs Redis being away."""
+        await self._each_beat(self.beat)
+
+    async def follow(self) -> None:
+        """Know who beats, without beating, until cancelled."""
+        await self._each_beat(self.look)
+
+    async def _each_beat(self, act: Callable[[], Awaitable[None]]) -> None:
         while True:
             started = self._clock()
             try:
-                await self.beat()
+                await act()
             except (RedisError, OSError, TimeoutError) as error:
                 _log.debug("heartbeat_failed", error=str(error))
             raise_if_cancelled()
             await asyncio.sleep(max(0.0, self._beat - (self._clock() - started)))
 
     async def beat(self) -> None:
-        """Write this process's hash and its lifetime, in one step, and see who of those known is still alive."""
-        key = keys.instance_key(self._info.id)
+        """Say that this process lives, and see who else does."""
+        await self._look(self._say)
+
+    async def look(self) -> None:
+        """See who lives, saying nothing."""
+        await self._look(None)
+
+    async def _look(self, say: Callable[[Any, int], None] | None) -> None:
+        now = await self._redis_time()
         others = [each for each in self.known if each.id != self._info.id]
         async with self._connection.client.pipeline(transaction=True) as pipe:
-            pipe.hset(key, mapping=self._info.as_hash())
-            pipe.pexpire(key, int(self._lifetime * 1000))
+            pipe.zrange(keys.INSTANCES, 0, -1, withscores=True)
             for each in others:
                 pipe.exists(keys.instance_key(each.id))
-            alive = (await pipe.execute())[2:]
-        self._see([self._info, *(each for each, lives in zip(others, alive, strict=True) if lives)])
+            if say is not None:
+                say(pipe, now)
+            listed, *alive = await pipe.execute()
+        ends = dict(listed)
+        came = await self._came(ends, now, {self._info.id, *(each.id for each in others)})
+        stayed = [each for each, lives in zip(others, alive, strict=False) if lives]
+        own = [] if say is None else [self._info]
+        self._see([*own, *stayed, *came], self._is_steady(ends.get(self._info.id, 0.0) - now))
+
+    def _say(self, pipe: Any, now: int) -> None:
+        """Hash and place in the list end together."""
+        key, lifetime = keys.instance_key(self._info.id), int(self._lifetime * 1000)
+        pipe.hset(key, mapping=self._info.as_hash())
+        pipe.pexpire(key, lifetime)
+        pipe.zadd(keys.INSTANCES, {self._info.id: now + lifetime})
+        pipe.pexpire(keys.INSTANCES, lifetime)
+
+    async def _redis_time(self) -> int:
+        """Milliseconds by Redis's clock: instances' own clocks differ."""
+        seconds, microseconds = await self._connection.client.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def _came(self, ends: Mapping[str, float], now: int, met: set[str]) -> Sequence[InstanceInfo]:
+        """Those in the list who are not known yet; on the way, the dead are taken out of it."""
+        dead = [each for each, end in ends.items() if end <= now and each != self._info.id]
+        new = [each for each, end in ends.items() if end > now and each not in met]
+        if not dead and not new:
+            return []
+        async with self._connection.client.pipeline(transaction=False) as pipe:
+            for each in new:
+                pipe.hgetall(keys.instance_key(each))
+            if dead:
+                pipe.zrem(keys.INSTANCES, *dead)
+            hashes = await pipe.execute()
+        return [_info(each, written) for each, written in zip(new, hashes, strict=False) if written]
+
+    def _is_steady(self, left: float) -> bool:
+        """Whether Redis has answered this process's beats for a while: then whoever is missing has left or died.
+        `left`: the milliseconds its place in the list would have lasted without this beat."""
+        now, patience = self._clock(), _MISSED_BEATS * self._beat
+        if left < (self._lifetime - patience) * 1000 or left <= 0:
+            self._steady_since = None
+        elif self._steady_since is None:
+            self._steady_since = now
+        return self._steady_since is not None and now - self._steady_since >= patience
 
     async def remove(self) -> None:
         """Leave the list, at a clean stop. Best effort: the lifetime does it otherwise."""
         try:
-            await self._connection.client.delete(keys.instance_key(self._info.id))
+            async with self._connection.client.pipeline(transaction=True) as pipe:
+                pipe.delete(keys.instance_key(self._info.id))
+                pipe.zrem(keys.INSTANCES, self._info.id)
+                await pipe.execute()
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("heartbeat_not_removed", error=str(error))
 
@@ -119,12 +180,14 @@ class Instances:
         self._see(found)
         return _by_name(found)
 
-    def _see(self, alive: Sequence[InstanceInfo]) -> None:
-        """`known` stays the same object while nothing changes, for those who make something of it."""
+    def _see(self, alive: Sequence[InstanceInfo], is_steady: bool = False) -> None:
+        """`known` stays the same object while nothing changes, for those who make something of it. Nobody who is
+        missing is spared where it `is_steady`; a full sync's reading may be older than the last beat's."""
         now, seen = self._clock(), {each.id for each in alive}
         unseen = [each for each in self.known if each.id not in seen]
         self._missing = {each.id: self._missing.get(each.id, now) for each in unseen}
-        spared = [each for each in unseen if now - self._missing[each.id] < _MISSED_BEATS * self._beat]
+        patience = 0.0 if is_steady else _MISSED_BEATS * self._beat
+        spared = [each for each in unseen if now - self._missing[each.id] < patience]
         known = _by_name([*alive, *spared])
         if known != self.known:
             self.known = known

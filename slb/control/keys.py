@@ -6,10 +6,13 @@
 | `slb:route:<path>`     | hash            | until removed               | registry, a restore                 |
 | `slb:upstream:<member>`| hash            | with the last route naming it | registry, a restore, orphan removal |
 | `slb:instance:<id>`    | hash            | TTL 10 s                    | that instance's heartbeat           |
+| `slb:instances`        | sorted set      | TTL 10 s                    | each heartbeat                      |
 | `slb:generation`       | string          | for good                    | the first non-empty sync, `reset`   |
 | `slb:restoring`        | string          | TTL 5 s                     | the instance that writes back       |
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
 | `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
+
+`slb:instances` has ids, each with the end of that instance's life as its score, in Redis milliseconds.
 
 Of each pool, `slb:{/<pool>}:` and then what follows, by the ledger's scripts only; all of it goes a minute after
 the last holder's beat:
@@ -39,6 +42,7 @@ MEMBERS = "slb_"
 SETTINGS = "slb:route:"
 UPSTREAM = "slb:upstream:"
 INSTANCE = "slb:instance:"
+INSTANCES = "slb:instances"
 CANARY = "slb:canary:"
 GENERATION = "slb:generation"
 RESTORING = "slb:restoring"

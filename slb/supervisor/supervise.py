@@ -81,6 +81,7 @@ class Supervisor:
         running = [asyncio.create_task(worker.run()) for worker in self._workers]
         core.start_watching()
         core.tasks.start("fleet", self._fleet.watch())
+        core.tasks.start("instances", core.instances.follow())
         core.tasks.start("health", core.health(makes_checks=False).run())
         fleet = self._fleet
         parts = core.api_parts(

@@ -1,6 +1,7 @@
 """What is written to Redis, and what is refused."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -258,3 +259,62 @@ async def test_a_beat_takes_out_who_is_missing_for_long_and_nobody_who_may_come_
         for now[0] in (5.0, 9.0):
             await one.beat()
         assert one.count == 1
+
+
+async def test_a_beat_finds_who_has_come_and_nobody_has_to_sync(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        one, two, looking = (Instances(follower.connection, InstanceInfo(name, name=name)) for name in "123")
+        await one.beat()
+        await two.beat()
+        assert [info.id for info in two.known] == ["1", "2"], "known from its first beat on"
+        await one.beat()
+        assert one.known == two.known
+        await looking.look()
+        assert looking.known == two.known, "who only looks is not in the list"
+        ends = dict(cast("list[tuple[str, float]]", valkey.admin.zrange("slb:instances", 0, -1, withscores=True)))
+        assert ends.keys() == {"1", "2"}
+        assert 0 < valkey.admin.pttl("slb:instances") <= 10_000
+
+
+async def test_while_redis_answers_who_leaves_is_gone_with_the_next_beat(valkey: Valkey) -> None:
+    now = [0.0]
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
+        two = Instances(follower.connection, InstanceInfo("2"))
+        await two.beat()
+        for now[0] in (0.0, 2.0, 4.0, 6.0):
+            await one.beat()
+        assert one.count == 2
+        await two.remove()
+        assert valkey.admin.zscore("slb:instances", "2") is None
+        now[0] = 8.0
+        await one.beat()
+        assert one.count == 1
+
+
+async def test_after_redis_has_lost_its_data_those_who_have_not_yet_beaten_still_count(
+    valkey: Valkey,
+) -> None:
+    now = [0.0]
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
+        two = Instances(follower.connection, InstanceInfo("2"))
+        await two.beat()
+        for now[0] in (0.0, 2.0, 4.0, 6.0):
+            await one.beat()
+        valkey.admin.flushall()
+        for now[0] in (8.0, 10.0):
+            await one.beat()
+            assert one.count == 2
+        now[0] = 12.0
+        await one.beat()
+        assert one.count == 1
+
+
+async def test_the_dead_are_taken_out_of_the_list_by_whoever_beats(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1"))
+        valkey.admin.zadd("slb:instances", {"killed": 1.0})
+        await one.beat()
+        assert one.count == 1
+        assert valkey.admin.zscore("slb:instances", "killed") is None
