@@ -3,7 +3,7 @@ does, by what it holds itself."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import cast
 
 import structlog
@@ -105,6 +105,12 @@ class Gate:
             made = known[2]
         self._candidates[route.path] = route, route.serving, made
         return made
+
+    def serving(self, routes: Mapping[str, Route]) -> set[str]:
+        """The candidates of all routes of this pool that have asked here, as they are now."""
+        asked = [routes[path] for path in self._candidates if path in routes]
+        ours = [each for each in asked if each.is_counted and (each.settings.pool or each.path) == self.pool]
+        return {upstream.member for route in ours for upstream in route.serving}
 
     def refresh(self) -> None:
         """Let those who wait follow what has become of their routes."""

@@ -76,7 +76,7 @@ class Gates:
             mode=gate.mode,
             error=lane.error,
             holders=lane.holders,
-            queued=lane.queued,
+            queued=lane.queued if lane.ready else None,
             held=dict(lane.held),
             waiting=waiting,
             scores=dict(self._ledger.scores.get(pool, {})),
@@ -98,12 +98,13 @@ class Gates:
                 yield path, priority, count
 
     def scores(self) -> Counter[str]:
-        """Member -> requests in flight everywhere, of all pools together, as of a second ago. Pools in which Redis
-        does not answer are left out: nobody knows then."""
+        """Member -> requests in flight everywhere, of all pools together, as of a second ago; 0 for the candidates
+        that have none. Pools in which Redis does not answer are left out: nobody knows then."""
         total: Counter[str] = Counter()
         for pool, scores in self._ledger.scores.items():
             gate = self._gates.get(pool)
             if gate is not None and gate.lane.ready:
+                total.update(dict.fromkeys(gate.serving(self._mirror.table.routes), 0))
                 total.update(scores)
         return total
 

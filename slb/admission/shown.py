@@ -18,13 +18,13 @@ Verdict = _Candidate | _Outside
 
 class PoolShown(TypedDict):
     """One pool. `error` says why Redis does not decide. `holders`, `queued` and `scores` (member -> requests in
-    flight) are the fleet's, as this process last heard; `held` (by member) and `waiting` (by route and class) its
-    own."""
+    flight) are the fleet's, as this process last heard, `queued` null while Redis does not decide; `held` (by
+    member) and `waiting` (by route and class) its own."""
 
     mode: Mode
     error: str
     holders: int
-    queued: int
+    queued: int | None
     held: dict[str, int]
     waiting: dict[str, dict[str, int]]
     scores: dict[str, int]

@@ -22,7 +22,7 @@ def _one(parts: list[PoolShown]) -> PoolShown:
         mode=min((each["mode"] for each in parts), key=_WORST.index),
         error=next((each["error"] for each in parts if each["error"]), ""),
         holders=max(each["holders"] for each in parts),
-        queued=max(each["queued"] for each in parts),
+        queued=max((each["queued"] for each in parts if each["queued"] is not None), default=None),
         held=_sum(each["held"] for each in parts),
         waiting=_sum_by_route(each["waiting"] for each in parts),
         scores=_most(each["scores"] for each in parts),

@@ -80,6 +80,7 @@ class TestDecisions:
         assert decision["chosen"] == made[idle].member
         assert (decision["reason"], decision["position"], decision["waited"]) == (None, None, 0.0)
         assert 0 <= (decision["seconds_ago"] or 0.0) < 10
+        assert decision["seconds_ago"] == round(decision["seconds_ago"] or 0.0, 3)
         others = [origin.member for origin in made if origin is not made[idle]]
         expected = dict.fromkeys(others, (1, "higher score"))
         assert why(two) == {made[idle].member: (0, "chosen"), **expected}
@@ -234,6 +235,30 @@ async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(prox
     assert list(one.metrics.global_inflight()) == [("a:80", 3), ("b:80", 1)]
     gate.lane.ready = False  # what was read of it a while ago is nobody's count now
     assert list(one.metrics.global_inflight()) == [("a:80", 1), ("b:80", 1)]
+
+
+async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxies: MakeProxy) -> None:
+    one = await proxies()
+    for path, idle in (("/p", "10.0.0.1:1"), ("/q", "10.0.0.2:1")):
+        one.route(path, idle, "10.0.0.3:1", policy="least_inflight")
+        route = one.mirror.table.routes[path]
+        gate = one.gates.of(route)
+        gate.candidates(route)
+    assert dict(one.metrics.global_inflight()) == {}, "nobody knows before they have been read"
+    one.ledger.scores = {"/p": {}, "/q": {"10.0.0.3:1": 2}}
+    assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.2:1": 0, "10.0.0.3:1": 2}
+    gate.lane.ready = False
+    assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.3:1": 0}
+
+
+async def test_how_many_wait_everywhere_is_not_shown_while_redis_does_not_say(proxies: MakeProxy) -> None:
+    one = await proxies()
+    one.route("/p", policy="least_inflight")
+    lane = one.gates.of(one.mirror.table.routes["/p"]).lane
+    lane.queued = 3
+    assert one.gates.shown()["pools"]["/p"]["queued"] == 3
+    lane.ready = False
+    assert one.gates.shown()["pools"]["/p"]["queued"] is None
 
 
 class TestQueueing:

@@ -53,6 +53,12 @@ def test_of_the_modes_the_worst_is_shown_and_why() -> None:
     assert combined({"pools": {"/p": each}} for each in parts[:2])["pools"]["/p"]["mode"] == "settling"
 
 
+def test_how_many_wait_everywhere_is_what_those_say_who_know() -> None:
+    for parts, queued in (((None, 2, 1), 2), ((None, None), None)):
+        pools = ({"/p": pool(queued=each)} for each in parts)
+        assert combined({"pools": each} for each in pools)["pools"]["/p"]["queued"] == queued
+
+
 def test_the_latest_decision_of_all_is_the_last() -> None:
     assert latest(()) is None
     assert latest((None, None)) is None
