@@ -178,12 +178,11 @@ class Core:
         self.access_log.close()
 
     def _answered(self, answered: Answered) -> None:
-        """An answer of the API, on either listener: refusals are counted as traffic's are, all stand in the access
-        log; but nobody made the requests that a supervisor asks its workers by unix sockets."""
+        """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
+        with them; but nobody made the requests that a supervisor asks its workers by unix sockets."""
         if not answered.client:
             return
-        if answered.reason:
-            self.metrics.requests["", "", answered.status, answered.reason] += 1
+        self.metrics.api_requests[answered.status, answered.reason] += 1
         if self.access_log.wants(answered.status, answered.reason):
             self.access_log.write(
                 method=answered.method,

@@ -48,6 +48,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests: defaultdict[RequestKey, int] = defaultdict(int)
+        self.api_requests: defaultdict[tuple[int, str], int] = defaultdict(int)
         self.durations: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.first_bytes: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.retries: defaultdict[str, int] = defaultdict(int)
@@ -122,11 +123,16 @@ class MetricsCollector(Collector):
         yield from self._health()
         yield from AdmissionCollector(self._metrics).collect()
         yield from self._control_plane()
+        yield from ApiRequestsCollector(self._metrics).collect()
         yield from ReloadCollector(self._metrics).collect()
 
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
-        yield from RequestsCollector(metrics).collect()
+        labels = ("route", "upstream", "code", "reason")
+        requests = CounterMetricFamily("slb_requests", "Requests answered or abandoned (code 499).", labels=labels)
+        for (route, upstream, code, reason), count in list(metrics.requests.items()):
+            requests.add_metric((route, upstream, str(code), reason), count)
+        yield requests
         yield _histograms("slb_request_duration_seconds", "From the request's head to its end.", metrics.durations)
         yield _histograms(
             "slb_time_to_first_byte_seconds", "From the request's head to the reply's.", metrics.first_bytes
@@ -231,17 +237,18 @@ class MetricsCollector(Collector):
         yield skipped
 
 
-class RequestsCollector(Collector):
-    """Of requests alone: a supervisor has none but those to its API."""
+class ApiRequestsCollector(Collector):
+    """Of requests to the API alone: a supervisor has no others."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        labels = ("route", "upstream", "code", "reason")
-        requests = CounterMetricFamily("slb_requests", "Requests answered or abandoned (code 499).", labels=labels)
-        for (route, upstream, code, reason), count in list(self._metrics.requests.items()):
-            requests.add_metric((route, upstream, str(code), reason), count)
+        requests = CounterMetricFamily(
+            "slb_api_requests", "Requests to slb's own API, on either listener.", labels=("code", "reason")
+        )
+        for (code, reason), count in list(self._metrics.api_requests.items()):
+            requests.add_metric((str(code), reason), count)
         yield requests
 
 

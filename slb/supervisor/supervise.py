@@ -13,7 +13,7 @@ from slb.config import Settings
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.log import configure_logging
-from slb.observe.metrics import Metrics, ReloadCollector, RequestsCollector
+from slb.observe.metrics import ApiRequestsCollector, Metrics, ReloadCollector
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
@@ -155,5 +155,5 @@ def _own_metrics(metrics: Metrics) -> bytes:
     """Reloads, and what the API refused."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ReloadCollector(metrics))
-    registry.register(RequestsCollector(metrics))
+    registry.register(ApiRequestsCollector(metrics))
     return generate_latest(registry)

@@ -118,7 +118,7 @@ async def test_it_ends_with_its_stdin_where_it_is_told_to(slb: Commands, valkey:
     assert await serving.process.ended() == 0
 
 
-async def test_what_the_api_answers_is_in_the_access_log_and_refusals_are_counted(
+async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_traffic(
     slb: Commands, valkey: Valkey
 ) -> None:
     serving = await slb.until_ready(await slb.serve("--log-format", "json", redis=valkey.url))
@@ -130,8 +130,10 @@ async def test_what_the_api_answers_is_in_the_access_log_and_refusals_are_counte
         assert reply.status == 400
     metrics = (await slb.get(f"{serving.api}/metrics"))[1]
     for code, reason in (("404", "no_route"), ("400", "bad_request")):
-        assert f'slb_requests_total{{code="{code}",reason="{reason}",route="",upstream=""}} 1.0' in metrics
-    assert 'code="200"' not in metrics
+        assert f'slb_api_requests_total{{code="{code}",reason="{reason}"}} 1.0' in metrics
+    assert 'slb_api_requests_total{code="200",reason=""}' in metrics
+    assert "slb_requests_total{" not in metrics
+    assert (await slb.json(f"{serving.api}/status"))["traffic"]["requests"] == 0
     assert await serving.process.stop() == 0
     lines = {
         line["request_id"]: line

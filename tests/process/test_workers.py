@@ -185,4 +185,4 @@ async def test_status_and_routes_show_what_the_workers_do_and_forget_no_count_of
     await until(lambda route: route["members"][0]["inflight"] == 0, "/routes/p")
     await until_all_ready(slb, serving)
     text = (await slb.get(f"{serving.api}/metrics"))[1]
-    assert 'slb_requests_total{code="404",reason="no_route",route="",upstream=""} 1.0' in text
+    assert 'slb_api_requests_total{code="404",reason="no_route"} 1.0' in text

@@ -45,6 +45,13 @@ def test_a_request_is_counted_by_route_upstream_code_and_reason(metrics: Metrics
     assert value(found, "slb_requests_total", route="/p", upstream="", code="503", reason="no_upstream") == 1
 
 
+def test_a_request_to_the_api_is_counted_by_code_and_reason_and_is_no_traffic(metrics: Metrics) -> None:
+    metrics.api_requests[404, "no_route"] += 2
+    found = samples(metrics)
+    assert value(found, "slb_api_requests_total", code="404", reason="no_route") == 2
+    assert not [name for name, _ in found if name == "slb_requests_total"]
+
+
 def test_how_long_requests_took_is_shown_per_route_and_never_per_upstream(metrics: Metrics) -> None:
     ended(metrics, "a:80")
     ended(metrics, "b:80")
