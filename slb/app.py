@@ -35,7 +35,7 @@ from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
-from slb.control.lane import LaneTiming
+from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.control.slices import step_through

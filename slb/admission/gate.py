@@ -14,7 +14,8 @@ from slb.admission.shown import Mode
 from slb.balance.asking import Ask, Candidate, Turn
 from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
-from slb.control.lane import Lane, Seen
+from slb.control.batch import Seen
+from slb.control.lane import Lane
 from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -66,6 +66,15 @@ class Batch:
                 "patience": patience,
             }
         )
+
+
+class Seen(NamedTuple):
+    """The scores `ask` found, as member and score, at `at` by the event loop's clock; none where there were too
+    many candidates to tell."""
+
+    ask: Ask
+    scores: Sequence[tuple[str, int]]
+    at: float
 
 
 def ticket_name(holder: str, key: int) -> str:

@@ -8,49 +8,21 @@ been run or not: the full one behind it makes that the same.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from redis.exceptions import RedisError, ResponseError
 
 from slb.balance.asking import Ask, Candidate
 from slb.control import keys
-from slb.control.batch import MOST_ASKS, Batch, Ticket, packed_view
+from slb.control.batch import MOST_ASKS, Batch, Seen, Ticket, packed_view
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.deadline import Deadline
+from slb.control.lane_timing import LaneTiming
 from slb.control.script_line import ScriptLine
 
 _REFUSALS = frozenset({"pool_saturated", "queue_full"})
-
-
-@dataclass(frozen=True, slots=True)
-class LaneTiming:
-    """Seconds. `budget`: how long an ask may wait for Redis. `look`: between two looks of who waits in the queue;
-    `patience`: how long a grant may wait to be taken up. `settle`: how long others may take to say what they hold
-    after Redis has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap."""
-
-    budget: float = 0.05
-    beat: float = 2.0
-    lease: float = 10.0
-    life: float = 60.0
-    look: float = 0.25
-    patience: float = 1.0
-    settle: float = 2.0
-    linger: float = 0.002
-    deadline: float = 1.0
-    backoff: float = 0.05
-    longest_backoff: float = 0.5
-
-
-class Seen(NamedTuple):
-    """The scores `ask` found, as member and score, at `at` by the event loop's clock; none where there were too
-    many candidates to tell."""
-
-    ask: Ask
-    scores: Sequence[tuple[str, int]]
-    at: float
 
 
 class Lane:

@@ -15,7 +15,8 @@ from slb.balance.asking import Ask
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.lane import Lane, LaneTiming
+from slb.control.lane import Lane
+from slb.control.lane_timing import LaneTiming
 from slb.control.scripts import Reap, ledger_source
 from slb.observe.metrics import Metrics
 
@@ -124,9 +125,7 @@ class Ledger:
         """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
         by a call that it was frozen over: it runs that when it is thawed."""
         now, timing = asyncio.get_running_loop().time(), self._timing
-        may_reap = all(
-            since and now - since >= timing.lease for since in (self.answering_since, lane.steady_since)
-        )
+        may_reap = all(since and now - since >= timing.lease for since in (self.answering_since, lane.steady_since))
         try:
             found = await self._reap(
                 lane.pool,

@@ -14,7 +14,7 @@ from slb.addresses import AddressRules
 from slb.admission.gates import Gates
 from slb.config import load_settings
 from slb.control.connection import Connection
-from slb.control.lane import LaneTiming
+from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.model import RouteRecord
 from slb.observe.log import AccessLog

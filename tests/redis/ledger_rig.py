@@ -11,7 +11,8 @@ from typing import Any
 from slb.balance.asking import Ask, Candidate, Turn
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.lane import Lane, LaneTiming
+from slb.control.lane import Lane
+from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.control.script_line import ScriptLine
 from slb.observe.metrics import Metrics
