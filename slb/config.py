@@ -4,6 +4,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -96,6 +97,8 @@ class Settings(BaseModel):
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:
             raise ValueError(f"upstream_key = {self.upstream_key}: set upstream_certificate too")
+        if host_port(self.listen) == host_port(self.api) and host_port(self.api)[1] != 0:
+            raise ValueError(f"listen and api are both {self.api}: give each a port of its own")
         return self
 
     @field_validator("access_log")
@@ -188,24 +191,47 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         raise ConfigError(f"config file {path}: {error}") from None
 
 
+_IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes"})
+_AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
+"""Settings whose flags are called otherwise: the flags' names do in the environment too."""
+_LIKENESS = 0.75
+"""Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """SLB_NAME, or SLB_NAME_FILE naming a file that holds the value. Other SLB_ names are not ours to refuse:
     Kubernetes sets SLB_PORT and its like for a service called slb."""
-    known = {name for name in Settings.model_fields if name not in ("defaults", "routes")}
-    found: dict[str, Any] = {}
-    for variable, value in environ.items():
-        name = variable.removeprefix("SLB_").lower() if variable.startswith("SLB_") else ""
-        if name in known:
-            found[name] = value
-        elif name.endswith("_file") and name.removesuffix("_file") in known:
-            if (plain := variable.removesuffix("_FILE")) in environ:
-                raise ConfigError(f"{plain} and {variable} are both set: keep one of them")
-            found[name.removesuffix("_file")] = _file_value(variable, value)
+    named_by: dict[str, str] = {}
+    for variable in sorted(environ):
+        name = _named(variable)
+        if name is not None and (other := named_by.setdefault(name, variable)) != variable:
+            raise ConfigError(f"{other} and {variable} are both set: keep one of them")
+    return {name: _value(variable, environ[variable]) for name, variable in named_by.items()}
+
+
+def _named(variable: str) -> str | None:
+    """The setting a variable sets, if it does."""
+    name = variable.removeprefix("SLB_").lower().removesuffix("_file") if variable.startswith("SLB_") else ""
+    name = _AS_FLAGS.get(name, name)
+    return name if name in _IN_ENVIRONMENT else None
+
+
+def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """SLB_ variables that set nothing, though each is nearly one that would: itself, and that one."""
+    found = []
+    for variable in sorted(environ):
+        if variable.startswith("SLB_") and _named(variable) is None:
+            suffix = "_FILE" if variable.endswith("_FILE") else ""
+            name = variable.removeprefix("SLB_").removesuffix(suffix).lower()
+            like = get_close_matches(name, _IN_ENVIRONMENT, 1, _LIKENESS)
+            found += [(variable, f"SLB_{each.upper()}{suffix}") for each in like]
     return found
 
 
-def _file_value(variable: str, path: str) -> str:
+def _value(variable: str, text: str) -> str:
+    if not variable.endswith("_FILE"):
+        return text
     try:
-        return Path(path).read_text().strip()
+        return Path(text).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{variable}: {error}") from None

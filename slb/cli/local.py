@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, RedisOption
+from slb.cli.options import ConfigOption, RedisOption, warn_of_misspellings
+from slb.errors import ConfigError
 
 if TYPE_CHECKING:
     from slb.config import Settings
@@ -46,6 +48,8 @@ def reset(
     from slb.app import reset_redis
 
     settings = _settings(config, redis, data_dir)
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
     if not yes:
         typer.confirm(f"Remove every route from {_checked_url(settings)}?", abort=True)
     typer.echo(f"{asyncio.run(reset_redis(settings))} routes removed")
@@ -54,6 +58,7 @@ def reset(
 def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> "Settings":
     from slb.config import load_settings
 
+    warn_of_misspellings()
     return load_settings({"redis_url": redis, "data_dir": data_dir}, os.environ, config)
 
 

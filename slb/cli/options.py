@@ -1,5 +1,8 @@
 """Options that several commands take."""
 
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +24,14 @@ EndWithStdin = Annotated[
 NoRevive = Annotated[
     bool, typer.Option("--no-revive", hidden=True, help="Leave an embedded Valkey dead that was killed.")
 ]
+
+
+def warn_of_misspellings(environ: Mapping[str, str] = os.environ) -> None:
+    """Say on stderr which SLB_ variables are like a setting's and set nothing."""
+    from slb.config import misspellings
+
+    for variable, meant in misspellings(environ):
+        print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
 
 
 def duration_option(flag: str, text: str) -> float:

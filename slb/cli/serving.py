@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, EndWithStdin, NoRevive, RedisOption, duration_option
+from slb.cli.options import ConfigOption, EndWithStdin, NoRevive, RedisOption, duration_option, warn_of_misspellings
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,7 +37,8 @@ def serve(
     end_with_stdin: EndWithStdin = False,
     no_revive: NoRevive = False,
 ) -> int:
-    """Balance traffic. Every flag is also a SLB_... variable and a line in the TOML file; flags win."""
+    """Balance traffic. Every flag is also a variable, such as SLB_LISTEN for --listen, and a line in the TOML file;
+    flags win. There --redis is redis_url, and --tls-certificate is tls_certificates."""
     flags = {
         "listen": listen,
         "api": api,
@@ -55,6 +56,7 @@ def serve(
     from slb.config import load_settings
     from slb.reload import Source, source_files
 
+    warn_of_misspellings()
     source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
     settings = source.load()
     from slb.app import run

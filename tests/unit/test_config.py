@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slb.config import Settings, access_log_share, certificate_files, host_port, load_settings
+from slb.config import Settings, access_log_share, certificate_files, host_port, load_settings, misspellings
 from slb.errors import ConfigError
 
 
@@ -46,6 +46,30 @@ def test_a_value_and_a_file_that_holds_it_are_not_taken_together(tmp_path: Path)
     (tmp_path / "token").write_text("secret\n")
     line = fault({"SLB_API_TOKEN": "other", "SLB_API_TOKEN_FILE": str(tmp_path / "token")})
     assert line == "SLB_API_TOKEN and SLB_API_TOKEN_FILE are both set: keep one of them"
+
+
+def test_in_the_environment_the_names_of_flags_do_too(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("redis://h\n")
+    assert load({"SLB_REDIS": "redis://h"}) == load({"SLB_REDIS_URL": "redis://h"})
+    assert load({"SLB_REDIS_FILE": str(tmp_path / "url")}) == load({"SLB_REDIS_URL": "redis://h"})
+    assert load({"SLB_TLS_CERTIFICATE": "a.pem"}).tls_certificates == ("a.pem",)
+    line = fault({"SLB_REDIS": "redis://a", "SLB_REDIS_URL": "redis://b"})
+    assert line == "SLB_REDIS and SLB_REDIS_URL are both set: keep one of them"
+
+
+def test_variables_that_are_nearly_a_setting_are_found_with_the_one_that_may_be_meant() -> None:
+    environ = dict.fromkeys(("SLB_WORKER", "SLB_API_TOKN_FILE", "SLB_ACESS_LOG"), "x")
+    assert misspellings(environ) == [
+        ("SLB_ACESS_LOG", "SLB_ACCESS_LOG"),
+        ("SLB_API_TOKN_FILE", "SLB_API_TOKEN_FILE"),
+        ("SLB_WORKER", "SLB_WORKERS"),
+    ]
+
+
+def test_what_slb_reads_and_what_kubernetes_sets_is_no_misspelling() -> None:
+    read = ("SLB_URL", "SLB_CONFIG", "SLB_API_TOKEN", "SLB_API_TOKEN_FILE", "SLB_DATA_DIR", "SLB_REDIS", "SLB_NAME")
+    kubernetes = ("PORT", "SERVICE_HOST", "SERVICE_PORT_API", "PORT_80_TCP_ADDR", "REDIS_PORT", "API_PORT")
+    assert misspellings(dict.fromkeys([*read, *(f"SLB_{name}" for name in kubernetes), "WORKER"], "x")) == []
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -181,5 +205,8 @@ def test_certificates_are_named_with_their_keys_or_as_one_file_that_holds_both()
 
 
 def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
+    both = {"SLB_LISTEN": "127.0.0.1:9", "SLB_API": "127.0.0.1:9"}
+    assert fault(both) == "listen and api are both 127.0.0.1:9: give each a port of its own"
+    assert load(dict.fromkeys(both, "127.0.0.1:0")).api == "127.0.0.1:0"
     assert fault({"SLB_PROXY_PROTOCOL": "on"}).startswith("proxy_protocol = true: set trusted_proxies")
     assert fault({"SLB_UPSTREAM_KEY": "k.pem"}) == "upstream_key = k.pem: set upstream_certificate too"

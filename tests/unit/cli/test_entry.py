@@ -1,5 +1,6 @@
 """The command line without a server: what is said, and with which exit code."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
     [
         (("serve", "--workers", "0"), "workers = 0"),
         (("serve", "--listen", "8080"), "listen = '8080'"),
+        (("serve", "--listen", "127.0.0.1:9", "--api", "127.0.0.1:9"), "listen and api are both 127.0.0.1:9"),
         (("serve", "--access-log", "some"), "access_log"),
         (("serve", "--drain-timeout", "5"), "drain_timeout"),
         (("serve", "--roles", "juggler"), "roles"),
@@ -160,3 +162,20 @@ def test_a_setting_that_does_not_exist_is_named(slb: Slb, tmp_path: Path) -> Non
         "",
         "slb: colour: there is no setting of this name\n",
     )
+
+
+def test_a_variable_that_is_nearly_a_setting_is_told_of_and_ends_nothing(
+    slb: Slb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLB_WORKRES", "2")
+    code, out, err = slb("check-config")
+    assert code == 0
+    assert "workers = 1" in out.splitlines()
+    assert err == "slb: SLB_WORKRES sets nothing; is SLB_WORKERS meant?\n"
+
+
+def test_reset_without_a_terminal_says_what_to_type(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO("y\n"))
+    code, out, err = slb("reset", "--redis", "redis://127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert err.endswith("use --yes\n")
