@@ -4,7 +4,7 @@ import http.client
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
@@ -12,11 +12,9 @@ import typer
 
 from slb.errors import SlbError
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
+_TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
@@ -24,14 +22,6 @@ TokenOption = Annotated[
     str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
-
-
-def show(table: "Table") -> None:
-    """Print a table for a person."""
-    from rich.console import Console
-
-    # [fd00::1]:80 is an address, not a style
-    Console(markup=False).print(table)
 
 
 class ApiError(SlbError):
@@ -51,7 +41,8 @@ class ApiClient:
         status, content = self._exchange(method, path, body)
         answer = _json(content)
         if status >= 400:
-            raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}")
+            hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
+            raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}")
         if answer is None and content:
             raise ApiError(f"{self._url} does not answer as the API of an slb does")
         return answer

@@ -1,5 +1,6 @@
 """`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`: who serves what."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -7,12 +8,17 @@ import orjson
 import typer
 
 from slb.addresses import is_address
-from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption, show
+from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
+from slb.cli.console import make_table, show, shown
+from slb.cli.status_tables import unknown_routes
 from slb.errors import ConfigError
 from slb.names import join_member, normal_member, normal_path, split_member
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_SOURCES = {"hash": "route", "built_in": "built in"}
+"""The API's words for where a setting comes from, for a person."""
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
@@ -98,13 +104,15 @@ def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
 
 def routes(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
     """Show every route, its upstreams and what is set on it."""
-    answer = ApiClient(url, token).call("GET", "/routes")
+    client = ApiClient(url, token)
+    answer = client.call("GET", "/routes")
     if as_json:
         typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     elif answer["routes"]:
         show(_table(answer["routes"]))
     else:
-        typer.echo("There are no routes yet: slb register PATH TARGET makes one.")
+        unknown = unknown_routes(client.call("GET", "/status"))
+        typer.echo(unknown or "There are no routes yet: slb register PATH TARGET makes one.")
 
 
 def set_settings(
@@ -115,7 +123,7 @@ def set_settings(
 ) -> None:
     """Set some of a route's settings."""
     changes = dict(_setting(each) for each in settings)
-    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), changes))
+    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), changes), changes)
 
 
 def unset_settings(
@@ -125,7 +133,7 @@ def unset_settings(
     token: TokenOption = None,
 ) -> None:
     """Take some of a route's settings back to their default."""
-    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), dict.fromkeys(names)))
+    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), dict.fromkeys(names)), names)
 
 
 def delete(path: PathArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
@@ -145,19 +153,22 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _show_settings(route: dict[str, Any]) -> None:
-    for name, value in route["settings"].items():
-        typer.echo(f"{name} = {value}    ({route['sources'].get(name, '').replace('_', ' ')})")
+def _show_settings(route: dict[str, Any], asked: Collection[str]) -> None:
+    """Those that were asked for, and those that are set somewhere."""
+    settings, sources = route["settings"], route["sources"]
+    told = [name for name in settings if name in asked or sources.get(name) != "built_in"]
+    for name in told:
+        source = sources.get(name, "")
+        typer.echo(f"{name} = {shown(settings[name])}    ({_SOURCES.get(source, source)})")
+    if rest := len(settings) - len(told):
+        typer.echo(f"The other {rest} settings are the built in ones; all: slb routes --json")
 
 
 def _table(found: list[dict[str, Any]]) -> "Table":
-    from rich.table import Table
-
-    table = Table("route", "upstream", "health", "weight", "slots", "zone", "in flight", "set on the route")
-    for column in (3, 4, 6):
-        table.columns[column].justify = "right"
+    columns = ("route", "upstream", "health", "weight", "slots", "zone", "in flight", "set on the route")
+    table = make_table(*columns, right=("weight", "slots", "in flight"))
     for route in found:
-        own = ", ".join(f"{name}={route['settings'][name]}" for name in _set_on(route))
+        own = ", ".join(f"{name}={shown(route['settings'][name])}" for name in _set_on(route))
         for line, member in enumerate(route["members"] or [None]):
             head, tail = (route["path"], own) if line == 0 else ("", "")
             table.add_row(head, *_cells(member), tail, end_section=line == max(0, len(route["members"]) - 1))

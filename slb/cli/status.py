@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption, show
+from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
+from slb.cli.console import make_console, show
 from slb.cli.options import duration_option
-from slb.cli.status_tables import Json, live_tables, summary, tables
+from slb.cli.status_tables import Json, live_tables, summary, tables, unknown_routes
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -53,6 +54,8 @@ def _once(client: ApiClient, seconds: float) -> None:
     rates = _rates(first, answer, time.monotonic() - begun) if seconds else None
     for table in tables(answer, client.call("GET", "/routes")["routes"], rates):
         show(table)
+    if unknown := unknown_routes(answer):
+        typer.echo(unknown)
 
 
 def _rates(before: Json, after: Json, seconds: float) -> dict[str, float]:
@@ -79,10 +82,9 @@ def _watch(client: ApiClient, as_json: bool) -> None:
 
 def _draw(pictures: "Iterable[Group]") -> None:
     """In place on a terminal, else one below the other."""
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(markup=False, highlight=False)
+    console = make_console()
     if not console.is_terminal:
         for picture in pictures:
             console.print(picture)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from slb.cli.console import make_table, moment
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -22,12 +24,21 @@ def tables(status: Json, routes: list[Json], rates: Rates | None) -> "Iterator[T
 
 def summary(status: Json, rates: Rates | None) -> str:
     """All of it in one line, where the lines are few."""
-    redis, traffic = status["redis"], status["traffic"]
+    redis, traffic, unknown = status["redis"], status["traffic"], unknown_routes(status)
     per_second = _rate(sum(rates.values())) if rates is not None else "-"
     return (
         f"{status['name']}  redis {'up' if redis['up'] else 'down'} ({redis['mode']})  "
         f"instances {status['instances']}  in flight {traffic['inflight']}  {per_second} requests/s"
+        + (f"  {unknown}" if unknown else "")
     )
+
+
+def unknown_routes(status: Json) -> str:
+    """Why an instance that shows no routes may be wrong about them; nothing where it is not."""
+    if status["mirror"]["ready"]:
+        return ""
+    why = "they are being read" if status["redis"]["up"] else "Redis does not answer"
+    return f"The routes are not known yet ({why})."
 
 
 def live_tables(status: Json, routes: list[Json], rates: Rates | None) -> "Iterator[Table]":
@@ -42,21 +53,20 @@ def _overview(status: Json, rates: Rates | None) -> "Table":
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(overflow="fold")
     traffic = {name: value for name, value in status["traffic"].items() if name != "by_route"}
     for name, value in {**status, "traffic": traffic}.items():
         if name != "ledger":
-            table.add_row(name, _line(value))
+            table.add_row(name, moment(value) if name == "started" else _line(value))
     if rates is not None:
         table.add_row("requests/s", _rate(sum(rates.values())))
     return table
 
 
 def _pools(pools: Json) -> "Table":
-    from rich.table import Table
-
-    table = Table("pool", "slots", "instances", "held here", "waiting here", "waiting everywhere", "why not shared")
-    for column in range(2, 6):
-        table.columns[column].justify = "right"
+    right = ("instances", "held here", "waiting here", "waiting everywhere")
+    table = make_table("pool", "slots", *right, "why not shared", right=right)
     for name, pool in pools.items():
         figures = (pool["holders"], sum(pool["held"].values()), _waiting(pool["waiting"]), pool["queued"])
         error = "" if pool["mode"] == "shared" else pool["error"]
@@ -76,11 +86,8 @@ def _waiting(by_route: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _upstreams(routes: list[Json], status: Json, rates: Rates) -> "Table":
-    from rich.table import Table
-
-    table = Table("route", "requests/s", "upstream", "health", "in flight", "everywhere")
-    for column in (1, 4, 5):
-        table.columns[column].justify = "right"
+    columns = ("route", "requests/s", "upstream", "health", "in flight", "everywhere")
+    table = make_table(*columns, right=("requests/s", "in flight", "everywhere"))
     rows = [(route, member) for route in routes for member in route["members"] or [None]]
     rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), row[0]["path"]))
     told = ""

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 
 import orjson
 import pytest
@@ -16,7 +18,6 @@ async def serving(slb: Commands, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
     """An slb that the commands find by SLB_URL."""
     found = await slb.until_ready(await slb.serve(redis=valkey.url))
     monkeypatch.setenv("SLB_URL", found.api)
-    monkeypatch.setenv("COLUMNS", "160")
     return found
 
 
@@ -60,12 +61,17 @@ async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serv
         slb,
         *("route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms", "priorities=low=1,high=8"),
     )
-    assert "policy = p2c    (hash)" in out
-    assert "retries = 2    (hash)" in out
-    assert "connect_timeout = 250ms    (hash)" in out
-    assert "priorities = high=8,low=1    (hash)" in out
-    out = await said(slb, "route", "unset", "/p1", "policy")
+    *lines, last = out.splitlines()
+    assert sorted(lines) == [
+        "connect_timeout = 250ms    (route)",
+        "policy = p2c    (route)",
+        "priorities = high=8,low=1    (route)",
+        "retries = 2    (route)",
+    ]
+    assert "slb routes --json" in last
+    out = await said(slb, "route", "unset", "/p1", "policy", "priorities")
     assert "policy = round_robin    (built in)" in out
+    assert "priorities = none    (built in)" in out
     assert await said(slb, "route", "delete", "/p1") == "/p1: removed\n"
     assert "no routes yet" in await said(slb, "routes")
 
@@ -74,8 +80,31 @@ async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Servi
     out = await said(slb, "status")
     assert "up=True" in out
     assert "requests/s" in out
+    (started,) = [line.split(maxsplit=1)[1].strip() for line in out.splitlines() if line.startswith("started")]
+    assert datetime.fromisoformat(started)
     assert orjson.loads(await said(slb, "status", "--json"))["redis"]["mode"] == "sync"
     assert serving.url.removeprefix("http://") in await said(slb, "instances")
+
+
+async def test_without_a_table_the_routes_are_not_said_to_be_none(
+    slb: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = await slb.serve(redis="redis://127.0.0.1:1")
+    monkeypatch.setenv("SLB_URL", nowhere.api)
+    for arguments in (("routes",), ("status", "--over", "0")):
+        assert (await said(slb, *arguments)).endswith("The routes are not known yet (Redis does not answer).\n")
+
+
+async def test_the_token_may_stand_in_a_file_and_without_one_it_is_said_where(
+    slb: Commands, valkey: Valkey, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    token = {"SLB_API_TOKEN_FILE": str(tmp_path / "token")}
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env=token))
+    refused = await slb.run("routes", "--url", serving.api)
+    assert refused.code == 1
+    assert refused.err.endswith(" (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)\n")
+    assert (await slb.run("routes", "--url", serving.api, env=token)).code == 0
 
 
 async def test_reset_empties_redis_and_every_instance_follows(
