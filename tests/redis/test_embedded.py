@@ -1,5 +1,6 @@
 """`embedded://`: one server for all processes of a data directory."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from types import SimpleNamespace
 
 import pytest
 from redis import Redis
@@ -17,7 +19,7 @@ from slb.config import Settings
 from slb.control import embedded
 from slb.control.connection import connect
 from slb.control.embedded import EmbeddedServer
-from slb.control.valkey_process import ValkeyProcess
+from slb.control.valkey_process import ValkeyProcess, write_fault
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
 from tests.support.waiting import eventually
@@ -215,3 +217,26 @@ async def test_connect_uses_the_data_directory_of_the_settings(data_dir: Path) -
     assert connection.embedded.directory == data_dir / "valkey"
     await connection.aclose()
     assert not connection.embedded.process.alive()
+
+
+async def test_where_nothing_can_be_written_that_is_said_rather_than_what_the_server_said_last(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = EmbeddedServer(data_dir, revive=False)
+    await server.acquire()
+    await server.release()
+    for file in (data_dir / "valkey" / "appendonlydir").glob("*.manifest"):
+        file.write_text("nonsense\n")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("slb.control.valkey_process.os.fsync", full)
+    with pytest.raises(ConfigError, match=r"does not start: .*/valkey cannot be written: No space"):
+        await server.acquire()
+
+
+def test_a_disk_without_room_is_called_full(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert write_fault(data_dir) == ""
+    monkeypatch.setattr("slb.control.valkey_process.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert write_fault(data_dir) == f"the disk of {data_dir} is full"
