@@ -6,6 +6,7 @@ serves what still comes until nobody has come for `grace`.
 """
 
 import asyncio
+import json
 import logging
 import socket
 import sys
@@ -150,7 +151,7 @@ class StandIn:
         try:
             service_time = self._manner.service_time if written is None else seconds(written)
         except InvalidName as error:
-            raise web.HTTPBadRequest(text=f"X-Service-Time: {error}") from None
+            raise web.HTTPBadRequest(text=f"X-Service-Time: {error}\n") from None
         size = await _body_size(request)
         arrived = self._clock()
         async with self._slots:
@@ -163,7 +164,8 @@ class StandIn:
             "body_bytes": size,
             "waited_seconds": round(waited, 6),
         }
-        return web.json_response(answer, headers={"X-Upstream": self._manner.name})
+        text = json.dumps(answer) + "\n"  # or a terminal's prompt follows it on the same line
+        return web.json_response(text=text, headers={"X-Upstream": self._manner.name})
 
 
 async def _body_size(request: web.Request) -> int:

@@ -35,6 +35,7 @@ async def test_it_says_who_it_is_and_what_it_was_asked(client_of: MakeClient) ->
     client = await client_of(Manner("a"))
     reply = await client.post("/p1/x?y=%20", data=b"12345")
     assert reply.headers["X-Upstream"] == "a"
+    assert (await reply.text()).endswith("}\n")
     answer = await reply.json()
     assert answer.pop("waited_seconds") < 1
     assert answer == {"upstream": "a", "method": "POST", "path": "/p1/x?y=%20", "body_bytes": 5}
