@@ -9,9 +9,12 @@ from slb.admission.shown import Decision, MemberDecision, Verdict
 from slb.balance.asking import Candidate
 from slb.balance.eligible import is_available
 from slb.balance.upstream import LiveUpstream
-from slb.control.lane import Seen
+from slb.control.batch import Seen
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
+
+_DECIMALS = 3
+"""Of seconds that are shown: milliseconds."""
 
 
 class Explainer:
@@ -63,16 +66,17 @@ class Explainer:
 
     def _by_slot(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> Decision:
         now = self._clock()
+        waited = now - entry.arrived if entry.position is not None and entry.waiter else entry.waited
         return Decision(
             decided_by="here" if entry.is_here else "redis",
             policy=route.settings.policy,
-            seconds_ago=max(now - seen.at, 0.0),
+            seconds_ago=round(max(now - seen.at, 0.0), _DECIMALS),
             outcome=_outcome(entry),
             chosen=entry.chosen or None,
             reason=entry.reason or None,
             priority=entry.turn.priority if entry.turn is not None and entry.position is not None else None,
             position=entry.position,
-            waited=now - entry.arrived if entry.position is not None and entry.waiter else entry.waited,
+            waited=round(waited, _DECIMALS),
             members=_Verdicts(route, entry, seen, capacity).of_all(),
         )
 
