@@ -68,7 +68,8 @@ def _pools(pools: Json) -> "Table":
     right = ("instances", "held here", "waiting here", "waiting everywhere")
     table = make_table("pool", "slots", *right, "why not shared", right=right)
     for name, pool in pools.items():
-        figures = (pool["holders"], sum(pool["held"].values()), _waiting(pool["waiting"]), pool["queued"])
+        everywhere = "" if pool["queued"] is None else pool["queued"]
+        figures = (pool["holders"], sum(pool["held"].values()), _waiting(pool["waiting"]), everywhere)
         error = "" if pool["mode"] == "shared" else pool["error"]
         style = None if pool["mode"] == "shared" else "red"
         table.add_row(name, pool["mode"], *map(str, figures), error, style=style)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from slb.admission.shown import Decision, MemberDecision, PoolShown
+from slb.cli.status_tables import _pools
 from slb.supervisor.pools import combined, latest
 
 
@@ -57,6 +58,12 @@ def test_how_many_wait_everywhere_is_what_those_say_who_know() -> None:
     for parts, queued in (((None, 2, 1), 2), ((None, None), None)):
         pools = ({"/p": pool(queued=each)} for each in parts)
         assert combined({"pools": each} for each in pools)["pools"]["/p"]["queued"] == queued
+
+
+def test_the_table_has_nothing_where_nobody_knows_how_many_wait_everywhere() -> None:
+    pools = {"/p": pool(mode="local", queued=None), "/q": pool(queued=0)}
+    table = _pools(pools)
+    assert list(table.columns[5].cells) == ["", "0"]
 
 
 def test_the_latest_decision_of_all_is_the_last() -> None:
