@@ -71,6 +71,7 @@ class Gate:
     ) -> Entry:
         """Ask for a slot of one of those that serve: of none that was `tried`, and of one `held_back` only where no
         other has room. The answer may come before this returns."""
+        route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
@@ -173,7 +174,19 @@ class Gate:
             say = _log.info if lane.ready else _log.warning
             say("ledger_shared" if lane.ready else "ledger_local", pool=self.pool, error=lane.error or None)
         for ask in (*self._local.drain_waiting(), *undecided):
-            self._bring(cast("Entry", ask))
+            self._bring_again(cast("Entry", ask))
+
+    def _bring_again(self, entry: Entry) -> None:
+        """With the candidates its route has by now: one that has left would be granted for ever."""
+        route = self._mirror.table.routes.get(entry.view)
+        left = {each.member: each for each in self.candidates(route)} if route is not None else {}
+        if route is None or left.keys() <= set(entry.avoid):
+            self.refused(entry, NO_UPSTREAM.name)
+            return
+        known = [left.pop(each.member) for each in entry.candidates if each.member in left] if entry.ordered else []
+        entry.candidates = (*known, *left.values()) if entry.ordered else self.candidates(route)
+        entry.route = route
+        self._bring(entry)
 
     # -- answers
 
@@ -187,7 +200,7 @@ class Gate:
             return
         if upstream is None:  # it has left while this one waited
             self.release(member)
-            self._bring(entry)
+            self._bring_again(entry)
             return
         self._decided(entry)
         entry.chosen = member
