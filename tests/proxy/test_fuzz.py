@@ -75,7 +75,7 @@ async def check_request(rig: Rig, mutant: Mutant) -> None:
     replies = await rig.talk(mutant.pieces, to_head, lambda count: count >= whole(rig))
     assert [fault for message in rig.witness.seen for fault in message.faults] == []
     assert whole(rig) <= len(final(replies)) or to_head
-    if not to_head:
+    if b"HEAD " not in mutant.raw:  # else one of the replies has no body, whatever its head says
         assert [fault for reply in replies for fault in reply.faults] == []
         targets = [message.first.split(b" ")[1] for message in rig.witness.seen if message.whole]
         assert [reply.body for reply in final(replies) if reply.status == 200] == targets
