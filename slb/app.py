@@ -254,6 +254,7 @@ class App:
         self.core.stopping = True
         self._proxy.begin_drain()
         await self._drain(hurried)
+        await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
 

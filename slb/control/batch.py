@@ -27,7 +27,7 @@ class Batch:
     """`join`: this holder need not be known yet. `full`: what it holds and who waits, whatever was said before
     (`held`, `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks`
     are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting tickets
-    have other candidates now."""
+    have other candidates now. `bye`: this holder leaves for good."""
 
     seq: int
     join: bool
@@ -40,6 +40,7 @@ class Batch:
     changed: Iterable[str]
     asks: Sequence[Ticket]
     views: dict[str, orjson.Fragment] = field(default_factory=dict)
+    bye: bool = False
 
     def encode(self, holder: str, start: int, since: int, lease: int, life: int, patience: int) -> bytes:
         """JSON. `start`: where the search among equals begins. `since`: Redis milliseconds, 0 for nothing asked.
@@ -52,6 +53,7 @@ class Batch:
                 "join": self.join,
                 "full": self.full,
                 "beat": self.beat,
+                "bye": self.bye,
                 "held": self.held,
                 "waiting": [_row(holder, ticket) for ticket in self.waiting],
                 "release": self.release,

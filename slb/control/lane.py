@@ -207,6 +207,18 @@ class Lane:
             return arrived + timing.budget
         return self._loop.time() + max(timing.deadline, timing.budget)
 
+    async def say_goodbye(self) -> None:
+        """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
+        RedisError, OSError, TimeoutError."""
+        if self.ready and self.steady_since:
+            self._seq += 1
+            bye = Batch(self._seq, False, True, False, {}, (), {}, (), (), (), bye=True)
+            try:
+                async with Deadline(self._loop.time() + self.timing.deadline):
+                    await self._say(bye)
+            finally:
+                await self._line.drop()
+
     async def _say(self, batch: Batch) -> Any:
         timing = self.timing
         data = batch.encode(

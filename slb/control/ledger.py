@@ -74,6 +74,20 @@ class Ledger:
         self.scores.pop(pool, None)
         self._tasks.pop(pool).cancel()
 
+    async def leave(self) -> None:
+        """Give back all that this instance holds, and be no holder any more: at a clean stop."""
+        lanes, tasks = list(self._lanes.values()), list(self._tasks.values())
+        self._lanes.clear()
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for said in await asyncio.gather(*(lane.say_goodbye() for lane in lanes), return_exceptions=True):
+            if isinstance(said, RedisError | OSError | TimeoutError):
+                _log.debug("goodbye_failed", error=str(said))
+            elif said is not None:
+                raise said
+
     def _lane_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and self._ended is not None and not self._ended.done():
             self._ended.set_exception(task.exception() or RuntimeError("a lane has ended"))

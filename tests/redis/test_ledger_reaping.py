@@ -193,3 +193,16 @@ async def test_who_may_not_reap_takes_nobodys_turn_who_may(valkey: Valkey) -> No
         found = await reap(POOL, lease=1000, reap_until=1 << 52, patience=1000, period=60_000)
         assert found.reaped == 1
         assert not (await reap(POOL, lease=1000, reap_until=0, patience=1000, period=60_000)).was_due
+
+
+async def test_who_leaves_in_order_gives_all_back_at_once_and_is_no_holder_any_more(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b", reaping=False) as other:
+        await one.get(upstreams(1))
+        await other.get(upstreams(1))
+        await other.get(upstreams(1))
+        await books.score({"u0": 3})
+        await other.ledger.leave()
+        assert books.scores() == {"u0": 1}
+        assert books.holders() == ["a-1"]
+        assert reaped(one) == 0

@@ -79,6 +79,11 @@ end
 -- for it and it does not know of them yet.
 if batch.full then
   local truth = batch.held
+  if batch.bye then
+    for ticket in pairs(pending_of(id)) do
+      redis.call('HDEL', GRANTS, ticket)
+    end
+  end
   for _, record in pairs(pending_of(id)) do
     truth[record[2]] = (truth[record[2]] or 0) + 1
   end
@@ -107,7 +112,7 @@ if batch.full or batch.beat then
   redis.call('HSET', HELD .. id, PUSHED, now)
 end
 
-if redis.call('EXISTS', GRANTS) == 1 and take_back_lapsed(batch.patience) > 0 then
+if redis.call('EXISTS', GRANTS) == 1 and take_back_lapsed(batch.patience, id) > 0 then
   changed = true
 end
 for member, number in pairs(batch.release) do
@@ -233,6 +238,10 @@ if queued > 0 or granted[id] or redis.call('EXISTS', GRANTS) == 1 then
 end
 
 write()
+if batch.bye then  -- it has given all back, and is no longer one of those who share
+  redis.call('ZREM', HOLDERS, id)
+  redis.call('DEL', HELD .. id)
+end
 if batch.full or batch.beat or queued > 0 then
   for _, key in ipairs({INFLIGHT, HOLDERS, HELD .. id, TICKETS, CLASSES, VIEWS, GRANTS, NUMBER}) do
     redis.call('PEXPIRE', key, batch.life)

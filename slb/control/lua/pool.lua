@@ -268,12 +268,13 @@ end
 
 -- Grants that nobody has taken up for so many milliseconds: their tickets keep their places, but the next is served
 -- first. How many.
-local function take_back_lapsed(patience)
+local function take_back_lapsed(patience, besides)
   local taken_back = 0
   local grants = redis.call('HGETALL', GRANTS)
   for index = 1, #grants, 2 do
     local record = read_grant(grants[index + 1])
-    if record and (record[1] + patience <= now or record[1] > now + patience) then
+    local lapses = record and owner(grants[index]) ~= besides
+    if lapses and (record[1] + patience <= now or record[1] > now + patience) then
       ungrant(grants[index], record)
       redis.call('HSET', HELD .. owner(grants[index]), SILENT, '1')
       push(grants[index], record[3])
