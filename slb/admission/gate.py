@@ -222,6 +222,7 @@ class Gate:
         if entry.waiter is None or entry.position is not None or entry.turn is None:
             return
         entry.position = position
+        self._metrics.queue_positions[entry.view].update(count=1, sum=position)
         self.waiting[entry.view, entry.turn.priority] += 1
         left = entry.route.settings.queue_timeout - (self._loop.time() - entry.arrived)
         entry.timer = self._loop.call_later(max(left, 0.0), self._timed_out, entry)

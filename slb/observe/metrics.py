@@ -5,10 +5,15 @@ bookkeeping together. `MetricsCollector` turns them into families when somebody 
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -77,6 +82,7 @@ class Metrics:
         self.grants_taken_back = 0
         self.shed: defaultdict[str, int] = defaultdict(int)
         self.queue_wait: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.queue_positions: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.queue_depth: Callable[[], Iterable[tuple[str, str, int]]] = lambda: ()
         self.global_inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
         self.pools_shared: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
@@ -93,7 +99,7 @@ class Metrics:
 
     def forget_routes(self, routes: Container[str]) -> None:
         """Histograms of routes that are none any more end with them."""
-        for by_route in (self.durations, self.first_bytes):
+        for by_route in (self.durations, self.first_bytes, self.queue_wait, self.queue_positions):
             for route in [route for route in by_route if route not in routes]:
                 del by_route[route]
 
@@ -275,6 +281,12 @@ class AdmissionCollector(Collector):
             shared.add_metric((pool,), is_shared)
         yield shared
         yield _histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", metrics.queue_wait)
+        position = SummaryMetricFamily(
+            "slb_queue_position", "How many of its class were before a request that had to wait.", labels=("route",)
+        )
+        for route, seen in list(metrics.queue_positions.items()):
+            position.add_metric((route,), seen["count"], seen["sum"])
+        yield position
         shed = CounterMetricFamily("slb_shed", "Requests that got no slot.", labels=("reason",))
         for reason, count in list(metrics.shed.items()):
             shed.add_metric((reason,), count)

@@ -133,6 +133,8 @@ async def test_a_queue_is_first_come_first_served_across_instances(
     pod.go_on.set()
     assert [(await each).status for each in replies] == [200] * 6
     assert pod.served == [f"/p/{number}" for number in range(6)]
+    positions = [proxy.metrics.queue_positions["/p"] for proxy in instances]
+    assert [sum(each[name] for each in positions) for name in ("count", "sum")] == [5, 0 + 1 + 2 + 3 + 4]
 
 
 async def test_one_too_many_for_the_queue_is_refused_by_name(
