@@ -123,8 +123,6 @@ class Gate:
             self._local.views(path, candidates)
             if not candidates:
                 self.lane.dismiss(path)
-        if self.lane.settling:
-            self.lane.say_all()
 
     def last_seen(self, view: str) -> Seen | None:
         """The last decision of a route that is still known, whoever made it."""

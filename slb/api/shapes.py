@@ -51,9 +51,8 @@ HealthShown = Literal["up", "down", "ejected"]
 """Of an upstream in a route: down by the route's check, ejected by this process, or else up."""
 
 
-class MemberShown(TypedDict):
-    """`inflight` and `failures` (in a row) are this process's own counts; `joined` is seconds since the epoch, 0
-    where unknown."""
+class AttributesShown(TypedDict):
+    """`inflight` is this process's own count; `joined` is seconds since the epoch, 0 where unknown."""
 
     member: str
     weight: int
@@ -63,21 +62,19 @@ class MemberShown(TypedDict):
     drain: bool
     joined: float
     inflight: int
+
+
+class MemberShown(AttributesShown):
+    """`inflight` and `failures` (in a row) are this process's own counts; `joined` is seconds since the epoch, 0
+    where unknown."""
+
     health: HealthShown
     failures: int
 
 
-class UpstreamShown(TypedDict):
+class UpstreamShown(AttributesShown):
     """`routes` name it; `inflight` is this process's own count."""
 
-    member: str
-    weight: int
-    slots: int
-    zone: str
-    node: str
-    drain: bool
-    joined: float
-    inflight: int
     routes: list[str]
 
 

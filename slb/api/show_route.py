@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from slb.api.shapes import HealthShown, MemberShown, RouteShown, SettingSource
-from slb.balance.eligible import is_available
+from slb.api.shapes import AttributesShown, MemberShown, RouteShown, SettingSource
+from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.model import RouteRecord, RouteSettings, Upstream
@@ -35,9 +35,14 @@ def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) ->
 
 def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> MemberShown:
     live = mirror.upstream(member) or LiveUpstream(Upstream.of(member, mirror.attributes.get(member)))
+    return {**show_attributes(live), "health": condition(live, settings), "failures": live.failures}
+
+
+def show_attributes(live: LiveUpstream) -> AttributesShown:
+    """What is said of an upstream, whichever route it is looked at from."""
     spec = live.spec
-    return MemberShown(
-        member=member,
+    return AttributesShown(
+        member=live.member,
         weight=spec.weight,
         slots=spec.slots,
         zone=spec.zone,
@@ -45,12 +50,4 @@ def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> Member
         drain=spec.drain,
         joined=spec.joined,
         inflight=live.inflight,
-        health=_health(live, settings),
-        failures=live.failures,
     )
-
-
-def _health(live: LiveUpstream, settings: RouteSettings) -> HealthShown:
-    if is_available(live, settings):
-        return "up"
-    return "ejected" if not live.available and settings.eject_after else "down"

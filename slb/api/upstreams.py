@@ -11,6 +11,7 @@ from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import UpstreamShown
+from slb.api.show_route import show_attributes
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
 from slb.model import UpstreamAttributes
 from slb.names import normal_member
@@ -90,15 +91,4 @@ def _shown(mirror: Mirror, member: str) -> UpstreamShown:
     live = mirror.upstream(member)
     if live is None:
         raise Refused(NO_ROUTE, f"no route names {member}")
-    spec = live.spec
-    return UpstreamShown(
-        member=member,
-        weight=spec.weight,
-        slots=spec.slots,
-        zone=spec.zone,
-        node=spec.node,
-        drain=spec.drain,
-        joined=spec.joined,
-        inflight=live.inflight,
-        routes=sorted(route.path for route in mirror.routes_of([member])),
-    )
+    return {**show_attributes(live), "routes": sorted(route.path for route in mirror.routes_of([member]))}

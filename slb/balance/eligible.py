@@ -1,6 +1,7 @@
 """Which upstreams of a route may take a request at all."""
 
 from collections.abc import Container, Mapping
+from typing import Literal
 
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings, Upstream
@@ -21,6 +22,13 @@ def is_available(upstream: LiveUpstream, settings: RouteSettings) -> bool:
     return (upstream.available or not settings.eject_after) and (
         not upstream.down or settings.health_check not in upstream.down
     )
+
+
+def condition(upstream: LiveUpstream, settings: RouteSettings) -> Literal["up", "ejected", "down"]:
+    """`is_available`, and why not."""
+    if is_available(upstream, settings):
+        return "up"
+    return "ejected" if not upstream.available and settings.eject_after else "down"
 
 
 def served(upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> tuple[tuple[LiveUpstream, ...], bool]:

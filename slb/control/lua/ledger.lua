@@ -79,17 +79,16 @@ end
 -- for it and it does not know of them yet.
 if batch.full then
   local truth = batch.held
-  if batch.bye then
-    for ticket in pairs(pending_of(id)) do
+  for ticket, record in pairs(pending_of(id)) do
+    if batch.bye then
       redis.call('HDEL', GRANTS, ticket)
+    else
+      truth[record[2]] = (truth[record[2]] or 0) + 1
     end
-  end
-  for _, record in pairs(pending_of(id)) do
-    truth[record[2]] = (truth[record[2]] or 0) + 1
   end
   local stored = redis.call('HKEYS', HELD .. id)
   for _, member in ipairs(stored) do
-    if member ~= SEQUENCE and member ~= PUSHED and member ~= SILENT and not truth[member] then
+    if is_member(member) and not truth[member] then
       freed = freed - add(id, member, -held_by(id, member))
     end
   end

@@ -8,6 +8,10 @@ local VIEWS, GRANTS, NUMBER = KEYS[7], KEYS[8], KEYS[9]
 local VIRTUAL = ' '  -- the field of the classes' hash that can be no class: the virtual time
 local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
 
+local function is_member(field)
+  return field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT
+end
+
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 

@@ -102,7 +102,7 @@ for id in pairs(alive) do
   local all = redis.call('HGETALL', HELD .. id)
   for index = 1, #all, 2 do
     local field, value = all[index], tonumber(all[index + 1])
-    if field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT then
+    if is_member(field) then
       if not is_count(value, 1) then
         redis.call('HDEL', HELD .. id, field)
         repaired = repaired + 1
