@@ -26,7 +26,9 @@ PositiveDuration = Annotated[Duration, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 """A part of a whole, 0 to 1."""
 
-PolicyName = Literal["round_robin", "weighted_round_robin", "random", "p2c", "least_local", "least_inflight"]
+PolicyName = Literal[
+    "round_robin", "weighted_round_robin", "random", "p2c", "least_local", "least_inflight", "consistent_hash"
+]
 
 _PRIORITIES_SCHEMA = {
     "anyOf": [
@@ -52,6 +54,10 @@ PoolName = Annotated[str, Field(max_length=2048), AfterValidator(normal_path)]
 
 HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 """A token (RFC 9110, 5.6.2)."""
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}"
+HashKey = Annotated[str, Field(pattern=rf"^(path|ip|(header|cookie):{_TOKEN}|query:[!-%'-<>-~]{{1,128}})$")]
+"""Where a request's key is found; a name in a query is written as it stands there, decoded."""
 
 
 class HealthCheck(NamedTuple):
@@ -79,6 +85,16 @@ class RouteSettings(BaseModel):
     priorities: PrioritiesSetting = ()
     priority_header: HeaderName = "X-Priority"
     fade_in: Duration = 0.0
+    hash_key: HashKey = "path"
+    load_signal: Literal["effective", "inflight", "off"] = "effective"
+    balance_factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 1.25
+    ring_debounce: Duration = 2.0
+    zone_affinity: bool = False
+    zone_delay: Duration = 60.0
+    zone_fade_in: PositiveDuration = 300.0
+    zone_ceiling: Share = 1.0
+    zone_margin: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.35
+    zone_min_upstreams: Annotated[int, Field(ge=1, le=1_000_000)] = 3
     retries: Annotated[int, Field(ge=0, le=10)] = 1
     connect_timeout: PositiveDuration = 1.0
     first_byte_timeout: PositiveDuration = 60.0

@@ -10,11 +10,12 @@ class LeastLocal:
     """Fewest requests in flight here per slot; the search starts one further each time, so ties rotate."""
 
     greedy = True
+    ring: None = None
 
     def __init__(self, rng: Random) -> None:
         self._start = rng.randrange(1 << 16)
 
-    def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
+    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
         start = self._start % len(eligible)
         self._start += 1
         best = eligible[start]
@@ -23,7 +24,7 @@ class LeastLocal:
                 best = upstream
         return best
 
-    def order(self, eligible: tuple[LiveUpstream, ...]) -> list[LiveUpstream]:
+    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
         start = self._start % len(eligible)
         self._start += 1
         return by_load(eligible[start:] + eligible[:start])

@@ -10,11 +10,12 @@ class PowerOfTwoChoices:
     """Load is requests in flight here per slot. Two different upstreams are compared wherever there are two."""
 
     greedy = False
+    ring: None = None
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
+    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
         count = len(eligible)
         if count == 1:
             return eligible[0]
@@ -23,6 +24,6 @@ class PowerOfTwoChoices:
         a, b = eligible[first], eligible[other]
         return b if b.inflight * a.spec.slots < a.inflight * b.spec.slots else a
 
-    def order(self, eligible: tuple[LiveUpstream, ...]) -> list[LiveUpstream]:
+    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
         first, *others = rotated(self.pick(eligible), eligible)
         return [first, *by_load(others)]

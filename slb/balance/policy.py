@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.least_inflight import LeastInflight
 from slb.balance.least_local import LeastLocal
 from slb.balance.p2c import PowerOfTwoChoices
@@ -16,27 +17,40 @@ from slb.model import PolicyName
 
 class Policy(Protocol):
     """Chooses among upstreams that may take the request; one policy object belongs to one route. `eligible` is not
-    empty and is ordered by member.
+    empty and is ordered by member. `key`: requests of the same key belong together; empty where there is none.
 
-    `greedy`: an idle upstream wins whenever it is eligible, however many others are.
+    `greedy`: an idle upstream wins whenever it is eligible, however many others are. `ring`: this policy, where it
+    goes by the key: it has to be told of the route's upstreams, and lets new ones fade in by itself.
     """
 
     @property
     def greedy(self) -> bool: ...
 
-    def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
+    @property
+    def ring(self) -> ConsistentHash | None: ...
+
+    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
         """One of `eligible`."""
 
-    def order(self, eligible: tuple[LiveUpstream, ...]) -> Sequence[LiveUpstream]:
+    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> Sequence[LiveUpstream]:
         """All of `eligible`, each as this policy prefers it to those that follow. The first is the one that `pick`
         would have returned, and counts as picked."""
 
 
-POLICIES: dict[PolicyName, Callable[[Random], Policy]] = {
-    "round_robin": RoundRobin,
-    "weighted_round_robin": WeightedRoundRobin,
-    "random": RandomChoice,
-    "p2c": PowerOfTwoChoices,
-    "least_local": LeastLocal,
-    "least_inflight": LeastInflight,
+class Means(NamedTuple):
+    """What policies are made with. `clock`: seconds; `zone`: where this process is, empty where nobody said."""
+
+    rng: Random
+    clock: Callable[[], float]
+    zone: str = ""
+
+
+POLICIES: dict[PolicyName, Callable[[Means], Policy]] = {
+    "round_robin": lambda means: RoundRobin(means.rng),
+    "weighted_round_robin": lambda means: WeightedRoundRobin(means.rng),
+    "random": lambda means: RandomChoice(means.rng),
+    "p2c": lambda means: PowerOfTwoChoices(means.rng),
+    "least_local": lambda means: LeastLocal(means.rng),
+    "least_inflight": lambda means: LeastInflight(means.rng),
+    "consistent_hash": lambda means: ConsistentHash(means.rng, means.clock, means.zone),
 }

@@ -16,6 +16,7 @@ class RoundRobin:
     instances that all start with the first upstream would send it their bursts together."""
 
     greedy = False
+    ring: None = None
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -23,7 +24,7 @@ class RoundRobin:
         self._next = 0
         self._last: str | None = None
 
-    def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
+    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
         if eligible is not self._round:
             self._next = self._resume(eligible)
             self._round = eligible
@@ -32,10 +33,10 @@ class RoundRobin:
         self._last = chosen.member
         return chosen
 
-    def order(self, eligible: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
+    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> tuple[LiveUpstream, ...]:
         return rotated(self.pick(eligible), eligible)
 
-    def _resume(self, eligible: tuple[LiveUpstream, ...]) -> int:
+    def _resume(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> int:
         if self._last is None:
             return self._rng.randrange(len(eligible))
         return bisect_right(eligible, self._last, key=_member) % len(eligible)

@@ -10,13 +10,14 @@ class WeightedRoundRobin:
     Over sum(weights) picks each is chosen exactly weight times."""
 
     greedy = False
+    ring: None = None
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._credit: dict[str, float] = {}
         self._round: tuple[LiveUpstream, ...] = ()
 
-    def pick(self, eligible: tuple[LiveUpstream, ...]) -> LiveUpstream:
+    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
         if eligible is not self._round:
             self._settle(eligible)
             self._round = eligible
@@ -32,7 +33,7 @@ class WeightedRoundRobin:
         credit[best.member] -= total
         return best
 
-    def order(self, eligible: tuple[LiveUpstream, ...]) -> list[LiveUpstream]:
+    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
         """After the one whose turn it is, those whose turn comes next."""
         first = self.pick(eligible)
         others = (upstream for upstream in eligible if upstream is not first)
@@ -41,7 +42,7 @@ class WeightedRoundRobin:
     def _credit_next(self, upstream: LiveUpstream) -> float:
         return self._credit[upstream.member] + upstream.spec.weight
 
-    def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
+    def _settle(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> None:
         """Others are eligible, or weights have changed: what was earned before counts for one round at most, else
         an upstream that weighed much would be starved for as long as its old debt lasts."""
         if len(self._credit) > 2 * len(eligible):
@@ -55,6 +56,6 @@ class WeightedRoundRobin:
             else:
                 self._credit[upstream.member] = max(-total, min(total, earned))
 
-    def _forget_all_but(self, eligible: tuple[LiveUpstream, ...]) -> None:
+    def _forget_all_but(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> None:
         members = {upstream.member for upstream in eligible}
         self._credit = {member: value for member, value in self._credit.items() if member in members}

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from slb.balance.eligible import takes_requests
-from slb.balance.policy import POLICIES, Policy
+from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import ALWAYS, LiveUpstream
 from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
 from slb.routing.table import Route, Table
@@ -48,9 +48,15 @@ class Mirror:
     been there: those of the first table always were.
     """
 
-    def __init__(self, settings_for: SettingsFor, rng: Random, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings_for: SettingsFor,
+        rng: Random,
+        clock: Callable[[], float] = time.monotonic,
+        zone: str = "",
+    ) -> None:
         self._settings_for = settings_for
-        self._rng = rng
+        self._means = Means(rng, clock, zone)
         self._clock = clock
         self.table = Table.of({})
         self.ready = False
@@ -243,7 +249,7 @@ class Mirror:
         """The old policy object goes on where the policy is the same, and with it the place in its round."""
         if old is not None and old.settings.policy == settings.policy:
             return old.policy
-        return POLICIES[settings.policy](self._rng)
+        return POLICIES[settings.policy](self._means)
 
     def _live_for(self, member: str, draft: _Draft) -> LiveUpstream:
         live = self._live.get(member) or draft.fresh.get(member)

@@ -11,7 +11,7 @@ from slb.balance.fade_in import faded, fading_until, held_back
 from slb.balance.policy import POLICIES
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.model import PolicyName
-from tests.unit.balance.upstreams import name, upstream, upstreams
+from tests.unit.balance.upstreams import made_policy, name, upstream, upstreams
 
 FADE_IN = 40.0
 ROUNDS = 20_000
@@ -24,7 +24,7 @@ def joined(at: float, old: str = "abc", new: str = "n") -> tuple[LiveUpstream, .
 
 def shares(policy: PolicyName, eligible: tuple[LiveUpstream, ...], now: float) -> dict[str, float]:
     """Of many requests, thirty of which are in flight at any time, the oldest ending first."""
-    made, rng = POLICIES[policy](Random(1)), Random(2)
+    made, rng = made_policy(policy, 1), Random(2)
     running: list[Handle] = []
     found: Counter[str] = Counter()
     for _ in range(ROUNDS):
@@ -66,7 +66,7 @@ def test_a_greedy_policys_share_is_by_slots() -> None:
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
 def test_round_robin_stays_exact_among_those_that_do_not_fade(part: float) -> None:
-    eligible, made, rng = joined(at=0.0, old="abz", new="mn"), POLICIES["round_robin"](Random(1)), Random(2)
+    eligible, made, rng = joined(at=0.0, old="abz", new="mn"), made_policy("round_robin", 1), Random(2)
     eligible = tuple(sorted(eligible, key=lambda live: live.member))
     picked = [name(made.pick(faded(eligible, part * FADE_IN, FADE_IN, rng))) for _ in range(3000)]
     turns = "".join(each for each in picked if each in "abz")

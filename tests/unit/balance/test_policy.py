@@ -2,7 +2,6 @@
 
 from collections import Counter
 from itertools import pairwise
-from random import Random
 from typing import get_args
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from slb.balance.policy import POLICIES
 from slb.balance.upstream import LiveUpstream
 from slb.model import PolicyName
-from tests.unit.balance.upstreams import name, upstream, upstreams
+from tests.unit.balance.upstreams import made_policy, name, upstream, upstreams
 
 NAMES = sorted(POLICIES)
 
@@ -24,7 +23,7 @@ def test_every_name_a_user_may_type_has_its_policy() -> None:
 @pytest.mark.parametrize("policy", NAMES)
 @given(sets=st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), max_size=15), seed=st.integers(0, 99))
 def test_whoever_is_picked_was_eligible(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
-    made = POLICIES[policy](Random(seed))
+    made = made_policy(policy, seed)
     for names in sets:
         eligible = upstreams("".join(sorted(names)))
         assert made.pick(eligible) in eligible
@@ -32,14 +31,14 @@ def test_whoever_is_picked_was_eligible(policy: PolicyName, sets: list[set[str]]
 
 @pytest.mark.parametrize("policy", NAMES)
 def test_everyone_gets_something(policy: PolicyName) -> None:
-    eligible, made = upstreams("abc"), POLICIES[policy](Random(1))
+    eligible, made = upstreams("abc"), made_policy(policy, 1)
     assert {made.pick(eligible) for _ in range(60)} == set(eligible)
 
 
 @pytest.mark.parametrize("policy", NAMES)
 @given(sets=st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), max_size=15), seed=st.integers(0, 99))
 def test_an_order_has_every_eligible_one_once(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
-    made = POLICIES[policy](Random(seed))
+    made = made_policy(policy, seed)
     for names in sets:
         eligible = upstreams("".join(sorted(names)))
         assert sorted(name(live) for live in made.order(eligible)) == sorted(names)
@@ -51,7 +50,7 @@ def test_first_in_the_order_is_whom_pick_would_have_returned(
     policy: PolicyName, loads: list[int], before: int, seed: int
 ) -> None:
     eligible = tuple(upstream("abcdef"[at], weight=at + 1, inflight=load) for at, load in enumerate(loads))
-    orders, picks = POLICIES[policy](Random(seed)), POLICIES[policy](Random(seed))
+    orders, picks = made_policy(policy, seed), made_policy(policy, seed)
     for made in (orders, picks):
         for _ in range(before):
             made.pick(eligible)
@@ -61,12 +60,12 @@ def test_first_in_the_order_is_whom_pick_would_have_returned(
 @pytest.mark.parametrize("policy", sorted(set(NAMES) - {"random"}))
 def test_an_order_counts_as_one_pick(policy: PolicyName) -> None:
     eligible = upstreams("abcd")
-    orders, picks = POLICIES[policy](Random(1)), POLICIES[policy](Random(1))
+    orders, picks = made_policy(policy, 1), made_policy(policy, 1)
     assert [orders.order(eligible)[0] for _ in range(20)] == [picks.pick(eligible) for _ in range(20)]
 
 
 def ordered(policy: PolicyName, eligible: tuple[LiveUpstream, ...], times: int = 1) -> list[str]:
-    made = POLICIES[policy](Random(1))
+    made = made_policy(policy, 1)
     return ["".join(map(name, made.order(eligible))) for _ in range(times)]
 
 

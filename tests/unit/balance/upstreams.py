@@ -1,7 +1,10 @@
 """Upstreams for the tests of policies."""
 
+from random import Random
+
+from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import ALWAYS, LiveUpstream
-from slb.model import Upstream
+from slb.model import PolicyName, Upstream
 
 
 def upstream(name: str, weight: int = 1, slots: int = 1, inflight: int = 0, seen: float = ALWAYS) -> LiveUpstream:
@@ -18,3 +21,8 @@ def upstreams(names: str) -> tuple[LiveUpstream, ...]:
 
 def name(live: LiveUpstream) -> str:
     return live.member.removesuffix(":80")
+
+
+def made_policy(name: PolicyName, seed: int) -> Policy:
+    """The policy of this name, at a time that stands still."""
+    return POLICIES[name](Means(Random(seed), lambda: 0.0))
