@@ -68,16 +68,17 @@ class Gate:
         held_back: tuple[LiveUpstream, ...],
         turn: Turn | None,
         waiter: Waiter,
+        key: bytes = b"",
     ) -> Entry:
         """Ask for a slot of one of those that serve: of none that was `tried`, and of one `held_back` only where no
-        other has room. The answer may come before this returns."""
+        other has room. `key`: what the policy goes by, if it does. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
             of = {each.member: each for each in candidates}
             warm = untried(route.serving, held_back)
-            candidates = tuple(of[each.member] for each in (*route.policy.order(warm), *held_back))
+            candidates = tuple(of[each.member] for each in (*route.policy.order(warm, key), *held_back))
         avoid = tuple(each.member for each in tried)
         reluctant = tuple(each.member for each in held_back)
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._loop.time())

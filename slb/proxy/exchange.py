@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
-from slb.admission.gates import turn_of
 from slb.balance.eligible import untried
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
@@ -25,8 +24,8 @@ from slb.errors import (
     Reason,
 )
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk, last_chunk
+from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.deadlines import Timed
-from slb.proxy.fields import field_value
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
@@ -112,21 +111,9 @@ class Exchange(Timed):
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
-            self._ask_for_slot()
-        elif self.tried:
-            self.admitted(Handle(self._plane.retries.pick(upstreams)))
+            self.entry = ask_for_slot(self, self._plane)
         else:
-            if route.fading_until:
-                upstreams = route.candidates(self._plane.clock(), self._plane.rng)
-            self.admitted(Handle(route.policy.pick(upstreams)))
-
-    def _ask_for_slot(self) -> None:
-        """Of the whole fleet's; `admitted` or `turned_away` is called, maybe at once."""
-        route, plane = self.route, self._plane
-        settings = route.settings
-        asked = field_value(self.head.fields, settings.priority_header) if settings.priorities else ""
-        held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
-        self.entry = plane.gates.of(route).enter(route, self.tried, held_back, turn_of(settings, asked), self)
+            self.admitted(Handle(choose(self, self._plane, upstreams)))
 
     def turned_away(self, reason: Reason, detail: str) -> None:
         """There is no slot for this request."""

@@ -12,13 +12,14 @@ _PROTO = (b"http", b"https")
 class Peer:
     """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed."""
 
-    __slots__ = ("_for", "_line", "_proto", "address", "is_trusted")
+    __slots__ = ("_for", "_line", "_proto", "_trusted", "address", "is_trusted")
 
     def __init__(self, transport: asyncio.Transport, trusted_proxies: tuple[Network, ...]) -> None:
         peername = transport.get_extra_info("peername")
         is_address = isinstance(peername, tuple)
         self.address = str(peername[0]) if is_address else "unix"
         self.is_trusted = is_address and in_networks(self.address, trusted_proxies)
+        self._trusted = trusted_proxies
         self._for = self.address.encode()
         self._proto = _PROTO[transport.get_extra_info("sslcontext") is not None]
         self._line = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % (self._for, self._proto)
@@ -35,6 +36,16 @@ class Peer:
         if head.has_forwarded:
             lines += b"Forwarded: for=%b;proto=%b\r\n" % (self._node(), self._proto)
         return lines
+
+    def client(self, head: RequestHead) -> str:
+        """The address of whoever made the request: the peer, or the last before the proxies that are trusted."""
+        address = self.address
+        if head.forwarded_for:
+            for hop in reversed(head.forwarded_for.split(b",")):
+                address = hop.strip(b" \t").decode("latin-1")
+                if not in_networks(address, self._trusted):
+                    break
+        return address
 
     def _node(self) -> bytes:
         """RFC 7239, 6: an IPv6 address is quoted and in brackets."""

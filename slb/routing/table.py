@@ -48,7 +48,8 @@ class Route:
     def refresh(self) -> None:
         """Follow what has become of the upstreams' availability."""
         self.serving, self.panic = served(self.upstreams, self.settings)
-        self.fading_until = fading_until(self.serving, self.settings.fade_in)
+        fade_in = self.settings.fade_in if self.policy.ring is None else 0.0  # a ring fades in by itself
+        self.fading_until = fading_until(self.serving, fade_in)
 
     def candidates(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
         """Those of `serving` this request may be sent to, the newer ones left out the more often; `now` is by the

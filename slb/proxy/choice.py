@@ -1,0 +1,39 @@
+"""Whom a request goes to: by the route's policy, here and at once; or by the fleet, where it needs a slot."""
+
+from typing import TYPE_CHECKING
+
+from slb.admission.entry import Entry
+from slb.admission.gates import turn_of
+from slb.balance.upstream import LiveUpstream
+from slb.proxy.fields import field_value
+from slb.proxy.hash_key import key_of
+from slb.proxy.plane import Plane
+
+if TYPE_CHECKING:
+    from slb.proxy.exchange import Exchange
+
+
+def choose(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> LiveUpstream:
+    """One of `upstreams`, those that serve and have not been tried."""
+    route = exchange.route
+    if route.policy.ring is not None:
+        return route.policy.pick(upstreams, _key(exchange))
+    if exchange.tried:
+        return plane.retries.pick(upstreams)
+    if route.fading_until:
+        upstreams = route.candidates(plane.clock(), plane.rng)
+    return route.policy.pick(upstreams)
+
+
+def ask_for_slot(exchange: "Exchange", plane: Plane) -> Entry:
+    """Of the whole fleet's; `admitted` or `turned_away` of the exchange is called, maybe at once."""
+    route = exchange.route
+    settings = route.settings
+    asked = field_value(exchange.head.fields, settings.priority_header) if settings.priorities else ""
+    held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
+    key = _key(exchange) if route.policy.ring is not None else b""
+    return plane.gates.of(route).enter(route, exchange.tried, held_back, turn_of(settings, asked), exchange, key)
+
+
+def _key(exchange: "Exchange") -> bytes:
+    return key_of(exchange.route.settings.hash_key)(exchange)
