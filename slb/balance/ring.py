@@ -1,0 +1,112 @@
+"""Consistent hashing (Karger 1997) that places and picks as Zalando's Skipper does.
+
+Each endpoint has a hundred positions on a circle of 64 bits, the xxHash64 of `<endpoint>-0` to `<endpoint>-99`; a
+key belongs to the first position at or after its own hash. So one of N that comes or goes moves about 1/N of the
+keys, and where an endpoint sits does not depend on who else is there.
+"""
+
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Iterator
+from itertools import chain
+
+from xxhash import xxh64_intdigest
+
+from slb.balance.ring_run import Run, drained, endpoint, merged, placed, thinned
+from slb.balance.upstream import LiveUpstream
+from slb.errors import SlbError
+
+__all__ = ["EmptyRing", "Ring", "endpoint"]
+
+
+class EmptyRing(SlbError, LookupError):
+    """A ring of nobody was asked for: it could pick no one."""
+
+
+class Ring:
+    """Immutable. Made by `of`, `adding`, `without`, or by their sliced twins `build` and `growing`: generators that
+    return the ring and yield each millisecond or so, so that no request has to wait for it.
+
+    `upstreams` is ordered by member, `members` is the same as a set. An endpoint is in a ring once: where two
+    upstreams have one endpoint, the first given stays.
+    """
+
+    __slots__ = ("_owners", "_positions", "_run", "members", "upstreams")
+
+    def __init__(self, upstreams: Iterable[LiveUpstream], run: Run) -> None:
+        """For this module: `run` holds the positions of just these `upstreams`. Raises EmptyRing."""
+        self.upstreams = tuple(sorted(upstreams, key=_member))
+        if not self.upstreams:
+            raise EmptyRing("a ring needs at least one upstream")
+        self.members = frozenset(self.upstreams)
+        self._run = run
+        self._positions = run.positions
+        self._owners = [*run.owners, run.owners[0]]  # past the last position the circle begins again
+
+    @classmethod
+    def build(cls, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
+        """The ring of `upstreams`, sliced."""
+        once = _once(upstreams)
+        return cls(once, (yield from placed(once)))
+
+    @classmethod
+    def of(cls, upstreams: Iterable[LiveUpstream]) -> "Ring":
+        """The ring of `upstreams`."""
+        return drained(cls.build(upstreams))
+
+    def growing(self, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
+        """This ring and `upstreams` too, sliced; this very ring where all their endpoints are in it."""
+        here = set(map(endpoint, self.upstreams))
+        new = [upstream for upstream in _once(upstreams) if endpoint(upstream) not in here]
+        if not new:
+            return self
+        run = yield from placed(new)
+        return Ring([*self.upstreams, *new], (yield from merged(self._run, run)))
+
+    def adding(self, upstreams: Iterable[LiveUpstream]) -> "Ring":
+        """This ring and `upstreams` too: only their positions are hashed."""
+        return drained(self.growing(upstreams))
+
+    def without(self, upstreams: Iterable[LiveUpstream]) -> "Ring":
+        """This ring without `upstreams`; this very ring where none of them is in it. Raises EmptyRing."""
+        staying = self.members.difference(upstreams)
+        if len(staying) == len(self.members):
+            return self
+        return Ring(staying, thinned(self._run, staying))
+
+    def pick(self, key: bytes) -> LiveUpstream:
+        """Who owns `key`."""
+        return self._owners[bisect_left(self._positions, xxh64_intdigest(key))]
+
+    def walk(self, key: bytes) -> Iterator[LiveUpstream]:
+        """All upstreams as they are met clockwise from `key`: its owner first, each once."""
+        owners = self._run.owners
+        start = bisect_left(self._positions, xxh64_intdigest(key))
+        seen: set[LiveUpstream] = set()
+        for at in chain(range(start, len(owners)), range(start)):
+            owner = owners[at]
+            if owner not in seen:
+                yield owner
+                seen.add(owner)
+                if len(seen) == len(self.upstreams):
+                    return
+
+    def __len__(self) -> int:
+        return len(self.upstreams)
+
+    def __contains__(self, upstream: LiveUpstream) -> bool:
+        return upstream in self.members
+
+    def __repr__(self) -> str:
+        return f"<Ring {' '.join(map(_member, self.upstreams))}>"
+
+
+def _member(upstream: LiveUpstream) -> str:
+    return upstream.member
+
+
+def _once(upstreams: Iterable[LiveUpstream]) -> list[LiveUpstream]:
+    """`upstreams`, each endpoint once."""
+    first: dict[str, LiveUpstream] = {}
+    for upstream in upstreams:
+        first.setdefault(endpoint(upstream), upstream)
+    return list(first.values())
