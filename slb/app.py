@@ -73,7 +73,7 @@ class Core:
         self.tasks = Tasks()
         self.stopping = False
         self.started = time.time()
-        self.mirror = Mirror(settings.route_settings, Random())
+        self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
         self.registry = Registry(connection, self.mirror.uses)
         self.watcher = Watcher(

@@ -43,6 +43,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     roles: tuple[Role, ...] = ("proxy",)
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
+    zone: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     data_dir: Path = Field(default_factory=_default_data_dir)
     api_token: SecretStr | None = None
     data_register: bool = True

@@ -24,6 +24,7 @@ NEEDS_RESTART = frozenset(
         "workers",
         "roles",
         "name",
+        "zone",
         "data_dir",
         "proxy_protocol",
         "tls_certificates",

@@ -27,6 +27,7 @@ def serve(
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the table and the embedded Valkey live.")] = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
     tls_certificate: Annotated[
         list[str] | None,
@@ -48,6 +49,7 @@ def serve(
         "access_log": access_log,
         "data_dir": data_dir,
         "name": name,
+        "zone": zone,
         "drain_timeout": drain_timeout,
         "tls_certificates": tls_certificate or None,
         "log_level": log_level,
