@@ -1,0 +1,116 @@
+"""Questions to a router of which there may be several instances: the first that answers is asked again."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from slb.errors import SlbError
+
+
+class RouterUnreachable(SlbError):
+    """No instance answered within the patience. The message names the last fault of each."""
+
+
+class CallRefused(SlbError):
+    """The router understood and said no: asking again cannot help. `reason` is its name for it, such as
+    `estimate_exceeds_limit`."""
+
+    def __init__(self, status: int, reason: str, detail: str) -> None:
+        super().__init__(f"{status} {reason}: {detail}")
+        self.status = status
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Persistence:
+    """How long it is tried; seconds throughout. `timeout` is one question's; between rounds over all instances
+    `first_pause` is waited, each time twice as long up to `last_pause`, each time by a chance share less; after
+    `patience` without an answer it is given up."""
+
+    timeout: float = 5.0
+    first_pause: float = 0.1
+    last_pause: float = 5.0
+    patience: float = 60.0
+
+
+class Instances:
+    """`urls` are the instances' API addresses, such as `http://127.0.0.1:8081`. Raises ValueError for others."""
+
+    def __init__(self, urls: Sequence[str], token: str | None, persistence: Persistence, rng: Random) -> None:
+        self._urls = [_checked(url) for url in urls]
+        if not self._urls:
+            raise ValueError("a router needs at least one URL")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._persistence = persistence
+        self._timeout = ClientTimeout(total=persistence.timeout)
+        self._rng = rng
+        self._at = rng.randrange(len(self._urls))  # or all callers would ask the first
+
+    def open(self) -> None:
+        """Within a running loop, before anything is asked."""
+        self._session = ClientSession(headers=self._headers, timeout=self._timeout)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answered. Raises CallRefused, RouterUnreachable."""
+        clock = asyncio.get_running_loop().time
+        given_up = clock() + self._persistence.patience
+        pause = self._persistence.first_pause
+        while True:
+            faults: list[str] = []
+            for at in self._in_turn():
+                try:
+                    answer = await self._once(self._urls[at], method, path, body)
+                except _Unanswered as unanswered:
+                    faults.append(f"{self._urls[at]}: {unanswered}")
+                else:
+                    self._at = at
+                    return answer
+            if clock() + pause > given_up:
+                raise RouterUnreachable(f"{method} {path}: {'; '.join(faults)}")
+            await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))
+            pause = min(2 * pause, self._persistence.last_pause)
+
+    def _in_turn(self) -> list[int]:
+        """All, the one that answered last first."""
+        return [(self._at + number) % len(self._urls) for number in range(len(self._urls))]
+
+    async def _once(self, url: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        try:
+            async with self._session.request(method, url + path, json=body) as reply:
+                return _judged(reply.status, await reply.read())
+        except (ClientError, OSError, TimeoutError) as error:
+            raise _Unanswered(error or type(error).__name__) from None
+
+
+class _Unanswered(Exception):
+    """Another instance, or the same one later, may answer."""
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:  # over 65535 raises
+        raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8081")
+    return url.rstrip("/")
+
+
+def _judged(status: int, content: bytes) -> Any:
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        answer = None
+    if status >= 500 or (status < 400 and not isinstance(answer, dict)):
+        raise _Unanswered(f"{status} {content[:200].decode(errors='replace')}")
+    if status >= 400:
+        said = answer if isinstance(answer, dict) else {}
+        raise CallRefused(status, str(said.get("error", "refused")), str(said.get("detail", "")))
+    return answer

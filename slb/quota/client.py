@@ -1,0 +1,270 @@
+"""A caller's side of the quota router: ask, wait, call, stay alive, say when it is done.
+
+    async with Router(["http://127.0.0.1:8081"]) as router:
+        async with router.admitted(estimated_tokens=1800) as task:
+            answer = await call(task.model_backend_id, prompt)
+            task.actual_tokens = answer.tokens
+
+The block begins when the router admits the task, the lease is renewed while it runs, and at its end, however it
+ends, the task is completed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from slb.errors import SlbError
+from slb.quota.asking import CallRefused, Instances, Persistence, RouterUnreachable
+
+__all__ = [
+    "Admission",
+    "Advice",
+    "CallRefused",
+    "LeaseLapsed",
+    "Persistence",
+    "Router",
+    "RouterUnreachable",
+    "Task",
+    "Wait",
+]
+
+DEFAULT_BEAT = 5.0
+BEATS_PER_LEASE = 3
+NOT_CALLED = 0
+_log = logging.getLogger("slb.quota.client")
+
+
+class LeaseLapsed(SlbError):
+    """The router heard nothing of the task for a whole lease: it has taken back the slot and the tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: ask again in so many milliseconds. `reason` is there where it is not for want of room."""
+
+    milliseconds: int
+    reason: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.milliseconds / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Now, and this model. `lease_ms`: how long the router waits for a heartbeat, where it says so."""
+
+    model_backend_id: str
+    task_id: str
+    lease_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`backpressure_score`: 0 nobody waits, 1 all wait long. `suggested_parallelism`: workers in all."""
+
+    backpressure_score: float
+    suggested_parallelism: int
+
+
+class Router:
+    """The router behind one or several API addresses; use it with `async with`. Safe for many tasks at once.
+
+    `token` is the API token. `beat` is the seconds between heartbeats where the router does not say how long a
+    lease is. Raises ValueError for what is no URL.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        token: str | None = None,
+        beat: float = DEFAULT_BEAT,
+        persistence: Persistence | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        several = [urls] if isinstance(urls, str) else urls
+        self._instances = Instances(several, token, persistence or Persistence(), rng or Random())
+        self._beat = beat
+        self._behind: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._instances.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What has to be given back is given back first."""
+        while self._behind:
+            await asyncio.wait(self._behind)
+        await self._instances.close()
+
+    @asynccontextmanager
+    async def admitted(
+        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
+    ) -> AsyncIterator["Task"]:
+        """The block runs once the task is admitted; see `admit` and `Task`."""
+        async with await self.admit(estimated_tokens, models, interrupt) as task:
+            yield task
+
+    async def admit(
+        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
+    ) -> "Task":
+        """Ask and wait as told until a model takes the task; enter what is returned at once.
+
+        `models` are those that will do. Bound the wait with `asyncio.timeout`: who leaves gives back what was
+        admitted meanwhile. Raises CallRefused, RouterUnreachable.
+        """
+        key = uuid4().hex
+        while isinstance(answer := await self.schedule(estimated_tokens, models, key), Wait):
+            await asyncio.sleep(answer.seconds)
+        return self.hold(answer, interrupt)
+
+    async def try_admit(
+        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
+    ) -> "Task | None":
+        """Ask once; None where it would have to wait."""
+        answer = await self.schedule(estimated_tokens, models, uuid4().hex)
+        return None if isinstance(answer, Wait) else self.hold(answer, interrupt)
+
+    async def schedule(
+        self, estimated_tokens: int, models: Sequence[str] | None = None, idempotency_key: str | None = None
+    ) -> Admission | Wait:
+        """One question. With a key it is safe to ask anew where an answer was lost."""
+        body: dict[str, Any] = {"estimated_tokens": estimated_tokens}
+        if models is not None:
+            body["models"] = list(models)
+        if idempotency_key is not None:
+            body["idempotency_key"] = idempotency_key
+        asking = asyncio.create_task(self._instances.ask("POST", "/schedule", body))
+        try:
+            return _decision(await asyncio.shield(asking))
+        except asyncio.CancelledError:
+            self._leave_behind(self._give_back(asking))
+            raise
+
+    def hold(self, admission: Admission, interrupt: bool = False) -> "Task":
+        """What keeps an admission alive and completes it."""
+        seconds = admission.lease_ms / 1000 / BEATS_PER_LEASE if admission.lease_ms else self._beat
+        return Task(self, admission, seconds, interrupt)
+
+    async def heartbeat(self, task_id: str) -> bool:
+        """Whether the lease still stands; it is renewed then."""
+        answer = await self._instances.ask("POST", "/heartbeat", {"task_id": task_id})
+        return bool(answer.get("ok"))
+
+    async def complete(self, task_id: str, actual_tokens: int | None = None) -> dict[str, Any]:
+        """The router's answer. Completing twice does no harm."""
+        body: dict[str, Any] = {"task_id": task_id}
+        if actual_tokens is not None:
+            body["actual_tokens"] = actual_tokens
+        answer: dict[str, Any] = await self._instances.ask("POST", "/complete", body)
+        return answer
+
+    async def advice(self) -> Advice:
+        """How many workers would do."""
+        answer = await self._instances.ask("GET", "/advice")
+        return Advice(float(answer["backpressure_score"]), int(answer["suggested_parallelism"]))
+
+    async def abandoned(self) -> list[dict[str, Any]]:
+        """Tasks whose lease lapsed, as the router lists them."""
+        answer = await self._instances.ask("GET", "/tasks?state=abandoned")
+        return list(answer["tasks"])
+
+    async def finish(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:
+        """Complete, even where the caller is cancelled meanwhile. None where the router cannot be told: the task's
+        lease will lapse instead."""
+        completing = asyncio.create_task(self._completed(task_id, actual_tokens))
+        try:
+            return await asyncio.shield(completing)
+        except asyncio.CancelledError:
+            self._leave_behind(_ended(completing))
+            raise
+
+    async def _completed(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:
+        try:
+            return await self.complete(task_id, actual_tokens)
+        except (RouterUnreachable, CallRefused) as error:
+            _log.warning("task %s is not completed, its lease will lapse: %s", task_id, error)
+            return None
+
+    async def _give_back(self, asking: asyncio.Task[Any]) -> None:
+        try:
+            decision = _decision(await asking)
+        except (RouterUnreachable, CallRefused):
+            return  # nothing was admitted that is known of
+        if isinstance(decision, Admission):
+            await self._completed(decision.task_id, NOT_CALLED)
+
+    def _leave_behind(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+
+class Task:
+    """One admitted task; `async with` it while its model is called.
+
+    Set `actual_tokens` once they are known (0 where the model was never called): the estimate is settled by it.
+    `lapsed` turns True when the router says that the lease is gone. The block goes on then, or, with
+    `interrupt`, is cancelled and ends with LeaseLapsed.
+    """
+
+    def __init__(self, router: Router, admission: Admission, beat: float, interrupt: bool = False) -> None:
+        self.model_backend_id = admission.model_backend_id
+        self.task_id = admission.task_id
+        self.actual_tokens: int | None = None
+        self.lapsed = False
+        self._router = router
+        self._beat = beat
+        self._interrupt = interrupt
+        self._block = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        await self._block.__aenter__()
+        self._beating = asyncio.create_task(self._heartbeats())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._beating.cancel()
+        try:
+            await self._block.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise LeaseLapsed(f"task {self.task_id} at {self.model_backend_id}") from None
+        finally:
+            self._told(await self._router.finish(self.task_id, self.actual_tokens))
+
+    async def _heartbeats(self) -> None:
+        while not self.lapsed:
+            await asyncio.sleep(self._beat)
+            try:
+                self.lapsed = not await self._router.heartbeat(self.task_id)
+            except RouterUnreachable as error:
+                _log.warning("task %s: no heartbeat: %s", self.task_id, error)
+            except CallRefused:
+                self.lapsed = True
+        _log.warning("task %s: its lease has lapsed", self.task_id)
+        if self._interrupt:
+            self._block.reschedule(asyncio.get_running_loop().time())
+
+    def _told(self, answer: dict[str, Any] | None) -> None:
+        self.lapsed = self.lapsed or (answer is not None and answer.get("state") == "abandoned")
+
+
+def _decision(answer: dict[str, Any]) -> Admission | Wait:
+    if "task_id" in answer:
+        return Admission(answer["model_backend_id"], answer["task_id"], answer.get("lease_ttl_ms"))
+    return Wait(int(answer["wait_for_ms"]), answer.get("reason"))
+
+
+async def _ended(work: asyncio.Task[Any]) -> None:
+    await work

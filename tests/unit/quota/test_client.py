@@ -1,0 +1,193 @@
+"""The caller's library, against a router of a few lines."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+
+from slb.quota.client import Advice, CallRefused, LeaseLapsed, Persistence, Router, RouterUnreachable
+from tests.support.quota import SmallRouter
+from tests.support.waiting import eventually
+
+QUICK = Persistence(timeout=2.0, first_pause=0.01, last_pause=0.02, patience=0.2)
+SOON = 0.01
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRouter]:
+    async with SmallRouter().serving() as serving:
+        yield serving
+
+
+@pytest.fixture
+async def router(small: SmallRouter) -> AsyncIterator[Router]:
+    async with Router(small.url, beat=SOON, persistence=QUICK) as made:
+        yield made
+
+
+async def test_a_task_waits_as_often_as_it_is_told_to_and_runs_when_it_is_admitted(
+    small: SmallRouter, router: Router
+) -> None:
+    small.waits = [1, 2]
+    async with router.admitted(1800) as task:
+        assert (task.model_backend_id, task.task_id) == ("m1", "tsk_0")
+        assert len(small.asked) == 3
+        assert not small.completed
+    assert small.completed == [{"task_id": "tsk_0"}]
+
+
+async def test_all_asks_of_one_task_carry_one_key_and_two_tasks_two(small: SmallRouter, router: Router) -> None:
+    small.waits = [1]
+    async with router.admitted(1, models=["m1", "m2"]), router.admitted(1):
+        keys = [asked["idempotency_key"] for asked in small.asked]
+    assert keys[0] == keys[1] != keys[2]
+    assert [asked.get("models") for asked in small.asked] == [["m1", "m2"]] * 2 + [None]
+
+
+async def test_the_actual_tokens_are_told_at_the_end(small: SmallRouter, router: Router) -> None:
+    async with router.admitted(1800) as task:
+        task.actual_tokens = 1650
+    assert small.completed == [{"task_id": "tsk_0", "actual_tokens": 1650}]
+
+
+async def test_a_task_that_fails_is_completed_too(small: SmallRouter, router: Router) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with router.admitted(1800):
+            raise ZeroDivisionError
+    assert not small.running
+
+
+async def test_a_task_that_is_cancelled_is_completed_too(small: SmallRouter, router: Router) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(SOON), router.admitted(1800):
+            await asyncio.Event().wait()
+    assert not small.running
+
+
+async def test_heartbeats_are_sent_while_the_block_runs_and_not_after(small: SmallRouter, router: Router) -> None:
+    async with router.admitted(1800):
+        await eventually(lambda: len(small.beats) >= 3)
+    before = len(small.beats)
+    await asyncio.sleep(5 * SOON)
+    assert len(small.beats) == before
+
+
+async def test_the_beat_follows_the_lease_the_router_tells(small: SmallRouter) -> None:
+    small.lease_ttl_ms = 30
+    async with Router(small.url, beat=1000) as router, router.admitted(1800):
+        await eventually(lambda: len(small.beats) >= 3)
+
+
+async def test_a_lapsed_lease_is_told_and_the_block_goes_on(small: SmallRouter, router: Router) -> None:
+    async with router.admitted(1800) as task:
+        small.lapsed.add(task.task_id)
+        await eventually(lambda: task.lapsed)
+    assert len(small.completed) == 1
+
+
+async def test_or_it_is_interrupted_where_the_caller_wants_that(small: SmallRouter, router: Router) -> None:
+    small.lapsed.add("tsk_0")
+    with pytest.raises(LeaseLapsed, match="tsk_0"):
+        async with router.admitted(1800, interrupt=True):
+            await asyncio.Event().wait()
+    assert len(small.completed) == 1
+
+
+async def test_a_lease_that_lapsed_between_two_heartbeats_is_told_by_the_completion(small: SmallRouter) -> None:
+    async with Router(small.url, beat=1000) as router:
+        async with router.admitted(1800) as task:
+            small.lapsed.add(task.task_id)
+        assert task.lapsed
+
+
+async def test_an_instance_that_is_gone_is_passed_over(small: SmallRouter) -> None:
+    urls = ["http://127.0.0.1:1", small.url]
+    for seed in range(4):
+        async with Router(urls, persistence=QUICK, rng=Random(seed)) as router, router.admitted(1):
+            pass
+    assert len(small.completed) == 4
+
+
+async def test_an_instance_that_has_no_redis_is_passed_over_too(small: SmallRouter) -> None:
+    async with SmallRouter().serving() as other, Router([small.url, other.url], persistence=QUICK) as router:
+        small.broken = True
+        async with router.admitted(1):
+            assert other.running
+            other.broken, small.broken = True, False
+        assert small.completed
+
+
+async def test_a_router_that_comes_back_in_time_is_waited_for(small: SmallRouter, router: Router) -> None:
+    small.broken = True
+    asking = asyncio.create_task(router.try_admit(1))
+    await asyncio.sleep(5 * SOON)
+    small.broken = False
+    task = await asking
+    assert task is not None
+    async with task:
+        pass
+
+
+async def test_one_that_does_not_is_given_up_by_name(small: SmallRouter, router: Router) -> None:
+    small.broken = True
+    with pytest.raises(RouterUnreachable, match=r"POST /schedule: .*redis_down"):
+        await router.admit(1)
+
+
+async def test_a_result_is_not_lost_because_the_router_cannot_be_told(
+    small: SmallRouter, router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with router.admitted(1):
+        small.broken = True
+    assert "its lease will lapse" in caplog.text
+
+
+async def test_a_lost_answer_is_asked_for_again_and_no_second_slot_is_taken(
+    small: SmallRouter, router: Router
+) -> None:
+    small.lost_answers = 1
+    async with router.admitted(1):
+        assert len(small.running) == 1
+        assert len(small.asked) == 2
+    assert not small.running
+
+
+async def test_who_leaves_while_it_is_being_admitted_gives_back_the_slot_and_the_tokens(small: SmallRouter) -> None:
+    small.held.clear()
+    async with Router(small.url) as router:
+        asking = asyncio.create_task(router.admit(1800))
+        await eventually(lambda: len(small.asked) == 1)
+        asking.cancel()
+        await asyncio.wait([asking])
+        small.held.set()
+    assert small.completed == [{"task_id": "tsk_0", "actual_tokens": 0}]
+
+
+async def test_a_refusal_has_the_routers_name_and_is_not_repeated(small: SmallRouter, router: Router) -> None:
+    with pytest.raises(CallRefused, match="estimate_exceeds_limit: too large") as caught:
+        await router.admit(10**9)
+    assert caught.value.reason == "estimate_exceeds_limit"
+    assert len(small.asked) == 1
+
+
+async def test_who_asks_once_gets_nothing_where_it_would_have_to_wait(small: SmallRouter, router: Router) -> None:
+    small.waits = [60_000]
+    assert await router.try_admit(1) is None
+
+
+async def test_advice_and_what_was_abandoned_can_be_read(small: SmallRouter, router: Router) -> None:
+    small.lapsed.add("tsk_7")
+    assert await router.advice() == Advice(0.25, 14)
+    assert [task["task_id"] for task in await router.abandoned()] == ["tsk_7"]
+
+
+def test_a_router_needs_an_address() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Router([])
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://a", "http://", "http://a:99999", "http://a:0"])
+def test_what_is_no_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the port's range is told by the standard library
+        Router(url)
