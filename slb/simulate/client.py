@@ -1,0 +1,35 @@
+"""A simulated client process: it sees its own requests and nobody else's."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from slb.balance.upstream import Handle, LiveUpstream
+from slb.simulate.events import Schedule
+from slb.simulate.measures import Measures
+from slb.simulate.server import Server
+
+Choose = Callable[[bytes], tuple[LiveUpstream, int]]
+"""From a key to the upstream and how many others were walked past on the way."""
+
+
+class Client:
+    """Sends every request to the server that `choose` names. A reply takes no time on the way: what the client
+    measures is the server's own time, waiting included."""
+
+    def __init__(
+        self, choose: Choose, servers: Mapping[str, Server], schedule: Schedule, measures: Measures
+    ) -> None:
+        self._choose = choose
+        self._servers = servers
+        self._schedule = schedule
+        self._measures = measures
+
+    def send(self, key: bytes) -> None:
+        upstream, hops = self._choose(key)
+        answered = partial(self._answered, Handle(upstream), self._schedule.now, hops)
+        self._servers[upstream.member].serve(key, answered)
+
+    def _answered(self, handle: Handle, sent: float, hops: int, hit: bool) -> None:
+        handle.release()
+        now = self._schedule.now
+        self._measures.answered(now, hit, now - sent, hops)

@@ -1,0 +1,43 @@
+"""A small simulated fleet."""
+
+from collections.abc import Callable
+from random import Random
+
+from slb.balance.upstream import LiveUpstream
+from slb.model import Upstream
+from slb.simulate.arrivals import Arrivals
+from slb.simulate.cache import LruCache
+from slb.simulate.client import Client
+from slb.simulate.events import Schedule
+from slb.simulate.keys import ZipfKeys
+from slb.simulate.measures import Measures
+from slb.simulate.server import Server, Work
+
+
+def server(schedule: Schedule, capacity: int = 10, work: Work = Work()) -> Server:  # noqa: B008 - a tuple
+    return Server("10.0.0.1:80", schedule, LruCache(capacity), work)
+
+
+def note(schedule: Schedule, into: list[tuple[float, bool]]) -> Callable[[bool], None]:
+    """Notes when an answer came, and whether it was a hit."""
+    return lambda hit: into.append((round(schedule.now, 9), hit))
+
+
+class OneServer:
+    """One client in front of one server, with a Poisson process of single requests."""
+
+    def __init__(self, seed: int, rate: float, keys: int, capacity: int, work: Work) -> None:
+        self.schedule = Schedule()
+        self.measures = Measures()
+        self.server = server(self.schedule, capacity, work)
+        only = LiveUpstream(Upstream.of(self.server.member))
+        client = Client(lambda key: (only, 0), {only.member: self.server}, self.schedule, self.measures)
+        self.only = only
+        rng = Random(seed)
+        self.keys = ZipfKeys(keys, 1.0, rng)
+        self.arrivals = Arrivals(self.schedule, [client], self.keys, rate, 1, rng)
+
+    def run(self, seconds: float) -> None:
+        """Let requests come for so long, and all be answered."""
+        self.arrivals.begin(seconds)
+        self.schedule.drain()
