@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
@@ -38,6 +38,16 @@ class Persistence:
     first_pause: float = 0.1
     last_pause: float = 5.0
     patience: float = 60.0
+
+
+class Asking(Protocol):
+    """How a question reaches the router; `open` comes before the first, `close` after the last."""
+
+    def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any: ...
 
 
 class Instances:

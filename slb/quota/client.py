@@ -1,6 +1,6 @@
 """A caller's side of the quota router: ask, wait, call, stay alive, say when it is done.
 
-    async with Router(["http://127.0.0.1:8081"]) as router:
+    async with Router.at("http://127.0.0.1:8081") as router:
         async with router.admitted(estimated_tokens=1800) as task:
             answer = await call(task.model_backend_id, prompt)
             task.actual_tokens = answer.tokens
@@ -20,11 +20,12 @@ from typing import Any, Self
 from uuid import uuid4
 
 from slb.errors import SlbError
-from slb.quota.asking import CallRefused, Instances, Persistence, RouterUnreachable
+from slb.quota.asking import Asking, CallRefused, Instances, Persistence, RouterUnreachable
 
 __all__ = [
     "Admission",
     "Advice",
+    "Asking",
     "CallRefused",
     "LeaseLapsed",
     "Persistence",
@@ -74,28 +75,32 @@ class Advice:
 
 
 class Router:
-    """The router behind one or several API addresses; use it with `async with`. Safe for many tasks at once.
+    """The router, for one caller or many at once; use it with `async with`.
 
-    `token` is the API token. `beat` is the seconds between heartbeats where the router does not say how long a
-    lease is. Raises ValueError for what is no URL.
+    `beat` is the seconds between heartbeats where the router does not say how long a lease is.
     """
 
-    def __init__(
-        self,
+    def __init__(self, asking: Asking, beat: float = DEFAULT_BEAT) -> None:
+        self._asking = asking
+        self._beat = beat
+        self._behind: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    def at(
+        cls,
         urls: str | Sequence[str],
         *,
         token: str | None = None,
         beat: float = DEFAULT_BEAT,
         persistence: Persistence | None = None,
         rng: Random | None = None,
-    ) -> None:
+    ) -> Self:
+        """The router behind one or several API addresses. Raises ValueError for what is no URL."""
         several = [urls] if isinstance(urls, str) else urls
-        self._instances = Instances(several, token, persistence or Persistence(), rng or Random())
-        self._beat = beat
-        self._behind: set[asyncio.Task[None]] = set()
+        return cls(Instances(several, token, persistence or Persistence(), rng or Random()), beat)
 
     async def __aenter__(self) -> Self:
-        self._instances.open()
+        self._asking.open()
         return self
 
     async def __aexit__(
@@ -104,7 +109,7 @@ class Router:
         """What has to be given back is given back first."""
         while self._behind:
             await asyncio.wait(self._behind)
-        await self._instances.close()
+        await self._asking.close()
 
     @asynccontextmanager
     async def admitted(
@@ -143,7 +148,7 @@ class Router:
             body["models"] = list(models)
         if idempotency_key is not None:
             body["idempotency_key"] = idempotency_key
-        asking = asyncio.create_task(self._instances.ask("POST", "/schedule", body))
+        asking = asyncio.create_task(self._asking.ask("POST", "/schedule", body))
         try:
             return _decision(await asyncio.shield(asking))
         except asyncio.CancelledError:
@@ -157,7 +162,7 @@ class Router:
 
     async def heartbeat(self, task_id: str) -> bool:
         """Whether the lease still stands; it is renewed then."""
-        answer = await self._instances.ask("POST", "/heartbeat", {"task_id": task_id})
+        answer = await self._asking.ask("POST", "/heartbeat", {"task_id": task_id})
         return bool(answer.get("ok"))
 
     async def complete(self, task_id: str, actual_tokens: int | None = None) -> dict[str, Any]:
@@ -165,17 +170,17 @@ class Router:
         body: dict[str, Any] = {"task_id": task_id}
         if actual_tokens is not None:
             body["actual_tokens"] = actual_tokens
-        answer: dict[str, Any] = await self._instances.ask("POST", "/complete", body)
+        answer: dict[str, Any] = await self._asking.ask("POST", "/complete", body)
         return answer
 
     async def advice(self) -> Advice:
         """How many workers would do."""
-        answer = await self._instances.ask("GET", "/advice")
+        answer = await self._asking.ask("GET", "/advice")
         return Advice(float(answer["backpressure_score"]), int(answer["suggested_parallelism"]))
 
     async def abandoned(self) -> list[dict[str, Any]]:
         """Tasks whose lease lapsed, as the router lists them."""
-        answer = await self._instances.ask("GET", "/tasks?state=abandoned")
+        answer = await self._asking.ask("GET", "/tasks?state=abandoned")
         return list(answer["tasks"])
 
     async def finish(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:

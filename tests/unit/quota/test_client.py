@@ -16,13 +16,13 @@ SOON = 0.01
 
 @pytest.fixture
 async def small() -> AsyncIterator[SmallRouter]:
-    async with SmallRouter().serving() as serving:
+    async with SmallRouter.at().serving() as serving:
         yield serving
 
 
 @pytest.fixture
 async def router(small: SmallRouter) -> AsyncIterator[Router]:
-    async with Router(small.url, beat=SOON, persistence=QUICK) as made:
+    async with Router.at(small.url, beat=SOON, persistence=QUICK) as made:
         yield made
 
 
@@ -75,7 +75,7 @@ async def test_heartbeats_are_sent_while_the_block_runs_and_not_after(small: Sma
 
 async def test_the_beat_follows_the_lease_the_router_tells(small: SmallRouter) -> None:
     small.lease_ttl_ms = 30
-    async with Router(small.url, beat=1000) as router, router.admitted(1800):
+    async with Router.at(small.url, beat=1000) as router, router.admitted(1800):
         await eventually(lambda: len(small.beats) >= 3)
 
 
@@ -95,7 +95,7 @@ async def test_or_it_is_interrupted_where_the_caller_wants_that(small: SmallRout
 
 
 async def test_a_lease_that_lapsed_between_two_heartbeats_is_told_by_the_completion(small: SmallRouter) -> None:
-    async with Router(small.url, beat=1000) as router:
+    async with Router.at(small.url, beat=1000) as router:
         async with router.admitted(1800) as task:
             small.lapsed.add(task.task_id)
         assert task.lapsed
@@ -104,13 +104,13 @@ async def test_a_lease_that_lapsed_between_two_heartbeats_is_told_by_the_complet
 async def test_an_instance_that_is_gone_is_passed_over(small: SmallRouter) -> None:
     urls = ["http://127.0.0.1:1", small.url]
     for seed in range(4):
-        async with Router(urls, persistence=QUICK, rng=Random(seed)) as router, router.admitted(1):
+        async with Router.at(urls, persistence=QUICK, rng=Random(seed)) as router, router.admitted(1):
             pass
     assert len(small.completed) == 4
 
 
 async def test_an_instance_that_has_no_redis_is_passed_over_too(small: SmallRouter) -> None:
-    async with SmallRouter().serving() as other, Router([small.url, other.url], persistence=QUICK) as router:
+    async with SmallRouter.at().serving() as other, Router.at([small.url, other.url], persistence=QUICK) as router:
         small.broken = True
         async with router.admitted(1):
             assert other.running
@@ -155,7 +155,7 @@ async def test_a_lost_answer_is_asked_for_again_and_no_second_slot_is_taken(
 
 async def test_who_leaves_while_it_is_being_admitted_gives_back_the_slot_and_the_tokens(small: SmallRouter) -> None:
     small.held.clear()
-    async with Router(small.url) as router:
+    async with Router.at(small.url) as router:
         asking = asyncio.create_task(router.admit(1800))
         await eventually(lambda: len(small.asked) == 1)
         asking.cancel()
@@ -184,10 +184,10 @@ async def test_advice_and_what_was_abandoned_can_be_read(small: SmallRouter, rou
 
 def test_a_router_needs_an_address() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        Router([])
+        Router.at([])
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://a", "http://", "http://a:99999", "http://a:0"])
 def test_what_is_no_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the port's range is told by the standard library
-        Router(url)
+        Router.at(url)
