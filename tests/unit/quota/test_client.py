@@ -16,7 +16,7 @@ SOON = 0.01
 
 @pytest.fixture
 async def small() -> AsyncIterator[SmallRouter]:
-    async with SmallRouter.at().serving() as serving:
+    async with SmallRouter().serving() as serving:
         yield serving
 
 
@@ -110,7 +110,7 @@ async def test_an_instance_that_is_gone_is_passed_over(small: SmallRouter) -> No
 
 
 async def test_an_instance_that_has_no_redis_is_passed_over_too(small: SmallRouter) -> None:
-    async with SmallRouter.at().serving() as other, Router.at([small.url, other.url], persistence=QUICK) as router:
+    async with SmallRouter().serving() as other, Router.at([small.url, other.url], persistence=QUICK) as router:
         small.broken = True
         async with router.admitted(1):
             assert other.running
