@@ -1,0 +1,110 @@
+"""N-ring fade-in: a scale-up is a ring of its own, which takes over from the ones before it little by little.
+
+Every upstream has the same positions in all rings, so what reaches a new one while it fades in is just what it will
+own afterwards, and it warms up with the right keys. Each ring has a window of its own: another scale-up, on top,
+does not disturb one that is nearly done.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from slb.balance.ring import EmptyRing, Ring
+from slb.balance.upstream import LiveUpstream
+
+CURVE = 2.5
+"""The share is progress to this power: a slow start, while caches are cold, and a quick end."""
+
+
+def curve(began: float, window: float, now: float) -> float:
+    """How much of its share has what began to fade in at `began`: 0 to 1; a `window` of zero ends at once."""
+    if now >= began + window:
+        return 1.0
+    return math.pow(max(0.0, now - began) / window, CURVE)
+
+
+class Fading(NamedTuple):
+    """A ring on its way in, over `window` seconds from `began` on."""
+
+    ring: Ring
+    began: float
+    window: float
+
+    @property
+    def ends(self) -> float:
+        return self.began + self.window
+
+    def share(self, now: float) -> float:
+        """Of what newer rings leave."""
+        return curve(self.began, self.window, now)
+
+
+@dataclass(frozen=True, slots=True)
+class RingSet:
+    """The established ring, and those fading in over it, oldest first, each a superset of the ones before it."""
+
+    established: Ring
+    fading: tuple[Fading, ...] = ()
+
+    @property
+    def rings(self) -> tuple[Ring, ...]:
+        """Oldest first."""
+        return (self.established, *(each.ring for each in self.fading))
+
+    @property
+    def newest(self) -> Ring:
+        """The one that holds all upstreams of the set."""
+        return self.fading[-1].ring if self.fading else self.established
+
+    def shares(self, now: float) -> tuple[tuple[Ring, float], ...]:
+        """The rings, oldest first, each with its part of the requests; they sum to 1. The newest takes what its
+        curve says, the next older what its own says of the rest, and so on; the established has what is left."""
+        left = 1.0
+        shares: list[tuple[Ring, float]] = []
+        for each in reversed(self.fading):
+            share = left * each.share(now)
+            shares.append((each.ring, share))
+            left -= share
+        shares.append((self.established, left))
+        return tuple(reversed(shares))
+
+    def draw(self, now: float, u: float) -> Ring:
+        """The ring of one request, each as often as its share: `u` is uniform in [0, 1)."""
+        for each in reversed(self.fading):
+            share = each.share(now)
+            if u < share:
+                return each.ring
+            u = (u - share) / (1.0 - share)
+        return self.established
+
+    def joined(self, ring: Ring, now: float, window: float) -> "RingSet":
+        """`ring`, a superset of the newest, fades in from now on; it is established at once without a `window`."""
+        return RingSet(self.established, (*self.fading, Fading(ring, now, window))).settled(now)
+
+    def settled(self, now: float) -> "RingSet":
+        """The newest ring that has faded in is the established one, and those before it are gone."""
+        for at in range(len(self.fading), 0, -1):
+            if self.fading[at - 1].ends <= now:
+                return RingSet(self.fading[at - 1].ring, self.fading[at:])
+        return self
+
+    def without(self, upstreams: Iterable[LiveUpstream]) -> "RingSet":
+        """`upstreams` are gone from every ring. A ring of which nobody is left leaves, and one that came to be the
+        same as the ring before it. Raises EmptyRing where nobody would be left in any."""
+        gone = frozenset(upstreams)
+        if self.newest.members.isdisjoint(gone):
+            return self
+        if self.newest.members <= gone:
+            raise EmptyRing("a ring set needs at least one upstream")
+        first, *later = self._left(gone)
+        rings = [first]
+        for each in later:
+            if len(each.ring) > len(rings[-1].ring):
+                rings.append(each)
+        return RingSet(first.ring, tuple(rings[1:]))
+
+    def _left(self, gone: frozenset[LiveUpstream]) -> list[Fading]:
+        """Each ring without `gone`, oldest first, where anybody is left of it."""
+        dated = (Fading(self.established, 0.0, 0.0), *self.fading)
+        return [each._replace(ring=each.ring.without(gone)) for each in dated if not each.ring.members <= gone]
