@@ -112,6 +112,7 @@ class RouteSettings(BaseModel):
     max_eject_time: PositiveDuration = 300.0
     max_ejected: Share = 0.5
     panic_threshold: Share = 0.5
+    client_percentage: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 100.0
 
     @property
     def health_check(self) -> HealthCheck | None:

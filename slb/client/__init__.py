@@ -1,0 +1,1 @@
+"""The library: load balancing inside the process that makes the calls."""
