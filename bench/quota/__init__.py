@@ -1,0 +1,1 @@
+"""The quota router: a backlog drained through it, beside batches that nobody controls."""

@@ -1,0 +1,135 @@
+"""What the lab puts between the caller's library and a router: simulated routers, the network, and the account."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from bench.errors import BenchError
+from bench.quota.book import Book, Entry
+from bench.quota.models import Model
+from slb.quota.asking import Asking
+from slb.quota.scheduler import Rules, Scheduler
+from slb.quotas import Admitted, Denied, Limits, Wait
+
+Clock = Callable[[], float]
+JITTER = 1000
+SWEEP_SECONDS = 1.0
+
+
+class Simulated:
+    """All instances of a router with their Redis, as one: slb's scheduler itself, by the loop's clock."""
+
+    def __init__(self, models: Sequence[Model], rng: Random) -> None:
+        self._rules = Rules()
+        limits = {each.name: limits_of(each) for each in models}
+        self._scheduler = Scheduler(limits, self._rules)
+        self._rng = rng
+        self._tasks = 0
+
+    def open(self) -> None:
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def close(self) -> None:
+        self._sweeping.cancel()
+        await asyncio.wait([self._sweeping])
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        match path, body:
+            case "/schedule", {"estimated_tokens": estimate, **more}:
+                return self._schedule(estimate, more.get("models"), more.get("idempotency_key", ""))
+            case "/complete", {"task_id": task, **more}:
+                return {"state": self._scheduler.complete(self._now(), task, more.get("actual_tokens"))}
+            case "/heartbeat", {"task_id": task}:
+                return {"ok": self._scheduler.heartbeat(self._now(), task) == "running"}
+            case "/advice", None:
+                score, parallelism = self._scheduler.advice(self._now())
+                return {"backpressure_score": score, "suggested_parallelism": parallelism}
+        raise BenchError(f"the simulation has no {method} {path}")
+
+    def _schedule(self, estimate: int, models: Sequence[str] | None, key: str) -> dict[str, Any]:
+        self._tasks += 1
+        jitter = self._rng.randrange(JITTER + 1)
+        decision = self._scheduler.schedule(self._now(), f"t{self._tasks}", estimate, models, key, jitter)
+        match decision:
+            case Admitted(model, task):
+                return {"model_backend_id": model, "task_id": task, "lease_ttl_ms": self._rules.lease}
+            case Wait(milliseconds):
+                return {"wait_for_ms": milliseconds}
+            case Denied(reason):
+                raise BenchError(f"the router refuses {estimate:,} tokens: {reason}")
+        raise AssertionError(decision)
+
+    async def _sweep(self) -> None:
+        """As instances do while nobody asks."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._scheduler.advance(self._now())
+
+    def _now(self) -> int:
+        return math.floor(asyncio.get_running_loop().time() * 1000)
+
+
+class Recorded:
+    """Writes into `book` what a router was asked, and what it answered."""
+
+    def __init__(self, asking: Asking, book: Book, hurry: float = 1.0) -> None:
+        self._asking = asking
+        self._book = book
+        self._tasks: dict[str, Entry] = {}
+        self._waiting: set[str] = set()
+
+    def open(self) -> None:
+        self._asking.open()
+
+    async def close(self) -> None:
+        await self._asking.close()
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        clock = asyncio.get_running_loop().time
+        asked = clock()
+        answer = await self._asking.ask(method, path, body)
+        if path == "/schedule" and body is not None:
+            self._scheduled(body, answer, asked, clock())
+        elif path == "/complete" and body is not None and (entry := self._tasks.pop(body["task_id"], None)):
+            entry.ended, entry.actual = asked, body.get("actual_tokens")
+        return answer
+
+    def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float, told: float) -> None:
+        key, admitted = body["idempotency_key"], "task_id" in answer
+        self._book.tries.count(key in self._waiting, admitted)
+        if admitted:
+            self._waiting.discard(key)
+            entry = Entry(answer["model_backend_id"], body["estimated_tokens"], asked, told)
+            self._tasks[answer["task_id"]] = self._book.enter(entry)
+        else:
+            self._waiting.add(key)
+            self._book.waits.append(answer["wait_for_ms"])
+
+
+class Distant:
+    """A router that is so many seconds away, there and back."""
+
+    def __init__(self, asking: Asking, seconds: float) -> None:
+        self._asking = asking
+        self._half = seconds / 2
+
+    def open(self) -> None:
+        self._asking.open()
+
+    async def close(self) -> None:
+        await self._asking.close()
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        await asyncio.sleep(self._half)
+        answer = await self._asking.ask(method, path, body)
+        await asyncio.sleep(self._half)
+        return answer
+
+
+def limits_of(model: Model) -> Limits:
+    """As they are put into a router."""
+    return Limits(
+        weight=model.weight, max_concurrent_requests=model.slots, max_tokens_per_minute=model.limit
+    )

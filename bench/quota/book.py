@@ -1,0 +1,70 @@
+"""What was admitted, settled and ended, and when: the lab's own account, from which all its figures come."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class Entry:
+    """One admitted task. Times are seconds of the lab's clock; `ended` and `actual` are there once it has ended.
+    Who asked at `asked` was told at `admitted`: the moment of the decision lies between."""
+
+    model: str
+    estimate: int
+    asked: float
+    admitted: float
+    ended: float = FOREVER
+    actual: int | None = None
+
+    def known(self, now: float) -> int:
+        """Its tokens, as far as the router could know by then."""
+        return self.estimate if self.actual is None or now < self.ended else self.actual
+
+
+@dataclass
+class Tries:
+    """Asks of who had not asked before, and of who was told to wait, obeyed, and came back."""
+
+    first: int = 0
+    first_admitted: int = 0
+    again: int = 0
+    again_admitted: int = 0
+
+    def count(self, again: bool, admitted: bool) -> None:
+        if again:
+            self.again += 1
+            self.again_admitted += admitted
+        else:
+            self.first += 1
+            self.first_admitted += admitted
+
+    @property
+    def kept(self) -> float:
+        """The share of waits that came true: the next try was admitted."""
+        return self.again_admitted / self.again if self.again else float("nan")
+
+
+@dataclass
+class Book:
+    """Entries by model, in the order of their decisions as they became known."""
+
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    tries: Tries = field(default_factory=Tries)
+    waits: list[int] = field(default_factory=list)
+    """Milliseconds, all that were told."""
+    drained: float = 0.0
+    """When the last task was answered."""
+    exhausted: float = 0.0
+    """When the last task of the backlog was taken up: until then all models were wanted."""
+    repeated: int = 0
+    """Tasks that were begun, lost, and begun again."""
+
+    def enter(self, entry: Entry) -> Entry:
+        self.entries.setdefault(entry.model, []).append(entry)
+        return entry
+
+    def all(self) -> Iterator[Entry]:
+        for entries in self.entries.values():
+            yield from entries
