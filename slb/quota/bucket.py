@@ -1,0 +1,79 @@
+"""A token bucket, and beside it what was admitted in the last minute.
+
+The bucket alone would hold any minute to its limit and one bucket, were nothing ever given back. A task that ends
+with fewer tokens than it had estimated, or is abandoned, gives back what may long have been refilled; so what was
+admitted is also counted by when it was, less what came back of it, and that count is held to the same bound.
+
+Tokens are counted in 1/60000, so that a limit of one token a minute is one unit a millisecond and nothing is ever
+rounded; `control/lua/quota.lua` does the same sums.
+"""
+
+from collections import deque
+
+UNIT = 60_000
+SLOT = 500
+"""Milliseconds the minute is counted in: a minute and one of these is what is held to the bound."""
+
+MINUTE = 60_000 // SLOT
+
+
+class Bucket:
+    """Full at first; times are milliseconds. `minute`: tokens admitted in the last minute, less what came back."""
+
+    def __init__(self, limit: int, size: int, now: int) -> None:
+        self.limit = limit
+        self.cap = size * UNIT
+        self.level = self.cap
+        self.at = now
+        self.minute = 0
+        self._slots: deque[list[int]] = deque()  # [number of the half second, tokens]
+
+    def refill(self, now: int) -> None:
+        """Up to `now`."""
+        self.level = min(self.cap, self.level + (now - self.at) * self.limit)
+        self.at = now
+        while self._slots and self._slots[0][0] < now // SLOT - MINUTE:
+            self.minute -= self._slots.popleft()[1]
+
+    def resize(self, limit: int, size: int) -> None:
+        """Another limit from now on, and another minute."""
+        if (limit, size * UNIT) != (self.limit, self.cap):
+            self.limit, self.cap = limit, size * UNIT
+            self.level = min(self.level, self.cap)
+            self.minute = 0
+            self._slots.clear()
+
+    def take(self, tokens: int) -> None:
+        """Take out what has to be there."""
+        self.level -= tokens * UNIT
+        self._count(self.at // SLOT, tokens)
+
+    def give_back(self, tokens: int, taken_at: int) -> None:
+        """Some of what was taken then: at most until the bucket is full."""
+        self.level = min(self.cap, self.level + tokens * UNIT)
+        self._count(taken_at // SLOT, -tokens)
+
+    def charge(self, tokens: int, taken_at: int) -> None:
+        """What a task took over its estimate: a debt of at most one bucket."""
+        self.level = max(-self.cap, self.level - tokens * UNIT)
+        self._count(taken_at // SLOT, tokens)
+
+    def wait(self, tokens: int, promised: int) -> int:
+        """Milliseconds until so many may go beyond what is promised."""
+        short = (tokens + promised) * UNIT - self.level
+        wait = 0 if short <= 0 else -(-short // self.limit)
+        if wait == 0 and (self.minute + tokens) * UNIT > self.limit * UNIT + self.cap:
+            oldest = self._slots[0][0]
+            return (oldest + MINUTE + 1) * SLOT - self.at
+        return wait
+
+    def _count(self, slot: int, tokens: int) -> None:
+        """A slot that has gone is not counted any more."""
+        if slot == self.at // SLOT and tokens > 0 and (not self._slots or self._slots[-1][0] != slot):
+            self._slots.append([slot, 0])
+        for each in reversed(self._slots):
+            if each[0] == slot:
+                each[1] += tokens
+                self.minute += tokens
+            if each[0] <= slot:
+                return

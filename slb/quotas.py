@@ -1,0 +1,102 @@
+"""The nouns of the quota router: what may be set on a model, what a caller is told. Frozen, no I/O."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+MOST_TOKENS = 1_000_000_000
+"""Of a limit or a bucket: sixty thousand times this is still a whole number in Lua."""
+
+MOST_CONCURRENT = 1_000_000
+MOST_WEIGHT = 1_000_000
+MODEL_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}$"
+_BURSTS = 6
+"""A bucket holds this part of a minute unless it is set."""
+
+TaskState = Literal["running", "completed", "abandoned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one model may take. `weight`: its share of the tokens where several models could take a request.
+    `burst`: the size of its bucket in tokens, and with that the largest estimate it takes; None: a sixth of the
+    limit. A `paused` model takes nothing new."""
+
+    max_tokens_per_minute: int
+    max_concurrent_requests: int
+    weight: int = 1
+    burst: int | None = None
+    paused: bool = False
+
+    @property
+    def bucket(self) -> int:
+        """Tokens that may go at once."""
+        return self.burst if self.burst is not None else -(-self.max_tokens_per_minute // _BURSTS)
+
+    def share(self, parts: int) -> "Limits":
+        """One of `parts` equal parts; rounded down, but something: a model nobody may use is paused, not shared."""
+        return Limits(
+            max_tokens_per_minute=max(1, self.max_tokens_per_minute // parts),
+            max_concurrent_requests=max(1, self.max_concurrent_requests // parts),
+            weight=self.weight,
+            burst=max(1, self.bucket // parts),
+            paused=self.paused,
+        )
+
+
+class Admitted(NamedTuple):
+    """Now, and this model."""
+
+    model: str
+    task: str
+
+
+class Wait(NamedTuple):
+    """Not now: ask again in so many milliseconds. `reason` is empty where there is merely no room yet."""
+
+    ms: int
+    reason: str = ""
+
+
+class Denied(NamedTuple):
+    """Never like this: `reason` names why, and stands in `slb.errors` too."""
+
+    reason: str
+
+
+Decision = Admitted | Wait | Denied
+
+
+class Abandoned(NamedTuple):
+    """A task whose lease lapsed; `at` in milliseconds since the epoch, by Redis's clock."""
+
+    task: str
+    model: str
+    estimate: int
+    at: int
+    key: str
+
+
+class ModelState(NamedTuple):
+    """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than they had estimated;
+    `promised`: those of them, and of what is to come, that callers were told to wait for; `waiting`: how many
+    callers that is; `minute`: tokens admitted in the last 60 s."""
+
+    model: str
+    limits: Limits
+    in_flight: int
+    tokens: float
+    deficit: int
+    promised: int
+    waiting: int
+    minute: int = 0
+
+
+class Advice(NamedTuple):
+    """`score`: 0 nobody waits, 1 all wait long. `parallelism`: callers in all that would do."""
+
+    score: float
+    parallelism: int
+
+
+Changes = dict[str, Any]
+"""Fields of `Limits` by name: those of a PUT."""
