@@ -55,7 +55,7 @@ class Gate:
         self._candidates: dict[str, tuple[Route, tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.lane = make_lane(pool, self._lane_changed)
-        self._local = LocalPool(self.lane.held, lambda: max(self.lane.holders, instances()), start)
+        self._local = LocalPool(self.lane.held, lambda: max(self.lane.standing.holders, instances()), start)
         self._was_ready = True
         self.seen: dict[str, Seen] = {}
 

@@ -75,7 +75,7 @@ class Gates:
         return PoolShown(
             mode=gate.mode,
             error=lane.error,
-            holders=lane.holders,
+            holders=lane.standing.holders,
             queued=lane.queued if lane.ready else None,
             held=dict(lane.held),
             waiting=waiting,

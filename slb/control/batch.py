@@ -24,33 +24,37 @@ class Ticket:
 
 @dataclass(slots=True)
 class Batch:
-    """`join`: this holder need not be known yet. `full`: what it holds and who waits, whatever was said before
-    (`held`, `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks`
+    """`join`: this holder need not be known yet. `fresh`: the first on its connection. `settling`: it waits for the
+    others to say what they hold. `full`: what it holds and who waits, whatever was said before (`held`,
+    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks`
     are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting tickets
     have other candidates now. `bye`: this holder leaves for good."""
 
     seq: int
-    join: bool
-    full: bool
-    beat: bool
-    held: Mapping[str, int]
-    waiting: Sequence[Ticket]
-    release: Mapping[str, int]
-    leave: Sequence[int]
-    changed: Iterable[str]
-    asks: Sequence[Ticket]
-    views: dict[str, orjson.Fragment] = field(default_factory=dict)
+    join: bool = False
+    fresh: bool = False
+    settling: bool = False
+    full: bool = False
+    beat: bool = False
     bye: bool = False
+    held: Mapping[str, int] = field(default_factory=dict)
+    waiting: Sequence[Ticket] = ()
+    release: Mapping[str, int] = field(default_factory=dict)
+    leave: Sequence[int] = ()
+    changed: Iterable[str] = ()
+    asks: Sequence[Ticket] = ()
+    views: dict[str, orjson.Fragment] = field(default_factory=dict)
 
-    def encode(self, holder: str, start: int, since: int, lease: int, life: int, patience: int) -> bytes:
-        """JSON. `start`: where the search among equals begins. `since`: Redis milliseconds, 0 for nothing asked.
-        `lease`, `life`, `patience`: milliseconds until this holder counts as dead, until the keys go, and until a
-        grant nobody took up goes to the next."""
+    def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
+        """JSON. `start`: where the search among equals begins. `lease`, `life`, `patience`: milliseconds until this
+        holder counts as dead, until the keys go, and until a grant nobody took up goes to the next."""
         return orjson.dumps(
             {
                 "id": holder,
                 "seq": self.seq,
                 "join": self.join,
+                "fresh": self.fresh,
+                "settling": self.settling,
                 "full": self.full,
                 "beat": self.beat,
                 "bye": self.bye,
@@ -62,7 +66,6 @@ class Batch:
                 "asks": [_row(holder, ticket) for ticket in self.asks],
                 "views": self.views,
                 "start": start,
-                "since": since,
                 "lease": lease,
                 "life": life,
                 "patience": patience,

@@ -29,6 +29,7 @@ the last holder's beat:
 | `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
 | `queue:number`         | string          | the last ticket's number                                      |
 | `reaped`               | string, TTL 1 s | somebody has just reaped                                      |
+| `epoch`                | string          | the server's run id and when this was written: another one is a loss |
 
 Channel `slb:health`: a health check's key and its new state, from whoever ran it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
@@ -82,7 +83,7 @@ def health_key(member: str, check: HealthCheck) -> str:
 
 _POOL_KEYS = (
     *("inflight", "holders", "held:", "queue:tickets", "queue:class:", "queue:classes"),
-    *("queue:views", "queue:grants", "queue:number", "reaped"),
+    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch"),
 )
 
 

@@ -124,7 +124,7 @@ class Ledger:
             damaged = self._damaged.is_set()
             self._damaged.clear()
             for lane in list(self._lanes.values()):
-                if lane.steady_since or damaged:
+                if lane.standing.steady_since or damaged:
                     await self._reap_one(lane)
             raise_if_cancelled()
 
@@ -139,12 +139,13 @@ class Ledger:
         """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
         by a call that it was frozen over: it runs that when it is thawed."""
         now, timing = asyncio.get_running_loop().time(), self._timing
-        may_reap = all(since and now - since >= timing.lease for since in (self.answering_since, lane.steady_since))
+        since = self.answering_since, lane.standing.steady_since
+        may_reap = all(moment and now - moment >= timing.lease for moment in since)
         try:
             found = await self._reap(
                 lane.pool,
                 lease=int(timing.lease * 1000),
-                reap_until=lane.redis_time + int(_REAP_PERIOD * 1000) if may_reap else 0,
+                reap_until=lane.standing.redis_time(now) + int(_REAP_PERIOD * 1000) if may_reap else 0,
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
             )

@@ -186,7 +186,7 @@ class TestDecisions:
         one.route("/p", origin, policy="least_inflight", max_inflight="4")
         gate = one.gates.of(one.mirror.table.routes["/p"])
         gate.lane.ready = False
-        gate.lane.holders = 4
+        gate.lane.standing.holders = 4
         running = ask(one)
         await eventually(lambda: pod.running == 1)
         assert (await one.get("/p")).status == 503

@@ -20,7 +20,10 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 POOL = "/p"
-NAMES = ("inflight", "holders", "held:", "tickets", "class:", "classes", "views", "grants", "number", "reaped")
+NAMES = (
+    *("inflight", "holders", "held:", "tickets", "class:", "classes", "views", "grants", "number", "reaped"),
+    "epoch",
+)
 SHORT = LaneTiming(budget=5.0, beat=0.2, lease=1.0, look=0.05, settle=5.0, deadline=5.0, longest_backoff=0.1)
 """Beats and leases a test can wait for, and a budget that a busy machine does not use up."""
 PATIENT = LaneTiming(budget=5.0, beat=60.0, lease=60.0, life=600.0, look=0.05, deadline=5.0)
@@ -95,10 +98,12 @@ class Instance:
     """Use with `async with`. `undecided`: asks its lane has handed back; `changes`: (ready, settling) each time one
     of the two had changed; `sent`: what its lanes have sent."""
 
-    def __init__(self, valkey: Valkey, name: str, timing: LaneTiming = SHORT, reaping: bool = True) -> None:
+    def __init__(
+        self, valkey: Valkey, name: str, timing: LaneTiming = SHORT, reaping: bool = True, url: str = ""
+    ) -> None:
         self.name = name
         self.metrics = Metrics()
-        self.connection = _Connection(valkey.url, self.metrics)
+        self.connection = _Connection(url or valkey.url, self.metrics)
         self.ledger = Ledger(self.connection, name, self.metrics, Random(1), timing)
         self.undecided: list[Ask] = []
         self.changes: list[tuple[bool, bool]] = []
@@ -122,7 +127,7 @@ class Instance:
     async def __aenter__(self) -> "Instance":
         if self._reaping:
             self._task = asyncio.create_task(self.ledger.run())
-        await eventually(lambda: bool(self.lane.steady_since), what="a first answer")
+        await eventually(lambda: bool(self.lane.standing.steady_since), what="a first answer")
         return self
 
     async def __aexit__(
@@ -170,7 +175,9 @@ class Instance:
         """Until all it has to say is said."""
         lane = self.lane
         await eventually(
-            lambda: not (lane._released or lane._left or lane._pending or lane._full or lane._limit is not None),
+            lambda: (
+                not (lane._released or lane._left or lane._asks.pending or lane._full or lane._limit is not None)
+            ),
             what="all said",
         )
 

@@ -1,7 +1,6 @@
-"""The lane: one batch in flight, numbered; what becomes of it when Redis freezes, forgets or goes back in time."""
+"""The lane: one batch in flight, numbered, given up when Redis is slow."""
 
 import asyncio
-import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +71,7 @@ async def test_a_batch_with_a_lower_or_equal_number_is_rejected(valkey: Valkey) 
         await one.get(upstreams(1))
         assert {batch["seq"] for batch in batches(one)} == {1, 2, 3}
         for batch in batches(one):
-            assert run_again(valkey, batch) == {"stale": True}
+            assert run_again(valkey, batch)["stale"]
         assert books.scores() == {"u0": 2}
 
 
@@ -147,89 +146,12 @@ async def test_a_forgotten_script_is_loaded_again(valkey: Valkey) -> None:
         assert one.changes == []
 
 
-async def test_a_redis_that_is_emptied_is_rebuilt_from_what_is_held(valkey: Valkey) -> None:
-    books = Books(valkey)
-    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
-        for turn in range(6):
-            await (one, other)[turn % 2].get(upstreams(2))
-        valkey.admin.flushall()
-        await books.score({"u0": 3, "u1": 3})
-        assert sum(books.held("a-1").values()) == 3
-        assert sum(books.held("b-1").values()) == 3
-
-
-async def test_a_redis_that_restarts_empty_is_rebuilt_from_what_is_held(valkey: Valkey) -> None:
-    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
-        for turn in range(6):
-            await (one, other)[turn % 2].get(upstreams(2))
-        valkey.kill()
-        await eventually(lambda: not one.lane.ready and not other.lane.ready, what="local")
-        valkey.lose_data()
-        valkey.start()
-        await Books(valkey).score({"u0": 3, "u1": 3})
-
-
-async def test_a_redis_restored_with_old_data_is_put_right_by_what_is_held(valkey: Valkey) -> None:
-    books = Books(valkey)
-    valkey.admin.config_set("appendfsync", "always")
-    saved = valkey.directory.with_name(valkey.directory.name + "-saved")
-    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
-        old = [await (one, other)[turn % 2].get(upstreams(2)) for turn in range(8)]
-        shutil.copytree(valkey.directory / "appendonlydir", saved)
-        for turn, member in enumerate(old):
-            (one, other)[turn % 2].lane.release(member)
-        assert {await one.get(upstreams(1)) for _ in range(2)} == {"u0"}
-        await books.score({"u0": 2})
-        valkey.kill()
-        await eventually(lambda: not one.lane.ready and not other.lane.ready, what="local")
-        valkey.lose_data()
-        shutil.move(saved, valkey.directory / "appendonlydir")
-        valkey.start()
-        await Books(valkey).score({"u0": 2})
-
-
-async def test_after_a_loss_capped_pools_settle_until_every_known_holder_has_pushed(valkey: Valkey) -> None:
-    patient = replace(SHORT, settle=60.0)
-    async with Instance(valkey, "a", patient) as one, Instance(valkey, "b", patient) as other:
-        await eventually(lambda: one.lane.holders == 2 and other.lane.holders == 2, what="two holders known")
-        await other.get(upstreams(1))
-        other.freeze()
-        valkey.admin.flushall()
-        await eventually(lambda: one.changes[-1:] == [(True, True)], what="settling")
-        looks = len(one.connection.sent)
-        await eventually(lambda: len(one.connection.sent) > looks + 5, what="looks")
-        assert one.lane.settling
-        other.thaw()
-        await eventually(lambda: one.changes[-1] == (True, False), what="settled")
-        assert Books(valkey).scores() == {"u0": 1}
-
-
-async def test_who_does_not_come_back_is_waited_for_no_longer_than_the_settling_time(valkey: Valkey) -> None:
-    brief = replace(SHORT, settle=0.3)
-    async with Instance(valkey, "a", brief) as one:
-        async with Instance(valkey, "b", brief):
-            await eventually(lambda: one.lane.holders == 2, what="two holders known")
-        valkey.admin.flushall()
-        await eventually(lambda: one.changes[-2:] == [(True, True), (True, False)], what="settled")
-
-
-async def test_a_loss_that_a_beat_is_the_first_to_meet_is_noticed_too(valkey: Valkey) -> None:
-    """A beat says all that is held: it must not pass for the first word of a new instance."""
-    async with Instance(valkey, "a", replace(SHORT, look=60.0, settle=60.0)) as one:
-        await one.get(upstreams(1))
-        await one.told()
-        valkey.admin.flushall()
-        one.lane.say_all()
-        await eventually(lambda: (True, True) in one.changes, what="settling")
-        await Books(valkey).score({"u0": 1})
-
-
 async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_batch(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one:
         one.freeze()
         asked = one.ask(upstreams(1, 1))
-        await eventually(lambda: asked in one.lane._flying, what="in flight")
+        await eventually(lambda: asked in one.lane._asks.flying, what="in flight")
         one.lane.leave(asked)
         one.thaw()
         await eventually(lambda: books.seq("a-1") == 3, what="the next batch")

@@ -195,7 +195,7 @@ async def test_candidates_that_change_while_an_ask_is_on_its_way_count_for_it(va
         assert await one.get(ONE) == "u0"
         one.freeze()
         waits = one.ask(ONE, TURN)
-        await eventually(lambda: waits in one.lane._flying, what="in flight")
+        await eventually(lambda: waits in one.lane._asks.flying, what="in flight")
         one.lane.view(POOL, upstreams(2, 1))
         one.thaw()
         assert await waits.answer == "u1"
@@ -256,5 +256,5 @@ async def test_a_grant_is_told_once_and_lost_by_nobody(valkey: Valkey) -> None:
         pool_keys = keys.pool_keys(POOL)
         again = orjson.loads(one.connection.sent[-1][-3])
         reply = books.redis.eval(ledger_source(), len(pool_keys), *pool_keys, orjson.dumps(again), "c:", POOL)
-        assert orjson.loads(reply) == {"stale": True}
+        assert orjson.loads(reply)["stale"]
         assert books.held("a-1") == {"u0": 1}

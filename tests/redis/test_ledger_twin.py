@@ -47,8 +47,17 @@ class Twins:
 
     def _say(self, holder: str, **said: Any) -> dict[str, Any]:
         self._seq += 1
-        nothing = {"join": False, "full": False, "beat": False, "held": {}, "waiting": [], "release": {}}
-        more = {"leave": [], "changed": [], "asks": [], "views": {POOL: VIEW}, "start": 0, "since": 0}
+        nothing = {"join": False, "full": False, "beat": False, "held": {}, "waiting": []}
+        more = {
+            "settling": False,
+            "release": {},
+            "leave": [],
+            "changed": [],
+            "asks": [],
+            "views": {POOL: VIEW},
+            "start": 0,
+            "fresh": False,
+        }
         times = {"lease": LONG, "life": LONG, "patience": LONG}
         batch = {"id": holder, "seq": self._seq, **nothing, **more, **times, **said}
         reply = self._script(keys=keys.pool_keys(POOL), args=[orjson.dumps(batch), "channel:", POOL])

@@ -1,10 +1,11 @@
 -- One batch of one instance in one pool: what it gives back, who of its own has left, and what it asks for.
 -- ARGV: the batch as JSON (see control/batch.py), the channel grants are announced on, the pool's name.
--- Reply, JSON: {"gone": true} where this holder is not known (its lease has ended, or Redis has lost it);
---   {"stale": true} for a batch that was given up, and comes late; else {"granted": [[ticket, member], ...],
---   "answers": one for each ask, "holders": how many there are, "pushed": how many have said since `since` what they
---   hold, "queued": how many wait, "seen": the scores the last ask found, "last": the sequence number known before
---   (-1: the holder was not known), "now": ms}.
+-- Reply, JSON: {"gone": true, "epoch"} where this holder is not known (its lease has ended, or Redis has lost it);
+--   {"stale": true, "epoch"} for a batch that was given up, and comes late; else {"granted": [[ticket, member], ...],
+--   "answers": one for each ask, "holders": how many there are, "pushed": how many of them have said what they hold
+--   since the epoch began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "seen": the
+--   scores the last ask found, "last": the sequence number known before (-1: the holder was not known), "epoch": as
+--   long as it stays the same, nothing of this pool has been lost, "now": ms}.
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
@@ -12,7 +13,7 @@ local id = batch.id
 -- A key that is not of its type would end this in the middle: reap.lua mends it before anything is changed.
 local TYPES = {
   [INFLIGHT] = 'zset', [HOLDERS] = 'zset', [TICKETS] = 'hash', [CLASSES] = 'hash', [VIEWS] = 'hash',
-  [GRANTS] = 'hash', [NUMBER] = 'string',
+  [GRANTS] = 'hash', [NUMBER] = 'string', [EPOCH] = 'string',
 }
 for key, wanted in pairs(TYPES) do
   local is = redis.call('TYPE', key).ok
@@ -48,15 +49,35 @@ local number = redis.call('GET', NUMBER)
 if number and not read_number(number) then
   return redis.error_reply('DAMAGED ' .. NUMBER .. ' is no number')
 end
+
+-- What is written here is lost with the rest, and a server that takes another's place (a replica, or a restart from
+-- its disk) is known by its run id, though it has all the keys: it may lack what came last. A lane that was not cut
+-- off speaks to the same server still: only its first batch on a connection asks for that.
+local function read_epoch()
+  local stored = string.match(redis.call('GET', EPOCH) or '', '^%w* %d+$')
+  if stored and not batch.fresh then
+    return stored
+  end
+  local info = redis.pcall('INFO', 'server')  -- an ACL may forbid it
+  local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
+  if stored and (server == '' or server == string.match(stored, '^%w*')) then
+    return stored
+  end
+  local made = string.format('%s %.0f', server, now)
+  redis.call('SET', EPOCH, made, 'PX', batch.life)
+  return made
+end
+
+local epoch = read_epoch()
 if not lease and not batch.join then
-  return '{"gone":true}'
+  return cjson.encode({gone = true, epoch = epoch})
 end
 local last = count(redis.call('HGET', HELD .. id, SEQUENCE))
 if last == MOST then
   last = 0
 end
 if batch.seq <= last then
-  return '{"stale":true}'
+  return cjson.encode({stale = true, epoch = epoch})
 end
 redis.call('HSET', HELD .. id, SEQUENCE, batch.seq)
 
@@ -108,7 +129,7 @@ if batch.full then
 end
 if batch.full or batch.beat then
   redis.call('ZADD', HOLDERS, now + batch.lease, id)
-  redis.call('HSET', HELD .. id, PUSHED, now)
+  redis.call('HSET', HELD .. id, PUSHED, epoch)
 end
 
 if redis.call('EXISTS', GRANTS) == 1 and take_back_lapsed(batch.patience, id) > 0 then
@@ -242,7 +263,7 @@ if batch.bye then  -- it has given all back, and is no longer one of those who s
   redis.call('DEL', HELD .. id)
 end
 if batch.full or batch.beat or queued > 0 then
-  for _, key in ipairs({INFLIGHT, HOLDERS, HELD .. id, TICKETS, CLASSES, VIEWS, GRANTS, NUMBER}) do
+  for _, key in ipairs({INFLIGHT, HOLDERS, HELD .. id, TICKETS, CLASSES, VIEWS, GRANTS, NUMBER, EPOCH}) do
     redis.call('PEXPIRE', key, batch.life)
   end
   for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
@@ -254,10 +275,9 @@ end
 announce(ARGV[2], ARGV[3], id)
 
 local pushed = 0
-if batch.since > 0 then
+if batch.fresh or batch.settling then
   for _, holder in ipairs(redis.call('ZRANGE', HOLDERS, 0, -1)) do
-    local said = redis.pcall('HGET', HELD .. holder, PUSHED)
-    if type(said) == 'string' and count(said) >= batch.since then
+    if redis.pcall('HGET', HELD .. holder, PUSHED) == epoch then
       pushed = pushed + 1
     end
   end
@@ -270,5 +290,6 @@ return cjson.encode({
   pushed = pushed,
   queued = queued,
   last = lease and last or -1,
+  epoch = epoch,
   now = now,
 })

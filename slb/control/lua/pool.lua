@@ -4,7 +4,7 @@
 --   read who there is, and all lie in one hash slot.
 local INFLIGHT, HOLDERS, HELD = KEYS[1], KEYS[2], KEYS[3]
 local TICKETS, CLASS, CLASSES = KEYS[4], KEYS[5], KEYS[6]
-local VIEWS, GRANTS, NUMBER = KEYS[7], KEYS[8], KEYS[9]
+local VIEWS, GRANTS, NUMBER, EPOCH = KEYS[7], KEYS[8], KEYS[9], KEYS[11]
 local VIRTUAL = ' '  -- the field of the classes' hash that can be no class: the virtual time
 local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
 

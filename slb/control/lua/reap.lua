@@ -9,7 +9,7 @@ local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), t
 local repaired = 0
 
 for index, wanted in ipairs({
-  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string',
+  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string', 'string',
 }) do
   local is = wanted and redis.call('TYPE', KEYS[index]).ok
   if wanted and is ~= 'none' and is ~= wanted then

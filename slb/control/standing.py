@@ -1,0 +1,78 @@
+"""How a lane stands with Redis: whether it is the one it was, and has been told what everybody holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slb.control.batch import Batch
+from slb.control.lane_timing import LaneTiming
+
+
+class Standing:
+    """Fed with each reply; decides, and does nothing. Times are the event loop's, in seconds.
+
+    `epoch`: as the pool's keys name it; another one means that Redis has lost something, or is another Redis.
+    `settling`: some of those who hold something have not said so in this epoch. `holders`: how many there are, as
+    of when all was well. `steady_since`: since when it is the same Redis, and its clock the same; 0.0 before it is
+    known.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = ""
+        self.settling = False
+        self.holders = 0
+        self.steady_since = 0.0
+        self._acknowledged = -1
+        self._heard = 0.0
+        self._awaited = 0
+        self._settled_at = 0.0
+        self._clock = 0, 0.0
+
+    def redis_time(self, now: float) -> int:
+        """What Redis's clock shows, as far as is known: milliseconds."""
+        said, heard_at = self._clock
+        return said + int((now - heard_at) * 1000)
+
+    def has_lost(self, reply: Mapping[str, Any]) -> bool:
+        """Whether this reply is the first of another epoch."""
+        return self.epoch not in ("", reply["epoch"])
+
+    def renamed(self, reply: Mapping[str, Any], now: float, lease: float) -> bool:
+        """Redis does not know our name: whether because our lease has ended. If so nothing is known of the new one;
+        if not, Redis has lost what it knew of everybody."""
+        if now - self._heard < lease or self.has_lost(reply):
+            return False
+        self._acknowledged = -1
+        return True
+
+    def cut(self, perhaps_another: bool) -> None:
+        """The connection has failed; `perhaps_another`: it may be another Redis, or an older one, that answers
+        next."""
+        self.settling = False
+        if perhaps_another:
+            self.steady_since = 0.0
+
+    def follow(self, batch: Batch, reply: Mapping[str, Any], now: float, timing: LaneTiming) -> None:
+        """What a reply to a batch that was run says of Redis itself."""
+        if batch.fresh or self.settling:
+            self._follow_settling(reply, now, timing.settle)
+        self.epoch = reply["epoch"]
+        self._acknowledged = batch.seq
+        if batch.full:  # only these renew the lease
+            self._heard = now
+        if reply["now"] - self.redis_time(now) > timing.lease * 500:  # it has jumped: leases have not ended
+            self.steady_since = 0.0
+        self.steady_since = self.steady_since or now
+        self._clock = int(reply["now"]), now
+        if not self.settling:
+            self.holders = int(reply["holders"])
+
+    def _follow_settling(self, reply: Mapping[str, Any], now: float, patience: float) -> None:
+        """Who has pushed is counted in Redis. Where it has lost who there was, those we knew of are awaited."""
+        if self.has_lost(reply) or reply["last"] < self._acknowledged:
+            self._awaited, self._settled_at = self.holders, now + patience
+        behind = reply["pushed"] < max(self._awaited, reply["holders"])
+        if behind and not self.settling and now >= self._settled_at:
+            self._settled_at = now + patience  # we lost nothing; others may have
+        self.settling = behind and now < self._settled_at
+        if not self.settling:
+            self._awaited = 0

@@ -1,0 +1,92 @@
+"""How a lane stands with Redis, by the replies it gets."""
+
+from typing import Any
+
+from slb.control.batch import Batch
+from slb.control.lane_timing import LaneTiming
+from slb.control.standing import Standing
+
+TIMING = LaneTiming(lease=10.0, settle=2.0)
+
+
+class Told:
+    """A standing that has heard at second 100 that all is well with `holders` of them."""
+
+    def __init__(self, holders: int = 3) -> None:
+        self.standing = Standing()
+        self._seq = 0
+        self.hears(100.0, holders=holders, pushed=holders, last=-1)
+
+    def hears(self, moment: float, fresh: bool = True, **said: Any) -> bool:
+        """Whether it settles after such a reply."""
+        self._seq += 1
+        reply = {
+            "epoch": "e 1",
+            "holders": 3,
+            "pushed": 3,
+            "last": self._seq - 1,
+            "now": int(moment * 1000),
+            **said,
+        }
+        self.standing.follow(Batch(self._seq, fresh=fresh, full=True), reply, moment, TIMING)
+        return self.standing.settling
+
+
+def test_the_first_of_all_has_nothing_to_settle() -> None:
+    assert not Told(holders=1).standing.settling
+
+
+def test_those_that_were_known_are_awaited_where_redis_has_forgotten_who_there_was() -> None:
+    told = Told()
+    assert told.hears(101.0, epoch="e 2", holders=1, pushed=1)
+    assert told.hears(101.3, epoch="e 2", holders=2, pushed=2, fresh=False)
+    assert not told.hears(101.6, epoch="e 2", holders=3, pushed=3, fresh=False)
+
+
+def test_those_redis_names_are_awaited_where_more_have_come_than_were_known() -> None:
+    told = Told(holders=1)
+    assert told.hears(101.0, epoch="e 2", holders=2, pushed=1)
+    assert not told.hears(101.3, epoch="e 2", holders=2, pushed=2, fresh=False)
+
+
+def test_who_does_not_come_back_is_awaited_for_two_seconds_and_not_anew_after_a_second_failure() -> None:
+    told = Told()
+    assert told.hears(101.0, epoch="e 2", holders=1, pushed=1)
+    told.standing.cut(perhaps_another=True)
+    assert not told.standing.settling
+    assert told.hears(102.0, epoch="e 2", holders=1, pushed=1)
+    assert not told.hears(103.1, epoch="e 2", holders=1, pushed=1, fresh=False)
+    assert told.standing.holders == 1
+
+
+def test_a_number_that_went_back_is_a_loss_too() -> None:
+    told = Told()
+    assert told.hears(101.0, last=-1, holders=1, pushed=1)
+
+
+def test_who_left_while_one_was_away_is_not_awaited() -> None:
+    told = Told()
+    told.standing.cut(perhaps_another=False)
+    assert not told.hears(101.0, holders=2, pushed=2)
+
+
+def test_a_name_that_is_not_known_after_a_lease_is_another_from_then_on() -> None:
+    told = Told()
+    assert told.standing.renamed({"epoch": "e 1"}, 111.0, TIMING.lease)
+    assert not told.hears(111.0, last=-1, holders=2, pushed=2)
+
+
+def test_a_name_that_is_not_known_within_a_lease_or_in_another_epoch_is_a_loss() -> None:
+    told = Told()
+    assert not told.standing.renamed({"epoch": "e 1"}, 109.0, TIMING.lease)
+    assert not told.standing.renamed({"epoch": "e 2"}, 111.0, TIMING.lease)
+    assert told.hears(111.0, epoch="e 2", last=-1, holders=1, pushed=1)
+
+
+def test_a_clock_that_jumps_is_another_redis_to_the_reaper() -> None:
+    told = Told()
+    assert told.standing.redis_time(101.0) == 101_000
+    told.hears(102.0, now=102_100)
+    assert told.standing.steady_since == 100.0
+    told.hears(103.0, now=203_000)
+    assert told.standing.steady_since == 103.0
