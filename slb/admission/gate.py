@@ -130,8 +130,9 @@ class Gate:
         found = [seen[view] for seen in (self.lane.seen, self.seen) if view in seen]
         return max(found, key=lambda each: each.at, default=None)
 
-    def forget_views(self, views: Container[str]) -> None:
-        """Routes that are none any more: what was kept of all but these goes."""
+    def keep_views(self, views: Container[str]) -> None:
+        """What was kept of all routes but these goes: of those that are none any more, or of other pools by now."""
+        self.lane.keep_views(views)
         for kept in (self.lane.seen, self.seen, self._candidates):
             for view in [view for view in kept if view not in views]:
                 del kept[view]

@@ -116,19 +116,21 @@ class Gates:
             self._refresh()
             looks += 1
             if looks % _IDLE_LOOKS == 0:
-                self._take_down()
+                self.take_down()
 
     def _refresh(self) -> None:
         for gate in self._gates.values():
             if gate.waiting:
                 gate.refresh()
 
-    def _take_down(self) -> None:
-        for gate in self._gates.values():
-            gate.forget_views(self._mirror.table.routes)
-        named = {
-            route.settings.pool or route.path for route in self._mirror.table.routes.values() if route.is_counted
-        }
+    def take_down(self) -> None:
+        """Forget what no route needs any more: candidates, and gates that are idle."""
+        named: dict[str, set[str]] = {}
+        for path, route in self._mirror.table.routes.items():
+            if route.is_counted:
+                named.setdefault(route.settings.pool or path, set()).add(path)
+        for pool, gate in self._gates.items():
+            gate.keep_views(named.get(pool, ()))
         for pool in [pool for pool, gate in self._gates.items() if pool not in named and gate.is_idle]:
             del self._gates[pool]
             self._ledger.drop(pool)

@@ -7,7 +7,7 @@ been run or not: the full one behind it makes that the same.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import orjson
@@ -114,6 +114,11 @@ class Lane:
     def is_idle(self) -> bool:
         """Whether nothing is held, asked or to be said."""
         return not (self.held or self._asks or self._released or self._left)
+
+    def keep_views(self, names: Container[str]) -> None:
+        """Forget the candidates of all routes but these, and those that somebody waits in still."""
+        in_use = self._asks.views() | self._changed
+        self._views.forget(lambda name: name not in names and name not in in_use)
 
     def say_all(self) -> None:
         """`held` has been changed by somebody else: tell Redis all of it."""

@@ -1,6 +1,6 @@
 """The candidates of a lane's routes, as the gate knows them and as the script reads them."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Iterable
 
 import orjson
 
@@ -27,9 +27,9 @@ class Views:
         self._look_for_caps()
         return True
 
-    def keep(self, names: Container[str]) -> None:
-        """Forget all but these."""
-        for name in [name for name in self._views if name not in names]:
+    def forget(self, is_dead: Callable[[str], bool]) -> None:
+        """Those of which it holds."""
+        for name in [name for name in self._views if is_dead(name)]:
             del self._views[name]
         self._look_for_caps()
 

@@ -222,7 +222,7 @@ class TestDecisions:
         gate = one.gates.known("/p")
         assert gate is not None
         assert gate.last_seen("/p") is not None
-        gate.forget_views(())
+        gate.keep_views(())
         assert gate.last_seen("/p") is None
 
 

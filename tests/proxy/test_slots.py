@@ -348,3 +348,20 @@ async def test_routes_of_one_pool_share_its_slots(fleet: Fleet, origins: MakeOri
     assert (await two.get("/q")).reason == "pool_saturated"
     pod.go_on.set()
     assert (await running).status == 200
+
+
+async def test_a_route_that_has_left_a_pool_leaves_no_candidates_there(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    """They may have had a cap, and without one releases may linger."""
+    origin = await origins()
+    (one,) = await fleet(1, origin, policy="least_inflight", pool="/gpus")
+    for settings in ({"max_inflight": "1", "pool": "/gpus"}, {"max_inflight": "1"}):
+        one.route("/q", origin, policy="least_inflight", **settings)
+        for path in ("/p", "/q"):
+            assert (await one.get(path)).status == 200
+    lane = one.ledger.lanes["/gpus"]
+    assert lane._views.is_capped
+    one.gates.take_down()
+    assert not lane._views.is_capped
+    assert len(lane._views) == 1

@@ -158,3 +158,19 @@ async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_b
         assert books.scores() == {}
         assert await one.get(upstreams(1, 1)) == "u0"
         assert not asked.answer.done()
+
+
+async def test_candidates_of_a_route_that_is_none_any_more_are_kept_while_somebody_waits_there(
+    valkey: Valkey,
+) -> None:
+    async with Instance(valkey, "a", PATIENT) as one:
+        assert await one.get(upstreams(1, 1), view="/gone") == "u0"
+        waits = await one.queue(upstreams(1, 1), TURN, view="/gone")
+        one.lane.keep_views(())
+        assert len(one.lane._views) == 1
+        one.lane.release("u0")
+        assert await waits.answer == "u0"
+        one.lane.keep_views(())
+        assert len(one.lane._views) == 0
+        one.lane.release("u0")
+        assert await one.get(upstreams(1)) == "u0"
