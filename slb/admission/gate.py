@@ -82,7 +82,10 @@ class Gate:
         avoid = tuple(each.member for each in tried)
         reluctant = tuple(each.member for each in held_back)
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._loop.time())
-        self._bring(entry)
+        if {each.member for each in candidates}.issubset(avoid):
+            self.refused(entry, NO_UPSTREAM.name)
+        else:
+            self._bring(entry)
         return entry
 
     def leave(self, entry: Entry) -> None:
@@ -122,8 +125,7 @@ class Gate:
             candidates = self.candidates(route) if route is not None else ()
             self.lane.view(path, candidates)
             self._local.views(path, candidates)
-            if not candidates:
-                self.lane.dismiss(path)
+            self.lane.dismiss(path, candidates)
 
     def last_seen(self, view: str) -> Seen | None:
         """The last decision of a route that is still known, whoever made it."""

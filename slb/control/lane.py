@@ -131,11 +131,13 @@ class Lane:
             self._look = True
             self._wake.set()
 
-    def dismiss(self, name: str) -> None:
-        """A route has no candidates any more: who waits there waits for nothing."""
-        for ticket in [ticket for ticket in self._asks.queued.values() if ticket.ask.view == name]:
-            self.leave(ticket.ask)
-            ticket.ask.refused("no_upstream")
+    def dismiss(self, name: str, candidates: tuple[Candidate, ...]) -> None:
+        """These are a route's candidates now: who waits there and can use none of them waits for nothing."""
+        left = {each.member for each in candidates}
+        waiting = [ticket.ask for ticket in self._asks.queued.values() if ticket.ask.view == name]
+        for ask in [ask for ask in waiting if len(ask.avoid) >= len(left) and left.issubset(ask.avoid)]:
+            self.leave(ask)
+            ask.refused("no_upstream")
 
     @property
     def settling(self) -> bool:

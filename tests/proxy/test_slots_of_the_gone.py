@@ -2,6 +2,7 @@
 
 import asyncio
 
+from slb.balance.asking import Turn
 from slb.balance.upstream import Handle
 from slb.errors import Reason
 from slb.routing.table import Route
@@ -25,9 +26,9 @@ class Asker:
         self.told.set_result(reason.name)
 
 
-async def asked(proxy: Proxy, route: Route) -> str:
+async def asked(proxy: Proxy, route: Route, *tried: str, turn: Turn | None = None) -> str:
     asker = Asker()
-    proxy.gates.of(route).enter(route, (), (), None, asker)
+    proxy.gates.of(route).enter(route, tuple(proxy.mirror.upstreams[each] for each in tried), (), turn, asker)
     return await asyncio.wait_for(asker.told, 10)
 
 
@@ -68,3 +69,31 @@ async def test_who_waits_when_redis_dies_does_not_get_an_upstream_that_has_left_
     await eventually(lambda: len(pods[1].running) == 1)
     pods[1].go_on.set()
     assert (await waiting).status == 200
+
+
+async def test_who_asks_having_tried_all_there_are_does_not_wait(proxies: MakeProxy, valkey: Valkey) -> None:
+    proxy = await proxies(redis=valkey.url)
+    proxy.route("/p", "127.0.0.1:1", policy="least_inflight", max_inflight="1", when_full="queue")
+    route = proxy.mirror.table.routes["/p"]
+    for turn in (None, Turn("", 1, 100)):
+        assert await asked(proxy, route, "127.0.0.1:1", turn=turn) == "no_upstream"
+
+
+async def test_who_waits_is_refused_when_only_those_it_has_tried_are_left(
+    proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    pod = Pod()
+    tried, other = "127.0.0.1:1", await origins(pod.handle)
+    proxy = await proxies(redis=valkey.url)
+    settings = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue"}
+    proxy.route("/p", other, **settings)
+    running = asyncio.create_task(proxy.get("/p"))
+    await eventually(lambda: len(pod.running) == 1)
+    proxy.route("/p", tried, other, **settings)
+    waiting = asyncio.create_task(asked(proxy, proxy.mirror.table.routes["/p"], tried, turn=Turn("", 1, 100)))
+    await eventually(lambda: queued(valkey) == 1)
+    proxy.route("/p", tried, **settings)
+    assert await waiting == "no_upstream"
+    await eventually(lambda: queued(valkey) == 0, what="its place is free")
+    pod.go_on.set()
+    assert (await running).status == 200

@@ -16,7 +16,7 @@ def test_the_same_object_is_nothing_new() -> None:
 
 def test_there_is_a_cap_as_long_as_there_is_a_view_that_has_one() -> None:
     views = Views()
-    seen = []
+    seen: list[bool] = []
     for put in (FREE, CAPPED):
         views.put(f"/{len(seen)}", put)
         seen.append(views.is_capped)
