@@ -58,9 +58,10 @@ class Bucket:
         self.level = max(-self.cap, self.level - tokens * UNIT)
         self._count(taken_at // SLOT, tokens)
 
-    def wait(self, tokens: int, promised: int) -> int:
-        """Milliseconds until so many may go beyond what is promised."""
-        short = (tokens + promised) * UNIT - self.level
+    def wait(self, tokens: int, promised: int, leeway: int = 0) -> int:
+        """Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be too
+        soon; the minute's count is held to its bound all the same."""
+        short = (tokens + promised) * UNIT - self.level - leeway * self.limit
         wait = 0 if short <= 0 else -(-short // self.limit)
         if wait == 0 and (self.minute + tokens) * UNIT > self.limit * UNIT + self.cap:
             oldest = self._slots[0][0]

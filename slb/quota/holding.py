@@ -1,45 +1,49 @@
-"""How long a model's slots are held: two percentiles that follow what is seen, in whole milliseconds.
+"""When a slot of a model frees: nobody knows, so what was seen so far is followed. Whole numbers, as in Lua.
 
-Each sample moves a percentile a little: up by p for one above it, down by 1 - p for one below, so that it rests
-where a share p of the samples is below. `control/lua/quota.lua` has the same steps.
+`long` follows how long slots are held, so that nine in ten are free by then: each sample moves it up by nine small
+steps, or down by one. Of several slots one frees about that many times sooner.
+
+A slot that frees shortly before somebody is due is kept for them; any other goes to whoever comes along. How long
+before is what `stretch` follows: where callers came back and found no slot, longer, and those who wait are spaced
+as much more widely. So slots stand empty only for a small part of the time between two who were told to wait.
 """
-
-from collections.abc import Callable
 
 _SHORT_BACKOFF = 250
 """Milliseconds, where nothing is known yet: durations are not guessed."""
 
+_ONE = 1_000
+_LEAST, _START, _MOST = _ONE // 4, 2 * _ONE, 4 * _ONE
+_KEPT = 4
+"""One in so many parts of the time between two who wait: how long a slot is kept for the second."""
+
 
 class Holding:
-    """`long`: nine in ten tasks are done by then; `middle`: half of them. 0 before the first has ended."""
+    """`long` in milliseconds, 0 before the first task has ended; `stretch`: how far those who wait are apart, in
+    thousandths of the time within which one of the slots frees."""
 
     def __init__(self) -> None:
         self.long = 0
-        self.middle = 0
+        self.stretch = _START
 
     def saw(self, held: int) -> None:
         """A task has ended after so many milliseconds."""
         held = max(1, held)
-        if self.long == 0:
-            self.long = self.middle = held
-            return
-        small, large = max(1, self.long // 64), max(1, self.middle // 32)
-        self.long = max(1, self.long + (9 * small if held > self.long else -small))
-        self.middle = max(1, self.middle + (large if held > self.middle else -large))
+        small = max(1, self.long // 64)
+        self.long = max(1, self.long + (9 * small if held > self.long else -small)) if self.long else held
 
-    def wait(self, place: int, slots: int, in_flight: int, started: Callable[[int], int], now: int) -> int:
-        """Milliseconds until a slot frees for who has `place` others before it, with nine chances in ten.
+    def came_back(self, found_one: bool, slots: int) -> None:
+        """Somebody who was told when one of so many slots would be free. It rests where one in fourteen finds none."""
+        if self.long:
+            step = -(self.stretch // 32) if found_one else self.stretch // 2
+            self.stretch = min(_MOST * slots, max(_LEAST, self.stretch + step))
 
-        `started(n)`: when the task that is the n-th oldest of those `in_flight` was admitted. Those that hold a
-        slot are expected to end one after another, as they began; where durations scatter, more time is left.
-        """
-        if in_flight == 0:
-            return (self.long or _SHORT_BACKOFF) * (1 + place // slots)
-        begun = started(place % in_flight)
-        if self.long == 0:
-            return max(_SHORT_BACKOFF, now - begun)
-        due = begun + self.long * (1 + place // in_flight) - now
-        scattered = (place + 1) * 2 * max(0, self.long - self.middle) // slots
-        if due <= 0:  # longer than expected already: as long again, or as the next of so many slots takes
-            return max(-due, scattered, (place + 1) * self.long // (2 * slots), 1)
-        return max(due, scattered)
+    def kept(self, slots: int) -> int:
+        """For how many milliseconds before somebody is due a slot is kept for them."""
+        return self.long * self.stretch // (_KEPT * _ONE * slots)
+
+    def wait(self, slots: int, behind: int, oldest: int) -> int:
+        """Milliseconds to tell somebody who comes after one who will be there in `behind`. `oldest`: for how long
+        the task has been running that began first."""
+        if self.long == 0:  # whoever still runs has run for so long, and may for as long again
+            return behind + max(_SHORT_BACKOFF, oldest) // slots
+        return behind + max(1, self.long * self.stretch // (_ONE * slots))

@@ -19,7 +19,8 @@ EARLY = 5
 
 
 class Promise(NamedTuple):
-    """`due` in milliseconds; `number` is its own; `subset`: the models that would do, as text; `key` may be ""."""
+    """`due` in milliseconds; `number` is its own; `subset`: the models that would do, as text; `key` may be
+    empty; `for_slot`: it is a slot that was waited for, and not tokens."""
 
     due: int
     number: int
@@ -27,6 +28,7 @@ class Promise(NamedTuple):
     estimate: int
     subset: str
     key: str
+    for_slot: bool
 
 
 class Held(NamedTuple):
@@ -46,6 +48,7 @@ class Promises:
         self._alike: defaultdict[tuple[int, str], list[Promise]] = defaultdict(list)  # each by due
         self._ends: list[tuple[int, int]] = []
         self._held: dict[str, Held] = {}
+        self._dues: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self._live)
@@ -54,15 +57,24 @@ class Promises:
         """What is promised of `model`."""
         return self._held.get(model, Held())
 
-    def make(self, due: int, model: str, estimate: int, subset: str, key: str) -> None:
+    def due_by(self, model: str, at: int) -> int:
+        """How many come for `model` by then."""
+        return bisect_left(self._dues[model], (at + 1,))
+
+    def last_due(self, model: str) -> int:
+        """When the last comes; 0 where nobody does."""
+        return self._dues[model][-1][0] if self._dues[model] else 0
+
+    def make(self, due: int, model: str, estimate: int, subset: str, key: str, for_slot: bool) -> None:
         """Promise it."""
         self._numbers += 1
-        promise = Promise(due, self._numbers, model, estimate, subset, key)
+        promise = Promise(due, self._numbers, model, estimate, subset, key, for_slot)
         self._live[promise.number] = promise
         if key:
             self._keyed[key] = promise
         else:
             insort(self._alike[estimate, subset], promise)
+        insort(self._dues[model], (due, promise.number))
         heappush(self._ends, (due + GRACE, promise.number))
         self._hold(promise, 1)
 
@@ -77,6 +89,8 @@ class Promises:
     def drop(self, promise: Promise) -> None:
         """It is kept, or void."""
         del self._live[promise.number]
+        dues = self._dues[promise.model]
+        del dues[bisect_left(dues, (promise.due, promise.number))]
         if promise.key:
             if self._keyed.get(promise.key) is promise:
                 del self._keyed[promise.key]

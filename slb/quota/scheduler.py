@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import islice
 
 from slb.quota.advice import Window, advice
 from slb.quota.bucket import Bucket
@@ -27,6 +26,10 @@ TICK = 100
 
 FLOOR = 50
 """Milliseconds: nobody is told to come back sooner."""
+
+LEEWAY = 20
+"""Milliseconds by which tokens may be late for who comes when told: callers are not on time to the millisecond, and
+what a full bucket cannot hold while one is late it would lack for the next."""
 
 PAUSED_WAIT = 1_000
 MOST_PROMISES = 10_000
@@ -66,9 +69,18 @@ class _Model:
     gone: int = 0
     """When it was deleted; what it has running and what its bucket holds are known an hour longer."""
 
-    def started(self, place: int) -> int:
-        """When the task was admitted that is so far from the oldest of those that run."""
-        return next(islice(self.running.values(), place, None))
+    def kept(self) -> int:
+        """For how long before somebody is due a slot is kept for them."""
+        return self.holding.kept(self.limits.max_concurrent_requests)
+
+    def came_back(self, found_one: bool) -> None:
+        """Somebody who was told when a slot would be free."""
+        self.holding.came_back(found_one, self.limits.max_concurrent_requests)
+
+    def wait_for_slot(self, behind: int, now: int) -> int:
+        """Milliseconds, for who comes after somebody who will be there in `behind`."""
+        oldest = now - next(iter(self.running.values()), now)
+        return self.holding.wait(self.limits.max_concurrent_requests, behind, oldest)
 
     def save(self, tokens: int) -> None:
         """Credit, or with a minus debt, of at most one bucket."""
@@ -162,6 +174,8 @@ class Scheduler:
         promise = self._promises.find(self._now, estimate, subset, key)
         waits = {name: self._wait(name, estimate, promise) for name in usable}
         ready = [name for name in usable if max(waits[name]) == 0]
+        if promise and promise.for_slot and promise.due <= self._now + EARLY:
+            self._models[promise.model].came_back(bool(ready))
         if ready:
             if promise:
                 self._promises.drop(promise)
@@ -192,16 +206,22 @@ class Scheduler:
         """Milliseconds until there are tokens, and until there is a slot. What is promised to others goes first,
         unless one's own promise is due."""
         model = self._models[name]
-        callers, tokens = self._promises.held(name)
+        limits, promises = model.limits, self._promises
+        tokens, leeway = promises.held(name).tokens, 0
+        taken, behind = (
+            len(model.running) + promises.due_by(name, self._now + model.kept()),
+            promises.last_due(name),
+        )
         if promise and promise.model == name:
-            is_due = promise.due <= self._now + EARLY
-            callers, tokens = (0, 0) if is_due else (callers - 1, tokens - estimate)
-        slots, in_flight = model.limits.max_concurrent_requests, len(model.running)
-        place = in_flight + callers - slots
-        if place < 0:
-            return model.bucket.wait(estimate, tokens), 0
-        for_slot = model.holding.wait(place, slots, in_flight, model.started, self._now)
-        return model.bucket.wait(estimate, tokens), for_slot
+            if promise.due <= self._now + EARLY:
+                tokens, leeway, taken = 0, LEEWAY, len(model.running)
+            else:
+                tokens -= estimate
+                taken -= int(promise.due <= self._now + model.kept())
+        for_tokens = model.bucket.wait(estimate, tokens, leeway)
+        if taken < limits.max_concurrent_requests:
+            return for_tokens, 0
+        return for_tokens, model.wait_for_slot(max(0, behind - self._now), self._now)
 
     def _pick(self, ready: Sequence[str], estimate: int) -> str:
         """Rounds are given until one of `ready` has saved the estimate; the first of those, from the one that was
@@ -252,7 +272,7 @@ class Scheduler:
         if due - self._now < FLOOR:
             due += TICK
         if is_promised:
-            self._promises.make(due, name, estimate, subset, key)
+            self._promises.make(due, name, estimate, subset, key, for_slot > for_tokens)
         return Wait(due - self._now)
 
     def _counted(self, decision: Decision) -> Decision:
