@@ -11,7 +11,7 @@ from itertools import chain
 
 from xxhash import xxh64_intdigest
 
-from slb.balance.ring_run import Run, drained, endpoint, merged, placed, thinned
+from slb.balance.ring_run import Run, drained, endpoint, merged, once, placed, thinned
 from slb.balance.upstream import LiveUpstream
 from slb.errors import SlbError
 
@@ -45,8 +45,8 @@ class Ring:
     @classmethod
     def build(cls, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
         """The ring of `upstreams`, sliced."""
-        once = _once(upstreams)
-        return cls(once, (yield from placed(once)))
+        each = once(upstreams)
+        return cls(each, (yield from placed(each)))
 
     @classmethod
     def of(cls, upstreams: Iterable[LiveUpstream]) -> "Ring":
@@ -56,7 +56,7 @@ class Ring:
     def growing(self, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
         """This ring and `upstreams` too, sliced; this very ring where all their endpoints are in it."""
         here = set(map(endpoint, self.upstreams))
-        new = [upstream for upstream in _once(upstreams) if endpoint(upstream) not in here]
+        new = [upstream for upstream in once(upstreams) if endpoint(upstream) not in here]
         if not new:
             return self
         run = yield from placed(new)
@@ -102,11 +102,3 @@ class Ring:
 
 def _member(upstream: LiveUpstream) -> str:
     return upstream.member
-
-
-def _once(upstreams: Iterable[LiveUpstream]) -> list[LiveUpstream]:
-    """`upstreams`, each endpoint once."""
-    first: dict[str, LiveUpstream] = {}
-    for upstream in upstreams:
-        first.setdefault(endpoint(upstream), upstream)
-    return list(first.values())

@@ -28,6 +28,14 @@ def endpoint(upstream: LiveUpstream) -> str:
     return member if "://" in member else f"http://{member}"
 
 
+def once(upstreams: Iterable[LiveUpstream]) -> list[LiveUpstream]:
+    """`upstreams`, each endpoint once."""
+    first: dict[str, LiveUpstream] = {}
+    for upstream in upstreams:
+        first.setdefault(endpoint(upstream), upstream)
+    return list(first.values())
+
+
 class Run(NamedTuple):
     """`owners[i]` owns `positions[i]`; not to be changed. Sorted by position, and the owners of one and the same
     position by endpoint: the first of them gets its keys, in whatever order the ring came about."""

@@ -6,11 +6,12 @@ does not disturb one that is nearly done.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from slb.balance.ring import EmptyRing, Ring
+from slb.balance.ring_run import drained
 from slb.balance.upstream import LiveUpstream
 
 CURVE = 2.5
@@ -92,19 +93,19 @@ class RingSet:
     def without(self, upstreams: Iterable[LiveUpstream]) -> "RingSet":
         """`upstreams` are gone from every ring. A ring of which nobody is left leaves, and one that came to be the
         same as the ring before it. Raises EmptyRing where nobody would be left in any."""
+        return drained(self.thinning(upstreams))
+
+    def thinning(self, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "RingSet"]:
+        """The same, sliced: it yields after each ring."""
         gone = frozenset(upstreams)
         if self.newest.members.isdisjoint(gone):
             return self
-        if self.newest.members <= gone:
+        rings: list[Fading] = []
+        for each in (Fading(self.established, 0.0, 0.0), *self.fading):
+            staying = len(each.ring.members - gone)
+            if staying and not (rings and staying == len(rings[-1].ring)):
+                rings.append(each._replace(ring=each.ring.without(gone)))
+                yield
+        if not rings:
             raise EmptyRing("a ring set needs at least one upstream")
-        first, *later = self._left(gone)
-        rings = [first]
-        for each in later:
-            if len(each.ring) > len(rings[-1].ring):
-                rings.append(each)
-        return RingSet(first.ring, tuple(rings[1:]))
-
-    def _left(self, gone: frozenset[LiveUpstream]) -> list[Fading]:
-        """Each ring without `gone`, oldest first, where anybody is left of it."""
-        dated = (Fading(self.established, 0.0, 0.0), *self.fading)
-        return [each._replace(ring=each.ring.without(gone)) for each in dated if not each.ring.members <= gone]
+        return RingSet(rings[0].ring, tuple(rings[1:]))

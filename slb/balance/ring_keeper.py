@@ -1,0 +1,124 @@
+"""Rings kept in step with the members of a route.
+
+Who comes waits for the debounce, so that a rolling deploy is one change and one ring; who goes, goes at once. The
+rings are never emptied: without members the last good ones stay, since a route that lost everybody is more often
+bad news than true. Building is sliced, and what is read meanwhile is the rings as they were.
+"""
+
+import math
+from collections.abc import Generator, Iterable, Iterator
+
+from slb.balance.ring import Ring
+from slb.balance.ring_run import once
+from slb.balance.ring_set import RingSet
+from slb.balance.upstream import LiveUpstream
+
+Members = frozenset[LiveUpstream]
+
+NOBODY: Members = frozenset()
+
+
+class RingKeeper:
+    """`rings` are those of all members, None until the first are built; `local` are those of the members in `zone`,
+    None where nobody of it is established. Both are immutable and replaced together, and a ring begins to fade in
+    at the same time in both.
+
+    The caller tells `follow` of every change of the members, and runs `step` when `wake` says so. `window` (seconds
+    a ring takes to fade in; it holds for rings that begin later), `debounce` (seconds) and `zone` may be set at any
+    time. Times are seconds of one clock of the caller's.
+    """
+
+    def __init__(self, window: float, debounce: float, zone: str = "") -> None:
+        self.window = window
+        self.debounce = debounce
+        self.zone = zone
+        self.rings: RingSet | None = None
+        self.local: RingSet | None = None
+        self._members = NOBODY
+        self._pending: dict[LiveUpstream, float] = {}  # who is in no ring yet, since when
+        self._building = False
+
+    def follow(self, members: Iterable[LiveUpstream], now: float) -> None:
+        """These are the members now."""
+        self._members = frozenset(once(members))
+        if self.rings is not None:
+            self._swap(self.rings, self.local)
+        self._await_new(now)
+
+    def wake(self) -> float:
+        """When `step` has something to do; -inf: it has already, inf: not before the members change."""
+        if self._building:
+            return math.inf
+        if self._orphaned() or self._zone_moved():
+            return -math.inf
+        fading = self.rings.fading if self.rings else ()
+        return min([self._grows_at(), *(each.ends for each in fading)])
+
+    def due(self, now: float) -> bool:
+        """Whether `step` has something to do."""
+        return self.wake() <= now
+
+    def step(self, now: float) -> Iterator[None]:
+        """Bring the rings up to date. A millisecond or so of work between two yields; the new rings are there when
+        it ends. Given up halfway, it has changed nothing. While one is running, others end at once."""
+        if not self.due(now):
+            return
+        self._building = True
+        try:
+            rings = yield from self._grown(now)
+            local = yield from self._narrowed(rings)
+        finally:
+            self._building = False
+        self._swap(rings, local)  # some may have left meanwhile
+        self._await_new(now)
+
+    def _grown(self, now: float) -> Generator[None, None, RingSet]:
+        """The rings with everybody who has waited long enough, and those who came after them."""
+        if self.rings is None or self._orphaned():
+            return RingSet((yield from Ring.build(self._members)))  # nobody is warm: there is nothing to fade from
+        rings = self.rings.settled(now)
+        if self._grows_at() > now:
+            return rings
+        ring = yield from rings.newest.growing(tuple(self._pending))
+        return rings.joined(ring, now, self.window)
+
+    def _narrowed(self, rings: RingSet) -> Generator[None, None, RingSet | None]:
+        """`rings` as far as they are of the zone."""
+        local = self._local_members(rings)
+        return (yield from rings.thinning(rings.newest.members - local)) if local else None
+
+    def _local_members(self, rings: RingSet) -> Members:
+        """Who of `rings` is in the zone. Nobody, until one of them is established: cold caches only would be all
+        that the zone has."""
+        if not self.zone:
+            return NOBODY
+        local = frozenset(upstream for upstream in rings.newest.upstreams if upstream.spec.zone == self.zone)
+        return local if local & rings.established.members else NOBODY
+
+    def _swap(self, rings: RingSet, local: RingSet | None) -> None:
+        """`rings` and `local` without those who are no members; as they are where there are no members at all."""
+        gone = rings.newest.members - self._members if self._members else NOBODY
+        if gone == rings.newest.members:
+            return  # the members are others altogether: their rings are built next, and then replace these
+        self.rings = rings.without(gone)
+        self.local = None if local is None or local.established.members <= gone else local.without(gone)
+
+    def _await_new(self, now: float) -> None:
+        here = self.rings.newest.members if self.rings else NOBODY
+        self._pending = {new: self._pending.get(new, now) for new in self._members - here}
+
+    def _grows_at(self) -> float:
+        """The first who waits takes the others along."""
+        return min(self._pending.values(), default=math.inf) + self.debounce
+
+    def _orphaned(self) -> bool:
+        """There are members, and none of them is in a ring."""
+        if not self._members:
+            return False
+        return self.rings is None or self.rings.newest.members.isdisjoint(self._members)
+
+    def _zone_moved(self) -> bool:
+        """The local ring is not of those it should be of: one has changed its zone, or the zone was set."""
+        if self.rings is None:
+            return False
+        return self._local_members(self.rings) != (self.local.newest.members if self.local else NOBODY)
