@@ -72,14 +72,15 @@ class Gates:
         waiting: dict[str, dict[str, int]] = {}
         for (path, priority), count in gate.waiting.items():
             waiting.setdefault(path, {})[priority] = count
+        scores = self._ledger.scores.get(pool)
         return PoolShown(
             mode=gate.mode,
             error=lane.error,
-            holders=lane.standing.holders,
+            holders=lane.standing.holders if lane.ready else None,
             queued=lane.queued if lane.ready else None,
             held=dict(lane.held),
             waiting=waiting,
-            scores=dict(self._ledger.scores.get(pool, {})),
+            scores=dict(scores) if lane.ready and scores is not None else None,
         )
 
     @property

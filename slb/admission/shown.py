@@ -18,16 +18,16 @@ Verdict = _Candidate | _Outside
 
 class PoolShown(TypedDict):
     """One pool. `error` says why Redis does not decide. `holders`, `queued` and `scores` (member -> requests in
-    flight) are the fleet's, as this process last heard, `queued` null while Redis does not decide; `held` (by
-    member) and `waiting` (by route and class) its own."""
+    flight) are the fleet's, as this process last heard, null while it does not hear; `held` (by member) and
+    `waiting` (by route and class) its own."""
 
     mode: Mode
     error: str
-    holders: int
+    holders: int | None
     queued: int | None
     held: dict[str, int]
     waiting: dict[str, dict[str, int]]
-    scores: dict[str, int]
+    scores: dict[str, int] | None
 
 
 class LedgerShown(TypedDict):

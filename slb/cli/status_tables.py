@@ -68,8 +68,8 @@ def _pools(pools: Json) -> "Table":
     right = ("instances", "held here", "waiting here", "waiting everywhere")
     table = make_table("pool", "slots", *right, "why not shared", right=right)
     for name, pool in pools.items():
-        everywhere = "" if pool["queued"] is None else pool["queued"]
-        figures = (pool["holders"], sum(pool["held"].values()), _waiting(pool["waiting"]), everywhere)
+        holders, everywhere = ("" if pool[name] is None else pool[name] for name in ("holders", "queued"))
+        figures = (holders, sum(pool["held"].values()), _waiting(pool["waiting"]), everywhere)
         error = "" if pool["mode"] == "shared" else pool["error"]
         style = None if pool["mode"] == "shared" else "red"
         table.add_row(name, pool["mode"], *map(str, figures), error, style=style)
@@ -114,11 +114,8 @@ def _everywhere(route: Json, member: Json, pools: Json) -> str:
     """Its score, and of how many; nothing where nobody counts, or nobody can know."""
     settings = route["settings"]
     pool = pools.get(settings["pool"] or route["path"])
-    if (
-        pool is None
-        or pool["mode"] == "local"
-        or not (settings["max_inflight"] or settings["policy"] == "least_inflight")
-    ):
+    counted = settings["max_inflight"] or settings["policy"] == "least_inflight"
+    if pool is None or pool["scores"] is None or not counted:
         return ""
     score = str(pool["scores"].get(member["member"], 0))
     return f"{score} of {settings['max_inflight'] * member['slots']}" if settings["max_inflight"] else score

@@ -1,7 +1,7 @@
 """What several workers say of the pools, as one: what each holds is added, what all see of the fleet is not."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from slb.admission.shown import Decision, LedgerShown, Mode, PoolShown
 
@@ -21,11 +21,11 @@ def _one(parts: list[PoolShown]) -> PoolShown:
     return PoolShown(
         mode=min((each["mode"] for each in parts), key=_WORST.index),
         error=next((each["error"] for each in parts if each["error"]), ""),
-        holders=max(each["holders"] for each in parts),
+        holders=max((each["holders"] for each in parts if each["holders"] is not None), default=None),
         queued=max((each["queued"] for each in parts if each["queued"] is not None), default=None),
         held=_sum(each["held"] for each in parts),
         waiting=_sum_by_route(each["waiting"] for each in parts),
-        scores=_most(each["scores"] for each in parts),
+        scores=_most([each["scores"] for each in parts if each["scores"] is not None]),
     )
 
 
@@ -44,8 +44,10 @@ def _sum_by_route(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str,
     return {route: _sum(classes) for route, classes in by_route.items()}
 
 
-def _most(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Each has read the same scores, at its own moment."""
+def _most(parts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
+    """Each has read the same scores, at its own moment; None where nobody has."""
+    if not parts:
+        return None
     most: Counter[str] = Counter()
     for part in parts:
         most |= Counter(part)

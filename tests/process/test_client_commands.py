@@ -211,7 +211,7 @@ async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
 async def known_to_the_ledger(slb: Commands, serving: Serving) -> int:
     """Requests that have a slot or a place in the queue, anywhere."""
     pools = (await slb.json(f"{serving.api}/status"))["ledger"]["pools"].values()
-    return sum(sum(pool["scores"].values()) + pool["queued"] for pool in pools)
+    return sum(sum((pool["scores"] or {}).values()) + pool["queued"] for pool in pools)
 
 
 async def row_of(process: Process, wanted: Callable[[list[str]], bool]) -> list[str]:

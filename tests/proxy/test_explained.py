@@ -251,14 +251,18 @@ async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxi
     assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.3:1": 0}
 
 
-async def test_how_many_wait_everywhere_is_not_shown_while_redis_does_not_say(proxies: MakeProxy) -> None:
+async def test_how_it_is_everywhere_is_not_shown_while_redis_does_not_say(proxies: MakeProxy) -> None:
     one = await proxies()
     one.route("/p", policy="least_inflight")
     lane = one.gates.of(one.mirror.table.routes["/p"]).lane
-    lane.queued = 3
-    assert one.gates.shown()["pools"]["/p"]["queued"] == 3
+    assert one.gates.shown()["pools"]["/p"]["scores"] is None, "it has not been read"
+    one.ledger.scores = {"/p": {"a:80": 1}}
+    lane.queued, lane.standing.holders = 3, 2
+    shown = one.gates.shown()["pools"]["/p"]
+    assert (shown["holders"], shown["queued"], shown["scores"]) == (2, 3, {"a:80": 1})
     lane.ready = False
-    assert one.gates.shown()["pools"]["/p"]["queued"] is None
+    shown = one.gates.shown()["pools"]["/p"]
+    assert (shown["holders"], shown["queued"], shown["scores"]) == (None, None, None)
 
 
 class TestQueueing:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from slb.admission.shown import Decision, MemberDecision, PoolShown
-from slb.cli.status_tables import _pools
+from slb.cli.status_tables import _everywhere, _pools
 from slb.supervisor.pools import combined, latest
 
 
@@ -54,16 +56,29 @@ def test_of_the_modes_the_worst_is_shown_and_why() -> None:
     assert combined({"pools": {"/p": each}} for each in parts[:2])["pools"]["/p"]["mode"] == "settling"
 
 
-def test_how_many_wait_everywhere_is_what_those_say_who_know() -> None:
-    for parts, queued in (((None, 2, 1), 2), ((None, None), None)):
-        pools = ({"/p": pool(queued=each)} for each in parts)
-        assert combined({"pools": each} for each in pools)["pools"]["/p"]["queued"] == queued
+@pytest.mark.parametrize("name", ["queued", "holders"])
+def test_what_is_so_everywhere_is_what_those_say_who_know(name: str) -> None:
+    for parts, found in (((None, 2, 1), 2), ((None, None), None)):
+        pools = ({"/p": pool(**{name: each})} for each in parts)
+        assert combined({"pools": each} for each in pools)["pools"]["/p"][name] == found  # type: ignore[literal-required]
 
 
-def test_the_table_has_nothing_where_nobody_knows_how_many_wait_everywhere() -> None:
-    pools = {"/p": pool(mode="local", queued=None), "/q": pool(queued=0)}
+def test_scores_are_those_of_who_has_read_them() -> None:
+    for parts, found in (((None, {"a:80": 2}, {"a:80": 1}), {"a:80": 2}), ((None, {}), {}), ((None, None), None)):
+        pools = ({"/p": pool(scores=each)} for each in parts)
+        assert combined({"pools": each} for each in pools)["pools"]["/p"]["scores"] == found
+
+
+def test_the_tables_have_nothing_where_nobody_knows_how_it_is_everywhere() -> None:
+    pools = {"/p": pool(mode="local", queued=None, holders=None, scores=None), "/q": pool(queued=0, holders=2)}
     table = _pools(pools)
-    assert list(table.columns[5].cells) == ["", "0"]
+    assert [list(table.columns[place].cells) for place in (2, 5)] == [["", "2"], ["", "0"]]
+    settings = {"pool": "", "max_inflight": 4, "policy": "least_inflight"}
+    shown = [
+        _everywhere({"path": path, "settings": settings}, {"member": "a:80", "slots": 2}, pools)
+        for path in ("/p", "/q", "/unknown")
+    ]
+    assert shown == ["", "0 of 8", ""]
 
 
 def test_the_latest_decision_of_all_is_the_last() -> None:
