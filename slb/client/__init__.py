@@ -1,1 +1,17 @@
-"""The library: load balancing inside the process that makes the calls."""
+"""The library: load balancing inside the process that makes the calls. See docs/client.md."""
+
+from slb.client.hash_key import LONGEST_KEY
+from slb.client.refusals import CallRefused, SessionClosed
+from slb.client.session import Session
+from slb.client.shedding import shed_when_full
+from slb.observe.outbound import OutboundCollector, OutboundMetrics
+
+__all__ = [
+    "LONGEST_KEY",
+    "CallRefused",
+    "OutboundCollector",
+    "OutboundMetrics",
+    "Session",
+    "SessionClosed",
+    "shed_when_full",
+]

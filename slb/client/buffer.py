@@ -1,0 +1,61 @@
+"""How many calls are out at once; the rest wait in order.
+
+A batch that fans out into fifty calls would otherwise put fifty on the wire whatever is there already. The buffer
+drains itself: each call that ends lets the next one go.
+"""
+
+import asyncio
+from collections import OrderedDict
+
+from slb.client.refusals import CallRefused
+from slb.errors import QUEUE_TIMEOUT
+
+
+class Buffer:
+    """At most `width` calls are out; the others wait first in, first out, each for at most `timeout` seconds.
+    A `width` of 0 is no limit."""
+
+    def __init__(self, width: int, timeout: float) -> None:
+        self._width = width
+        self._timeout = timeout
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self.out = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait."""
+        return len(self._waiting)
+
+    def take(self) -> bool:
+        """Go at once, if there is room and nobody waits."""
+        if self._width and (self.out >= self._width or self._waiting):
+            return False
+        self.out += 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for one's turn. Raises CallRefused where it does not come in time."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = None
+        waiting = asyncio.timeout(self._timeout)
+        try:
+            async with waiting:
+                await turn
+        except BaseException as error:
+            self._leave(turn)
+            if isinstance(error, TimeoutError) and waiting.expired():
+                detail = f"{self._width} calls are out, and none ended within {self._timeout:g} s"
+                raise CallRefused(QUEUE_TIMEOUT, detail) from None
+            raise
+
+    def give_back(self) -> None:
+        """A call has ended: the next one goes in its place."""
+        if self._waiting:
+            self._waiting.popitem(last=False)[0].set_result(None)
+        else:
+            self.out -= 1
+
+    def _leave(self, turn: asyncio.Future[None]) -> None:
+        """Whoever was let go in the very moment of leaving passes its place on."""
+        if self._waiting.pop(turn, self) is self:
+            self.give_back()

@@ -1,0 +1,127 @@
+"""One call, from what the caller asks for to an answer whose body can be read."""
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from aiohttp import ClientError, ClientResponse, ClientTimeout
+
+from slb.client.buffer import Buffer
+from slb.client.choice import Chooser, Destination, Question
+from slb.client.retry import SERVER_ERROR, backoff, is_failure, may_send_again, reason_of, rest_of
+from slb.client.sending import Desk, Sending, send_once
+
+
+class Calls:
+    """What the calls of one session are made with. `timeout`: the session's own; None where each route's holds."""
+
+    def __init__(
+        self, chooser: Chooser, buffer: Buffer, desk: Desk, timeout: ClientTimeout | None, rng: Random
+    ) -> None:
+        self._chooser = chooser
+        self._buffer = buffer
+        self._desk = desk
+        self._timeout = timeout
+        self._rng = rng
+
+    async def make(self, method: str, question: Question) -> ClientResponse:
+        """The answer; the call is out until its body has ended."""
+        buffer = self._buffer
+        if not buffer.take():
+            await self._turn()
+        try:
+            sending, response = await self._answered(method, question)
+        except BaseException:
+            buffer.give_back()
+            raise
+        sending.until_body_ends(response, buffer.give_back)
+        return response
+
+    async def _turn(self) -> None:
+        began = self._desk.clock()
+        try:
+            await self._buffer.wait()
+        finally:
+            self._desk.metrics.buffer_wait.observe(self._desk.clock() - began)
+
+    async def _answered(self, method: str, question: Question) -> tuple[Sending, ClientResponse]:
+        """By the first upstream or, where that failed, by another."""
+        began = self._desk.clock()
+        destination = self._chooser.first(question)
+        sending = self._sending(destination, method, question)
+        try:
+            response = await sending.send(self._options(question, destination))
+        except (ClientError, OSError) as error:
+            second = self._second(method, question, destination, error)
+            if second is None:
+                raise
+            why = reason_of(error)
+        else:
+            second = self._second(method, question, destination, None) if response.status >= SERVER_ERROR else None
+            if second is None:
+                return sending, response
+            sending.drop(response)
+            why = "status"
+        self._desk.metrics.retries[why] += 1
+        await asyncio.sleep(backoff(self._rng))
+        options = self._options(question, second)
+        options["timeout"] = rest_of(options.get("timeout", self._timeout), self._desk.clock() - began)
+        sending = self._sending(second, method, question, attempt=2)
+        return sending, await sending.send(options)
+
+    def _second(
+        self, method: str, question: Question, failed: Destination, error: BaseException | None
+    ) -> Destination | None:
+        """Where the call is sent once more; None where it is not."""
+        if failed.plan is None or not failed.plan.route.settings.retries:
+            return None
+        if error is not None and not is_failure(error):
+            return None
+        if not may_send_again(method, question.options, error):
+            return None
+        return self._chooser.again(question, failed)
+
+    def _sending(self, destination: Destination, method: str, question: Question, attempt: int = 1) -> Sending:
+        if destination.upstream is None:
+            self._desk.metrics.fallbacks[destination.why] += 1
+        return Sending(self._desk, destination, method, question, attempt)
+
+    def _options(self, question: Question, destination: Destination) -> dict[str, Any]:
+        options = dict(question.options)
+        if options.get("middlewares") is not None:  # they take the place of the session's
+            options["middlewares"] = (*options["middlewares"], send_once)
+        if destination.plan is not None and self._timeout is None and "timeout" not in options:
+            options["timeout"] = destination.plan.timeout
+        return options
+
+
+class Call(Coroutine[Any, Any, ClientResponse]):
+    """What the session's verbs return: `await` it, or enter it by `async with`, which releases the response."""
+
+    __slots__ = ("_made", "_response")
+
+    def __init__(self, made: Coroutine[Any, Any, ClientResponse]) -> None:
+        self._made = made
+
+    def __await__(self) -> Generator[Any, Any, ClientResponse]:
+        return self._made.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._made.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        return self._made.throw(*args)
+
+    def close(self) -> None:
+        self._made.close()
+
+    async def __aenter__(self) -> ClientResponse:
+        self._response = await self._made
+        return await self._response.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._response.__aexit__(kind, error, trace)

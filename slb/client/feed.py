@@ -1,0 +1,167 @@
+"""Where a session's routes come from: Redis, as slb's instances have them, or a list that the caller gives."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from pydantic import SecretStr, ValidationError
+
+from slb.config import Settings
+from slb.control.connection import Connection, connect
+from slb.control.disk import table_file
+from slb.control.generation import RestoreTiming
+from slb.control.slices import step_through
+from slb.control.sync import SyncTiming
+from slb.control.watcher import Watcher, WatchTiming
+from slb.errors import ConfigError, InvalidName
+from slb.lifecycle import Tasks
+from slb.model import RouteRecord, UpstreamAttributes, setting_fault
+from slb.names import normal_member
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+from slb.routing.rings import Rings
+
+Upstreams = Sequence[str] | Mapping[str, Mapping[str, Any]]
+"""`host:port` of each; or each with its attributes: weight, slots, zone, node."""
+
+_ROOT = "/"
+
+
+class _NeverRestore(RestoreTiming):
+    """A library only reads. What Redis has lost, slb's instances write back; till then memory serves it."""
+
+    def delay(self, age: float, first_sync: bool, uptime: float) -> float:
+        return math.inf
+
+
+READING_ONLY = WatchTiming(sync=SyncTiming(_NeverRestore(settle=math.inf), orphan_age=math.inf))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a feed's mirror is made with. `settings` are route settings: of the fixed list, or the defaults."""
+
+    settings: Mapping[str, Any]
+    zone: str
+    clock: Callable[[], float]
+    rng: Random
+
+    def checked(self) -> Settings:
+        """Raises ConfigError where one is none, or has a value that it cannot have."""
+        for name, value in self.settings.items():
+            if fault := setting_fault(name, value):
+                raise ConfigError(f"settings: {fault}")
+        return Settings(defaults=dict(self.settings))
+
+
+class Feed(Protocol):
+    """`mirror` is kept true between `open` and `close`."""
+
+    @property
+    def mirror(self) -> Mirror: ...
+
+    async def open(self, patience: float) -> None:
+        """Begin; wait for a first table, but at most `patience` seconds."""
+
+    async def close(self) -> None: ...
+
+
+class _Following:
+    """A mirror and its rings."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._settings = surroundings.checked()
+        self.mirror = Mirror(self._settings.route_settings, surroundings.rng, surroundings.clock, surroundings.zone)
+        self._rings = Rings(self.mirror, surroundings.clock)
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        await self._tasks.stop()
+
+
+class FixedFeed(_Following):
+    """One route, `/`, with the upstreams that it is told. Raises ConfigError for a list that cannot be meant."""
+
+    def __init__(self, upstreams: Upstreams, surroundings: Surroundings) -> None:
+        super().__init__(surroundings)
+        self._members, self._attributes = _checked(upstreams)
+        if self._settings.route_settings(_ROOT, {}).max_inflight:
+            raise ConfigError("settings: max_inflight: a fixed list has nobody to count with; set max_outbound")
+
+    async def open(self, patience: float) -> None:
+        record = RouteRecord(frozenset(self._members))
+        await step_through(self.mirror.replace({_ROOT: record}, self._attributes))
+        self._tasks.start("rings", self._rings.run())
+
+    def replace(self, upstreams: Upstreams) -> None:
+        """Other upstreams from now on; what is counted of those that stay goes on."""
+        self._members, attributes = _checked(upstreams)
+        gone: dict[str, dict[str, str]] = {member: {} for member in self._attributes if member not in attributes}
+        self._attributes = attributes
+        if self.mirror.ready:
+            self.mirror.update({_ROOT: RouteRecord(frozenset(self._members))}, {**gone, **attributes})
+
+
+class RedisFeed(_Following):
+    """All routes of a Redis, kept true by a watcher. Redis away: the last table is served, from `data_dir` too
+    where a file of it was kept there."""
+
+    def __init__(self, url: str, data_dir: Path | None, surroundings: Surroundings) -> None:
+        super().__init__(surroundings)
+        more: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
+        self._connect_by = Settings(redis_url=SecretStr(url), **more)
+        self._data_dir = data_dir
+        self._metrics = Metrics()
+        self._clock = surroundings.clock
+        self._rng = surroundings.rng
+        self._connection: Connection | None = None
+
+    async def open(self, patience: float) -> None:
+        """Raises RedisRefused where Redis says no; one that is merely away is tried again and again."""
+        connection = self._connection = await connect(self._connect_by, self._metrics, self._clock)
+        kept = None if self._data_dir is None else table_file(self._data_dir, connection.url_shown)
+        watcher = Watcher(
+            connection, self.mirror, self._metrics, kept, READING_ONLY, clock=self._clock, rng=self._rng
+        )
+        self._tasks.start("watcher", watcher.run())
+        self._tasks.start("rings", self._rings.run())
+        await watcher.shown(lambda mirror: mirror.ready, patience)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._connection is not None:
+            await self._connection.aclose()
+
+
+def _checked(upstreams: Upstreams) -> tuple[list[str], dict[str, dict[str, str]]]:
+    """Members in normal form, and what is said of each as Redis would have it. Raises ConfigError."""
+    if isinstance(upstreams, str):
+        raise ConfigError(f"upstreams = {upstreams!r}: give a list")
+    members: list[str] = []
+    attributes: dict[str, dict[str, str]] = {}
+    for written in upstreams:
+        try:
+            member = normal_member(written)
+        except InvalidName as error:
+            raise ConfigError(f"upstreams: {error}") from None
+        if member in members:
+            raise ConfigError(f"upstreams: {member} stands there twice")
+        members.append(member)
+        if isinstance(upstreams, Mapping) and (said := _attributes(member, upstreams[written])):
+            attributes[member] = said
+    if not members:
+        raise ConfigError("upstreams is empty: give at least one")
+    return members, attributes
+
+
+def _attributes(member: str, said: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        known = UpstreamAttributes.model_validate(dict(said))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = ".".join(map(str, fault["loc"]))
+        raise ConfigError(f"upstreams: {member}: {name} = {fault['input']!r}: {fault['msg']}") from None
+    return {name: str(value) for name, value in known.model_dump(exclude_none=True).items()}

@@ -1,0 +1,85 @@
+"""Whether a call may be sent once more, and when."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponseError,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    InvalidURL,
+    ServerTimeoutError,
+)
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""RFC 9110, 9.2.2."""
+
+_BACKOFF = (0.002, 0.01)
+"""Seconds: long enough that retries do not come in step, short enough not to be noticed."""
+
+_WHOLE_BODIES = (bytes, bytearray, memoryview, str, type(None))
+
+_SOON = 0.001
+"""Seconds; aiohttp reads 0 as no limit."""
+
+SERVER_ERROR = 500
+"""And above: an upstream's failure. A 4xx is an answer."""
+
+
+def backoff(rng: Random) -> float:
+    """Seconds until the second attempt."""
+    return rng.uniform(*_BACKOFF)
+
+
+def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
+    """Whether this call may be made a second time after `error` (None: a 5xx).
+
+    Its body must be there to be sent again: text, bytes or json. And sending twice must mean the same as sending
+    once, by the method or because the connection was never made.
+    """
+    if not isinstance(options.get("data"), _WHOLE_BODIES):
+        return False
+    return method.upper() in _IDEMPOTENT or isinstance(error, ClientConnectorError | ConnectionTimeoutError)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether the transport failed: not the caller's arguments, and not its own time limit."""
+    if isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
+        return error.status >= SERVER_ERROR
+    if isinstance(error, InvalidURL):
+        return False
+    return isinstance(error, ClientError | OSError) and not _is_own_limit(error)
+
+
+def _is_own_limit(error: BaseException) -> bool:
+    """`ClientTimeout.total` has passed: that is the whole call's, and leaves no time for another attempt."""
+    return isinstance(error, TimeoutError) and not isinstance(error, ServerTimeoutError)
+
+
+def reason_of(error: BaseException) -> str:
+    """The name under which a failure is counted and logged."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, ClientResponseError) and error.status:
+        return "status"
+    if isinstance(error, ClientConnectorError):
+        return "connect"
+    return "reset" if isinstance(error, OSError) or "Disconnected" in type(error).__name__ else "protocol"
+
+
+def rest_of(timeout: ClientTimeout | float | None, spent: float) -> ClientTimeout | float | None:
+    """What is left of a call's time limit after `spent` seconds: `total` is for both attempts together."""
+    if timeout is None or isinstance(timeout, int | float):
+        return None if timeout is None else max(timeout - spent, _SOON)
+    if timeout.total is None:
+        return timeout
+    return ClientTimeout(
+        total=max(timeout.total - spent, _SOON),
+        connect=timeout.connect,
+        sock_read=timeout.sock_read,
+        sock_connect=timeout.sock_connect,
+        ceil_threshold=timeout.ceil_threshold,
+    )

@@ -1,0 +1,186 @@
+"""One request to one destination: what it holds is given back once, and what became of it is counted and told."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import structlog
+from aiohttp import (
+    ClientConnectionError,
+    ClientConnectorError,
+    ClientError,
+    ClientHandlerType,
+    ClientOSError,
+    ClientRequest,
+    ClientResponse,
+    ClientResponseError,
+    ClientSession,
+    ServerDisconnectedError,
+)
+
+from slb.balance.upstream import Handle
+from slb.client.choice import Destination, Question
+from slb.client.retry import SERVER_ERROR, reason_of
+from slb.observe.outbound import FALLBACK, NO_CODE, RING, OutboundMetrics
+
+_log = structlog.get_logger()
+
+
+class Desk:
+    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown."""
+
+    def __init__(
+        self,
+        http: ClientSession,
+        metrics: OutboundMetrics,
+        clock: Callable[[], float],
+        node: str,
+        fallback: str,
+    ) -> None:
+        self.http = http
+        self.metrics = metrics
+        self.clock = clock
+        self.node = node
+        self.fallback = fallback
+
+
+class Sending:
+    """`ended` is called once what was held has been given back."""
+
+    __slots__ = (
+        "_attempt",
+        "_desk",
+        "_destination",
+        "_ended",
+        "_handle",
+        "_method",
+        "_question",
+        "_response",
+        "_started",
+    )
+
+    def __init__(
+        self, desk: Desk, destination: Destination, method: str, question: Question, attempt: int = 1
+    ) -> None:
+        self._desk = desk
+        self._destination = destination
+        self._method = method
+        self._question = question
+        self._attempt = attempt
+        self._ended: Callable[[], None] | None = None
+
+    @property
+    def _way(self) -> str:
+        return FALLBACK if self._destination.upstream is None else RING
+
+    async def send(self, options: dict[str, Any]) -> ClientResponse:
+        """The answer, as soon as its head is there. Raises what aiohttp does."""
+        upstream = self._destination.upstream
+        self._handle = Handle(upstream) if upstream is not None else None
+        self._started = self._desk.clock()
+        try:
+            response = await self._desk.http.request(self._method, self._destination.url, **options)
+        except _Lost as lost:
+            self._failed(lost.error)
+            raise lost.error from None
+        except BaseException as error:
+            self._failed(error)
+            raise
+        self._response = ref(response)
+        self._answered(response.status)
+        if response.status >= SERVER_ERROR:
+            self._tell("status", f"status {response.status}")
+        return response
+
+    def until_body_ends(self, response: ClientResponse, ended: Callable[[], None]) -> None:
+        """Give back what is held once the connection is free again: at the end of the body, or when the response is
+        released or closed before."""
+        self._ended = ended
+        connection = response.connection
+        if connection is None:  # a short body has ended with its head
+            self.give_back()
+        else:
+            connection.add_callback(self.give_back)
+
+    def drop(self, response: ClientResponse) -> None:
+        """The answer is not wanted: another attempt follows."""
+        self._release(False)
+        response.release()
+
+    def give_back(self) -> None:
+        """The body has ended, failed or been left."""
+        response = self._response()
+        content = None if response is None else response.content
+        error = None if content is None else content.exception()
+        whole = content is not None and error is None and content.is_eof()
+        served = whole and response is not None and response.status < SERVER_ERROR
+        self._release(served)
+        if whole:
+            self._desk.metrics.durations[self._way].observe(self._desk.clock() - self._started)
+        elif error is None or type(error) is ClientConnectionError:  # what aiohttp sets when a body is left unread
+            self._desk.metrics.abandoned[self._way] += 1
+        else:
+            self._tell("body", _words(error))
+        if self._ended is not None:
+            self._ended()
+
+    def _failed(self, error: BaseException) -> None:
+        self._release(False)
+        if isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
+            self._answered(error.status)
+            if error.status >= SERVER_ERROR:
+                self._tell("status", f"status {error.status}")
+        elif isinstance(error, ClientError | OSError):
+            self._answered(None)
+            self._tell(reason_of(error), _words(error))
+        elif isinstance(error, asyncio.CancelledError):
+            self._desk.metrics.abandoned[self._way] += 1
+
+    def _release(self, completed: bool) -> None:
+        if self._handle is not None:
+            self._handle.release()  # completed
+
+    def _answered(self, status: int | None) -> None:
+        self._desk.metrics.requests[self._way, NO_CODE if status is None else str(status)] += 1
+
+    def _tell(self, reason: str, error: str) -> None:
+        """With both nodes: where all that fails has one in common, it is the node and not the upstream."""
+        self._desk.metrics.errors[self._way, reason] += 1
+        upstream, plan = self._destination.upstream, self._destination.plan
+        _log.warning(
+            "outbound_error",
+            way=self._way,
+            destination=self._desk.fallback if upstream is None else upstream.member,
+            destination_node="" if upstream is None else upstream.spec.node,
+            node=self._desk.node,
+            route="" if plan is None else plan.route.path,
+            method=self._method,
+            path=self._question.target.normal,
+            attempt=self._attempt,
+            reason=reason,
+            error=error,
+        )
+
+
+class _Lost(ClientError):
+    """The connection was lost; `error` tells how."""
+
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+async def send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, and
+    seen by nobody. Here only `Call` does that. A middleware."""
+    try:
+        return await handler(request)
+    except ClientConnectorError:
+        raise
+    except (ClientOSError, ServerDisconnectedError) as error:
+        raise _Lost(error) from None
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,270 @@
+"""The session: a ClientSession that knows where each path is served, and sends the call there by itself."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Unpack
+
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp.typedefs import StrOrURL
+from yarl import URL
+
+from slb.addresses import AddressRules
+from slb.client.buffer import Buffer
+from slb.client.call import Call, Calls
+from slb.client.choice import Chooser, Question
+from slb.client.feed import Feed, FixedFeed, RedisFeed, Surroundings, Upstreams
+from slb.client.hash_key import given
+from slb.client.options import RequestOptions
+from slb.client.refusals import SessionClosed
+from slb.client.resolver import RuledResolver
+from slb.client.sending import Desk, send_once
+from slb.client.target import parse_target
+from slb.client.traffic import WHOLE, Traffic
+from slb.errors import ConfigError
+from slb.observe.outbound import OutboundMetrics
+from slb.routing.table import Table
+
+_BENEATH_THE_CAP = 0.9
+"""Where the buffer begins, as a share of max_outbound."""
+
+_FIRST_TABLE = 5.0
+"""Seconds that opening waits for a table where there is no fallback; with one, calls go there meanwhile."""
+
+
+class Session:
+    """`async with Session(redis_url=...)`, or `Session(upstreams=[...])`; then its verbs as those of aiohttp, with
+    paths in the place of URLs. Every argument, and what each default is, stands in docs/client.md.
+
+    Raises ConfigError, naming the argument, where they cannot be used. `http` arguments go to aiohttp's
+    ClientSession.
+    """
+
+    def __init__(
+        self,
+        *,
+        redis_url: str | None = None,
+        upstreams: Upstreams | None = None,
+        settings: Mapping[str, Any] | None = None,
+        fallback: str | None = None,
+        percentage: float = WHOLE,
+        enabled: bool = True,
+        max_outbound: int = 0,
+        buffer_from: int | None = None,
+        buffer_timeout: float = 1.0,
+        node: str | None = None,
+        zone: str = "",
+        upstream_networks: Sequence[str] = (),
+        data_dir: Path | None = None,
+        timeout: ClientTimeout | None = None,
+        metrics: OutboundMetrics | None = None,
+        rng: Random | None = None,
+        **http: Any,
+    ) -> None:
+        self._rng = rng or Random()
+        self._fallback = _checked_fallback(fallback)
+        self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
+        self._max_outbound, width = _checked_width(max_outbound, buffer_from)
+        if buffer_timeout <= 0:
+            raise ConfigError(f"buffer_timeout = {buffer_timeout!r}: seconds, more than 0")
+        self._buffer = Buffer(width, buffer_timeout)
+        self._rules = AddressRules(_networks(upstream_networks), lambda: ())
+        self._feed = _feed(
+            redis_url, upstreams, data_dir, Surroundings(settings or {}, zone, time.monotonic, self._rng)
+        )
+        self._node = _own_node() if node is None else node
+        self._timeout = timeout
+        self._http_arguments = http
+        self._http: ClientSession | None = None
+        self._calls: Calls | None = None
+        self.metrics = metrics or OutboundMetrics()
+        self.metrics.out = lambda: self._buffer.out
+        self.metrics.waiting = lambda: self._buffer.waiting
+        self.metrics.percentage = lambda: self._traffic.percentage if self._traffic.enabled else 0.0
+
+    async def __aenter__(self) -> "Session":
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """What `async with` does. Raises RedisRefused where Redis says no, SessionClosed where it was open once."""
+        if self._http is not None:
+            raise SessionClosed("a session is opened once: make another")
+        self._http = self._made_http()
+        desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback))
+        chooser = Chooser(self._feed.mirror, self._traffic, self._fallback, self._rules, time.monotonic, self._rng)
+        try:
+            await self._feed.open(0.0 if self._fallback else _FIRST_TABLE)
+        except BaseException:
+            await self.close()
+            raise
+        self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
+
+    async def close(self) -> None:
+        """End the calls that are out, and stop following Redis. A second time does nothing."""
+        self._calls = None
+        if self._http is not None and not self._http.closed:
+            await self._http.close()
+            await self._feed.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether calls cannot be made: it is closed, or not open yet."""
+        return self._calls is None
+
+    @property
+    def percentage(self) -> float:
+        """Of the calls, how many go by the ring; the rest go to the fallback. May be set at any time, 0 to 100;
+        raises ConfigError."""
+        return self._traffic.percentage
+
+    @percentage.setter
+    def percentage(self, value: float) -> None:
+        self._traffic.percentage = value
+
+    @property
+    def enabled(self) -> bool:
+        """The off switch: False sends every call to the fallback. May be set at any time; raises ConfigError."""
+        return self._traffic.enabled
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        self._traffic.enabled = value
+
+    @property
+    def table(self) -> Table:
+        """The routes as they are now; replaced, never changed."""
+        return self._feed.mirror.table
+
+    @property
+    def outbound(self) -> int:
+        """Calls that are out or wait in the buffer."""
+        return self._buffer.out + self._buffer.waiting
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether that is as much as `max_outbound` allows: no new work should be taken on."""
+        return bool(self._max_outbound) and self.outbound >= self._max_outbound
+
+    def set_upstreams(self, upstreams: Upstreams) -> None:
+        """Other upstreams for a session that was given a list. Raises ConfigError; then the old ones stay."""
+        if not isinstance(self._feed, FixedFeed):
+            raise ConfigError("upstreams: this session follows Redis; register them there")
+        self._feed.replace(upstreams)
+
+    def request(
+        self, method: str, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]
+    ) -> Call:
+        """`await` it for the response, or enter it by `async with`. `key`: calls of one key belong together.
+
+        Raises what aiohttp raises, and CallRefused where the call was not sent.
+        """
+        return Call(self._make(method, path, key, options))
+
+    async def _make(
+        self, method: str, path: StrOrURL, key: str | bytes | None, options: RequestOptions
+    ) -> ClientResponse:
+        if self._calls is None:
+            raise SessionClosed("the session is not open")
+        question = Question(parse_target(path), None if key is None else given(key), options)
+        return await self._calls.make(method, question)
+
+    def get(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        return self.request("GET", path, key=key, **options)
+
+    def head(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        """Redirects are not followed unless asked for, as aiohttp has it."""
+        options.setdefault("allow_redirects", False)
+        return self.request("HEAD", path, key=key, **options)
+
+    def options(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        return self.request("OPTIONS", path, key=key, **options)
+
+    def post(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        """Sent a second time only where no connection was made."""
+        return self.request("POST", path, key=key, **options)
+
+    def put(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        return self.request("PUT", path, key=key, **options)
+
+    def patch(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        """Sent a second time only where no connection was made."""
+        return self.request("PATCH", path, key=key, **options)
+
+    def delete(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
+        return self.request("DELETE", path, key=key, **options)
+
+    def _made_http(self) -> ClientSession:
+        """Connections are not limited by the connector, which would be a second buffer; and no cookie of one
+        upstream is sent to another unless the caller brings a jar."""
+        arguments = dict(self._http_arguments)
+        middlewares = (*arguments.pop("middlewares", ()), send_once)
+        if "connector" not in arguments:
+            resolver = RuledResolver(self._rules, URL(self._fallback).host or "")
+            arguments["connector"] = TCPConnector(limit=0, resolver=resolver)
+        arguments.setdefault("cookie_jar", DummyCookieJar())
+        if self._timeout is not None:
+            arguments["timeout"] = self._timeout
+        return ClientSession(middlewares=middlewares, **arguments)
+
+
+def _feed(
+    redis_url: str | None, upstreams: Upstreams | None, data_dir: Path | None, surroundings: Surroundings
+) -> Feed:
+    if (redis_url is None) == (upstreams is None):
+        raise ConfigError("redis_url or upstreams: give one of them")
+    if upstreams is not None:
+        return FixedFeed(upstreams, surroundings)
+    assert redis_url is not None
+    return RedisFeed(redis_url, data_dir, surroundings)
+
+
+def _checked_fallback(fallback: str | None) -> str:
+    """Without a slash at its end: targets begin with one."""
+    if fallback is None:
+        return ""
+    try:
+        url = URL(fallback)
+    except ValueError as error:
+        raise ConfigError(f"fallback = {fallback!r}: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
+        raise ConfigError(f"fallback = {_shown(fallback)!r}: a URL such as http://slb.internal:8080")
+    return fallback.rstrip("/")
+
+
+def _checked_width(max_outbound: int, buffer_from: int | None) -> tuple[int, int]:
+    """The cap, and how many calls may be out before others wait."""
+    if isinstance(max_outbound, bool) or not isinstance(max_outbound, int) or max_outbound < 0:
+        raise ConfigError(f"max_outbound = {max_outbound!r}: a whole number; 0 is no cap")
+    if buffer_from is None:
+        return max_outbound, max(1, int(max_outbound * _BENEATH_THE_CAP)) if max_outbound else 0
+    if not 1 <= buffer_from <= (max_outbound or buffer_from):
+        raise ConfigError(f"buffer_from = {buffer_from!r}: from 1 to max_outbound, which is {max_outbound}")
+    return max_outbound, buffer_from
+
+
+def _networks(written: Sequence[str]) -> tuple[Any, ...]:
+    try:
+        return tuple(ip_network(each) for each in written)
+    except ValueError as error:
+        raise ConfigError(f"upstream_networks: {error}") from None
+
+
+def _own_node() -> str:
+    """Kubernetes can say it by the downward API; the host's name elsewhere."""
+    return os.environ.get("NODE_NAME") or socket.gethostname()
+
+
+def _shown(fallback: str) -> str:
+    """Without a password."""
+    return str(URL(fallback).with_user(None)) if fallback else ""

@@ -1,0 +1,28 @@
+"""Refuses new work of a server whose own calls do not get through: what is let in would only wait."""
+
+from collections.abc import Container
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from slb.client.session import Session
+from slb.errors import OVERLOADED
+
+
+def shed_when_full(session: Session, exempt: Container[str] = ()) -> Middleware:
+    """A middleware for the aiohttp application that calls through `session`: once `max_outbound` of its calls are
+    out or waiting, new requests are answered 503 with Retry-After. Those let in before go on, and their calls with
+    them. `exempt`: paths that are always let in, such as that of a health check."""
+
+    @web.middleware
+    async def shed(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not session.overloaded or request.path in exempt:
+            return await handler(request)
+        session.metrics.shed += 1
+        return web.json_response(
+            {"error": OVERLOADED.name, "detail": f"{session.outbound} calls of this server are out or waiting"},
+            status=OVERLOADED.status,
+            headers={"Retry-After": str(OVERLOADED.retry_after)},
+        )
+
+    return shed

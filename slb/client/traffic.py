@@ -1,0 +1,53 @@
+"""Which calls go by the ring at all: the off switch and the percentage, both changeable while calls are made."""
+
+from random import Random
+
+from slb.errors import ConfigError
+
+WHOLE = 100.0
+
+
+class Traffic:
+    """`percentage` of the calls go by the ring, 0 to 100, and none of them unless `enabled`. What a route says
+    (`client_percentage`) may lower that, never raise it."""
+
+    def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
+        self._rng = rng
+        self._has_fallback = has_fallback
+        self._enabled = enabled
+        self._percentage = WHOLE
+        self.percentage = percentage
+        self.enabled = enabled
+
+    @property
+    def percentage(self) -> float:
+        """0 to 100. Raises ConfigError where it is set to anything else, or the rest has nowhere to go."""
+        return self._percentage
+
+    @percentage.setter
+    def percentage(self, value: float) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= WHOLE:
+            raise ConfigError(f"percentage = {value!r}: a number from 0 to 100")
+        if value < WHOLE and not self._has_fallback:
+            raise ConfigError(f"percentage = {value!r}: set fallback, the URL that the rest of the calls go to")
+        self._percentage = float(value)
+
+    @property
+    def enabled(self) -> bool:
+        """False sends every call to the fallback. Raises ConfigError where there is none."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise ConfigError(f"enabled = {value!r}: True or False")
+        if not value and not self._has_fallback:
+            raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
+        self._enabled = value
+
+    def goes_by_ring(self, allowed: float) -> bool:
+        """Whether the next call does, `allowed` being its route's percentage."""
+        if not self._enabled:
+            return False
+        share = min(self._percentage, allowed)
+        return share >= WHOLE or self._rng.random() * WHOLE < share
