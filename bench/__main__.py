@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bench.comparison import compare
+from bench.figures import frozen as freezes
 from bench.figures import kill as kills
 from bench.figures import ledger as ledgers
 from bench.figures import memory as memories
@@ -217,6 +218,27 @@ def rolling(
         lambda fleet, steps: restarts.measure(fleet, steps, plan),
         restarts.steps_of(plan),
         {"rate": rate, "rounds": rounds},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def frozen(
+    rate: Annotated[int, typer.Option(min=1, help="Requests per second, whatever the replies.")] = 500,
+    seconds: Annotated[float, typer.Option(min=0.1, help="That the upstream is stopped for.")] = 3.0,
+    seed: Annotated[int, typer.Option(help="Of which keys are asked for, and when.")] = 1,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """One of six upstreams with caches frozen under load, with each load signal of the ring."""
+    plan = freezes.Plan(rate, seconds, seed)
+    code = run(
+        "frozen",
+        lambda fleet, steps: freezes.measure(fleet, steps, plan),
+        len(freezes.SIGNALS),
+        {"rate": rate, "seconds": seconds, "seed": seed},
         json,
         check,
     )

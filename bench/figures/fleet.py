@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Fleet:
         self.redis = PrivateRedis(processes, home / "redis")
         self.redis.start()
         self.instances: list[Instance] = []
+        self._numbers = count()
 
     def start_upstreams(self) -> list[str]:
         """Two, as members."""
@@ -66,8 +68,7 @@ class Fleet:
 
     def start_instance(self) -> Instance:
         """Start one more; it may not be ready yet."""
-        home = self._home / f"slb-{len(self.instances)}"
-        home.mkdir()
+        home = self.folder("slb")
         port, api_port = free_ports(2)
         running = self._slb(home, "serve", *self._serve_flags(home, port, api_port))
         self.instances.append(Instance(running, port, api_port))
@@ -130,10 +131,15 @@ class Fleet:
 
     def start_module(self, module: str, *arguments: str) -> Running:
         """`python -m MODULE REDIS_URL FOLDER ARGUMENTS...`, in a folder of its own."""
-        home = self._home / module
-        home.mkdir()
+        home = self.folder(module)
         argv = [sys.executable, "-m", module, self.redis.url, str(home), *arguments]
         return self._processes.start(argv, None, home, {"PYTHONPATH": str(REPOSITORY)})
+
+    def folder(self, what: str) -> Path:
+        """A new one, gone with the fleet."""
+        home = self._home / f"{what}-{next(self._numbers)}"
+        home.mkdir()
+        return home
 
     @contextmanager
     def resetting(self) -> Iterator[None]:

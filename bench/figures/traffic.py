@@ -63,33 +63,38 @@ class KeptAlive:
     def __init__(self, port: int, path: str, patience: float = GIVE_UP_SECONDS) -> None:
         self._port = port
         self._patience = patience
-        self._request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+        self._request = get(path)
         self._idle: list[Stream] = []
 
     async def ask(self) -> int:
         """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
+        return (await self.fetch(self._request))[0]
+
+    async def fetch(self, request: bytes) -> tuple[int, bytes]:
+        """The same for a request without a body, and the head of the reply: empty where there is none."""
         with suppress(OSError, EOFError, TimeoutError):
             async with asyncio.timeout(self._patience):
                 try:
                     stream = await self._connection()
                 except OSError:
-                    return NOT_CONNECTED
-                return await self._asked(stream)
-        return NO_REPLY
+                    return NOT_CONNECTED, b""
+                return await self._asked(stream, request)
+        return NO_REPLY, b""
 
     def close(self) -> None:
         for _, writer in self._idle:
             writer.close()
 
-    async def _asked(self, stream: Stream) -> int:
+    async def _asked(self, stream: Stream, request: bytes) -> tuple[int, bytes]:
         reader, writer = stream
         whole = False
         try:
-            writer.write(self._request)
-            status, length, stays = parse_head(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            status, length, stays = parse_head(head)
             await reader.readexactly(length)
             whole = stays
-            return status
+            return status, head
         finally:
             if whole:
                 self._idle.append(stream)
@@ -103,6 +108,11 @@ class KeptAlive:
                 return stream
             stream[1].close()
         return await asyncio.open_connection("127.0.0.1", self._port)
+
+
+def get(path: str) -> bytes:
+    """A GET as every client of the bench sends it."""
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
 
 
 def parse_head(head: bytes) -> tuple[int, int, bool]:
