@@ -11,10 +11,10 @@ from slb.simulate.client import Client
 from slb.simulate.events import Schedule
 from slb.simulate.keys import ZipfKeys
 from slb.simulate.measures import Measures
-from slb.simulate.server import Server, Work
+from slb.simulate.server import USUAL_WORK, Server, Work
 
 
-def server(schedule: Schedule, capacity: int = 10, work: Work = Work()) -> Server:  # noqa: B008 - a tuple
+def server(schedule: Schedule, capacity: int = 10, work: Work = USUAL_WORK) -> Server:
     return Server("10.0.0.1:80", schedule, LruCache(capacity), work)
 
 

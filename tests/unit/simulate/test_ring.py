@@ -1,0 +1,14 @@
+"""The ring's figures."""
+
+from slb.simulate.ring import SIZES, RingExperiment
+
+
+def test_little_moves_on_a_ring_and_nearly_all_by_modulo() -> None:
+    report = RingExperiment(seed=1, scale=0.1).run(lambda passed: None)
+    assert [row[0] for row in report.rows] == [str(size) for size in SIZES]
+    for row in report.rows:
+        size = int(row[0])
+        more, less, _, modulo_more, modulo_less = (float(cell.removesuffix(" %")) / 100 for cell in row[4:])
+        assert max(more, less) < 2 / size
+        assert min(modulo_more, modulo_less) > 1 - 1.5 / size
+    assert report.claims[0].holds
