@@ -52,6 +52,7 @@ from slb.proxy.target import parse_line
 from slb.proxy.tls import check_files
 from slb.reload import Reloader, Source, reload_on_hangup
 from slb.routing.mirror import Mirror
+from slb.routing.rings import Rings
 
 _API_GRACE = 2.0
 """Seconds the applications may take to finish their own answers at the end."""
@@ -211,6 +212,7 @@ class App:
         timing = LaneTiming(budget=core.settings.redis_budget)
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
+        self._rings = Rings(core.mirror, time.monotonic)
         self._explainer = Explainer(self._gates, core.mirror, asyncio.get_running_loop().time)
         self._proxy = ProxyServer(
             settings=core.settings,
@@ -233,6 +235,7 @@ class App:
         core.start_watching()
         core.tasks.start("ledger", self._ledger.run())
         core.tasks.start("gates", self._gates.run())
+        core.tasks.start("rings", self._rings.run())
         await core.serve_api(parts)
         await core.first_table()
         for bound in core.sockets.data:

@@ -1,0 +1,58 @@
+"""Keeps the rings of routes that go by a key in step with the table.
+
+A swap of the table says who is there; what follows from it (additions collected, rings made and faded in) takes
+time, and is done here beside the traffic, a slice at a time.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+
+from slb.balance.consistent_hash import ConsistentHash
+from slb.routing.mirror import Mirror
+from slb.routing.table import Route
+
+
+class Rings:
+    """Made once per mirror. `clock` is the mirror's."""
+
+    def __init__(self, mirror: Mirror, clock: Callable[[], float]) -> None:
+        self._mirror = mirror
+        self._clock = clock
+        self._wake = asyncio.Event()
+        mirror.on_swap(lambda _: self._follow())
+        self._follow()
+
+    def routes(self) -> Iterator[tuple[Route, ConsistentHash]]:
+        """Those that go by a key."""
+        for route in self._mirror.table.routes.values():
+            ring = route.policy.ring
+            if ring is not None:
+                yield route, ring
+
+    def _follow(self) -> None:
+        for route, ring in self.routes():
+            ring.follow(route.upstreams, route.settings)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Make rings as they fall due, until cancelled."""
+        while True:
+            self._wake.clear()
+            due = math.inf
+            for _, ring in list(self.routes()):
+                for _ in ring.steps():
+                    await asyncio.sleep(0)
+                due = min(due, ring.wake)
+            await self._until(due)
+
+    async def _until(self, due: float) -> None:
+        """`due`, or a swap."""
+        pause = max(due - self._clock(), 0.0)
+        waiting = asyncio.timeout(None if math.isinf(pause) else pause)
+        try:
+            async with waiting:
+                await self._wake.wait()
+        except TimeoutError:
+            if not waiting.expired():
+                raise
