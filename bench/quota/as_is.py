@@ -13,7 +13,7 @@ from typing import Protocol
 
 from bench.quota.backlog import Work
 from bench.quota.book import Book, Entry
-from bench.quota.models import MINUTE, Model
+from bench.quota.models import Model
 
 
 @dataclass(frozen=True)

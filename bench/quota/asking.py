@@ -36,20 +36,23 @@ class Simulated:
         await asyncio.wait([self._sweeping])
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        match path, body:
-            case "/schedule", {"estimated_tokens": estimate, **more}:
-                return self._schedule(estimate, more.get("models"), more.get("idempotency_key", ""))
-            case "/complete", {"task_id": task, **more}:
-                return {"state": self._scheduler.complete(self._now(), task, more.get("actual_tokens"))}
-            case "/heartbeat", {"task_id": task}:
-                return {"ok": self._scheduler.heartbeat(self._now(), task) == "running"}
-            case "/advice", None:
+        asked: Mapping[str, Any] = body or {}
+        match path:
+            case "/schedule":
+                return self._schedule(asked)
+            case "/complete":
+                state = self._scheduler.complete(self._now(), asked["task_id"], asked.get("actual_tokens"))
+                return {"state": state}
+            case "/heartbeat":
+                return {"ok": self._scheduler.heartbeat(self._now(), asked["task_id"]) == "running"}
+            case "/advice":
                 score, parallelism = self._scheduler.advice(self._now())
                 return {"backpressure_score": score, "suggested_parallelism": parallelism}
         raise BenchError(f"the simulation has no {method} {path}")
 
-    def _schedule(self, estimate: int, models: Sequence[str] | None, key: str) -> dict[str, Any]:
+    def _schedule(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         self._tasks += 1
+        estimate, models, key = asked["estimated_tokens"], asked.get("models"), asked.get("idempotency_key", "")
         jitter = self._rng.randrange(JITTER + 1)
         decision = self._scheduler.schedule(self._now(), f"t{self._tasks}", estimate, models, key, jitter)
         match decision:
@@ -74,7 +77,7 @@ class Simulated:
 class Recorded:
     """Writes into `book` what a router was asked, and what it answered."""
 
-    def __init__(self, asking: Asking, book: Book, hurry: float = 1.0) -> None:
+    def __init__(self, asking: Asking, book: Book) -> None:
         self._asking = asking
         self._book = book
         self._tasks: dict[str, Entry] = {}
@@ -130,6 +133,4 @@ class Distant:
 
 def limits_of(model: Model) -> Limits:
     """As they are put into a router."""
-    return Limits(
-        weight=model.weight, max_concurrent_requests=model.slots, max_tokens_per_minute=model.limit
-    )
+    return Limits(weight=model.weight, max_concurrent_requests=model.slots, max_tokens_per_minute=model.limit)

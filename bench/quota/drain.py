@@ -62,6 +62,7 @@ class Drain:
             for worker in self._workers:
                 worker.cancel()
             await asyncio.gather(*self._workers, return_exceptions=True)
+            self._workers.clear()
 
     async def _resize(self) -> None:
         for worker in [each for each in self._workers if each.done()]:

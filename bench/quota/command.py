@@ -1,0 +1,94 @@
+"""`python -m bench quota`: a backlog drained through the router, and as it is drained today."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.errors import BenchError
+from bench.figures.command import run_bare
+from bench.figures.figure import Outcome, Section
+from bench.gpu.choice import TRACES_FOLDER
+from bench.outcome import refuse
+from bench.processes import Processes
+from bench.progress import Steps
+from bench.quota.backlog import traced
+from bench.quota.bound import least_seconds
+from bench.quota.cases import Setting, crowded, few_callers, metered, routed, share_error, unheld
+from bench.quota.chart import draw
+from bench.quota.models import ten_models
+from bench.quota.report import demand_goals, drain_goals, drain_section, held_section, share_goal
+from bench.quota.standing import Standing
+
+ALL = 1_000_000
+PARTS = ("simulated", "real")
+SIMULATED: tuple[tuple[str, Callable[[Setting], Standing]], ...] = (
+    ("as-is, limits not kept", unheld),
+    ("as-is, models answer 429", metered),
+    ("through the router", routed),
+    ("more callers than slots", crowded),
+    ("few callers", few_callers),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is drained. `real` of the prompts are drained in real time as well, `factor` times as fast."""
+
+    prompts: int
+    scale: float
+    seed: int
+    real: int
+    factor: float
+
+
+def quota(
+    prompts: Annotated[int, typer.Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
+    scale: Annotated[float, typer.Option(min=0.01, help="All limits times this.")] = 1.0,
+    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 6000,
+    factor: Annotated[float, typer.Option(min=1, help="By this real time is compressed.")] = 15,
+    seed: Annotated[int, typer.Option(help="The same seed is the same backlog.")] = 1,
+    traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
+    png: Annotated[Path | None, typer.Option(help="Draw how the backlog shrinks into this file.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
+) -> None:
+    """Ten models of 1 s to 2 min and real prompt lengths: single calls through the quota router beside batches."""
+    if png is not None and not png.parent.is_dir():
+        refuse(f"--png: there is no folder {png.parent}")
+    try:
+        backlog = traced(traces, prompts, seed)
+    except BenchError as error:
+        refuse(f"--traces: {error}")
+    setting = Setting(ten_models(backlog, scale), backlog, seed)
+    plan = Plan(len(backlog), scale, seed, min(real, len(backlog)), factor)
+
+    def measure(processes: Processes, home: Path, steps: Steps) -> Outcome:
+        sections = simulated(setting, steps, png)
+        return Outcome(sections)
+
+    settings = {**asdict(plan), "traces": str(traces)}
+    raise typer.Exit(run_bare("quota", measure, len(SIMULATED), settings, json, check))
+
+
+def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]:
+    """All ways in simulated time."""
+    found: list[Standing] = []
+    for name, way in SIMULATED:
+        steps.to(f"simulated: {name}")
+        found.append(way(setting))
+        steps.done()
+    as_is, through, demand, few = found[:2], found[2], found[3], found[4]
+    bound = least_seconds(setting.models, setting.backlog)
+    if png is not None:
+        draw([*as_is, through], bound, len(setting.backlog), png)
+    goals = [*drain_goals(through, as_is, bound), *demand_goals(demand), share_goal(share_error(few))]
+    title = f"{len(setting.backlog):,} prompts, {len(setting.models)} models, simulated time"
+    return [
+        drain_section(title, [*as_is, through, demand], bound),
+        held_section(through),
+        held_section(demand),
+        Section("goals, in simulated time", goals),
+    ]

@@ -1,0 +1,127 @@
+"""What was measured as tables, and the goals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from bench.figures.figure import Figure, Section, percentile, short
+from bench.quota.models import MINUTE
+from bench.quota.standing import Held, Standing
+
+OF_AS_IS = 0.5
+OF_BOUND = 1.1
+KEPT = 0.9
+LONG_RUN = 0.99
+SHARE_PERCENT = 2.0
+
+
+@dataclass(frozen=True)
+class DrainSection(Section):
+    """A row for each way of draining. `bound` is seconds."""
+
+    standings: Sequence[Standing] = ()
+    bound: float = 0.0
+
+    def table(self) -> Table:
+        table = _table("", "minutes", "vs bound", "calls", "repeated", "idle quota", "fullest 60 s", "kept waits")
+        table.add_row("the quotas' own bound", f"{self.bound / MINUTE:.1f}", "1.00", *[""] * 5, style="dim")
+        for each in self.standings:
+            table.add_row(each.label, *_cells(each, self.bound))
+        return table
+
+    def as_json(self) -> dict[str, object]:
+        rows = {each.label: each.as_json() for each in self.standings}
+        return {"title": self.title, "bound_seconds": self.bound, "ways": rows, "notes": list(self.notes)}
+
+
+@dataclass(frozen=True)
+class HeldSection(Section):
+    """A row for each model."""
+
+    held: Sequence[Held] = ()
+
+    def table(self) -> Table:
+        table = _table("", "tokens/min", "slots", "calls", "at once", "fullest 60 s", "as spent", "rate", "idle")
+        for each in self.held:
+            table.add_row(
+                each.model.name,
+                f"{each.model.limit:,}",
+                str(each.model.slots),
+                f"{each.calls:,}",
+                str(each.at_once),
+                f"{each.most:.3f}",
+                f"{each.spent:.3f}",
+                f"{each.rate:.3f}",
+                f"{each.idle:.1%}",
+            )
+        return table
+
+    def as_json(self) -> dict[str, object]:
+        return {"title": self.title, "models": [each.as_json() for each in self.held]}
+
+
+def drain_section(title: str, standings: Sequence[Standing], bound: float) -> DrainSection:
+    notes = [
+        "fullest 60 s: the most tokens any model admitted in any minute, in units of its limit and one bucket. "
+        "kept waits: who waited as long as it was told, and was admitted when it came back.",
+    ]
+    return DrainSection(title, [], notes, standings, bound)
+
+
+def held_section(standing: Standing) -> HeldSection:
+    title = f"{standing.label}, model by model"
+    notes = [
+        "rate: tokens admitted after the first minute, in units of the limit. as spent: with what calls came to."
+    ]
+    return HeldSection(title, [], notes, standing.held)
+
+
+def drain_goals(routed: Standing, as_is: Sequence[Standing], bound: float) -> list[Figure]:
+    """Beside the quicker of the ways it is done today."""
+    fastest = min(each.drained for each in as_is)
+    return [
+        Figure("time to drain, of as-is (the quicker of both)", routed.drained / fastest, at_most=OF_AS_IS),
+        Figure("time to drain, of the quotas' own bound", routed.drained / bound, at_most=OF_BOUND),
+        Figure("waits that came true", routed.book.tries.kept, at_least=KEPT),
+        Figure("fullest 60 s of any model, of limit + bucket", routed.fullest, at_most=1.0),
+    ]
+
+
+def demand_goals(crowded: Standing) -> list[Figure]:
+    """Where more is wanted than may go."""
+    demand = "demand above every limit"
+    over = max(each.at_once - each.model.slots for each in crowded.held)
+    return [
+        Figure(f"{demand}: least long-run rate, of the limit", crowded.slowest_rate, at_least=LONG_RUN),
+        Figure(f"{demand}: waits that came true", crowded.book.tries.kept, at_least=KEPT),
+        Figure(f"{demand}: fullest 60 s, of limit + bucket", crowded.fullest, at_most=1.0),
+        Figure(f"{demand}: in flight above the cap", max(0, over), at_most=0),
+    ]
+
+
+def share_goal(error: float) -> Figure:
+    return Figure("callers the bottleneck: worst share, off its weight by", error * 100, "%", at_most=SHARE_PERCENT)
+
+
+def _cells(each: Standing, bound: float) -> list[str]:
+    waits = percentile(each.book.waits, 0.5)
+    kept = f"{each.book.tries.kept:.1%} (p50 {short(waits / 1000)} s)" if each.book.waits else ""
+    return [
+        f"{each.drained / MINUTE:.1f}",
+        f"{each.drained / bound:.2f}",
+        f"{sum(1 for _ in each.book.all()):,}",
+        f"{each.book.repeated:,}",
+        f"{each.idle:.1%}",
+        f"{each.fullest:.2f}",
+        kept,
+    ]
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.pad_edge, table.show_edge = False, False
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at else "left", no_wrap=True)
+    return table
