@@ -98,8 +98,14 @@ class Settings(BaseModel):
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:
             raise ValueError(f"upstream_key = {self.upstream_key}: set upstream_certificate too")
-        if host_port(self.listen) == host_port(self.api) and host_port(self.api)[1] != 0:
+        listen, api = host_port(self.listen), host_port(self.api)
+        if listen == api and api[1] != 0:
             raise ValueError(f"listen and api are both {self.api}: give each a port of its own")
+        if listen[1] == api[1] != 0 and (_covers(listen[0], api[0]) or _covers(api[0], listen[0])):
+            raise ValueError(
+                f"listen = {self.listen} and api = {self.api} meet, for one of them is on all addresses: "
+                "give each a port of its own"
+            )
         return self
 
     @field_validator("access_log")
@@ -158,6 +164,16 @@ def host_port(text: str) -> tuple[str, int]:
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
     return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _covers(host: str, other: str) -> bool:
+    """Whether `host` stands for all addresses, and `other` is one of them; of names that have to be looked up it is
+    found out when they are bound. `::` takes IPv4 as well."""
+    try:
+        whole, part = ipaddress.ip_address(host), ipaddress.ip_address(other)
+    except ValueError:
+        return False
+    return whole.is_unspecified and (whole.version == 6 or part.version == 4)
 
 
 def load_settings(

@@ -208,5 +208,12 @@ def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
     both = {"SLB_LISTEN": "127.0.0.1:9", "SLB_API": "127.0.0.1:9"}
     assert fault(both) == "listen and api are both 127.0.0.1:9: give each a port of its own"
     assert load(dict.fromkeys(both, "127.0.0.1:0")).api == "127.0.0.1:0"
+    for listen, api in (("0.0.0.0:9", "127.0.0.1:9"), ("127.0.0.1:9", ":9"), ("[::]:9", "0.0.0.0:9")):
+        assert fault({"SLB_LISTEN": listen, "SLB_API": api}) == (
+            f"listen = {listen} and api = {api} meet, for one of them is on all addresses: "
+            "give each a port of its own"
+        )
+    for listen, api in (("0.0.0.0:9", "[::1]:9"), ("127.0.0.1:9", "127.0.0.2:9"), (":0", "127.0.0.1:0")):
+        assert load({"SLB_LISTEN": listen, "SLB_API": api}).listen == listen
     assert fault({"SLB_PROXY_PROTOCOL": "on"}).startswith("proxy_protocol = true: set trusted_proxies")
     assert fault({"SLB_UPSTREAM_KEY": "k.pem"}) == "upstream_key = k.pem: set upstream_certificate too"
