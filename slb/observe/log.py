@@ -106,6 +106,10 @@ def _mask_value(name: object, value: Any) -> Any:
     return value
 
 
+_SECONDS_DECIMALS = 6
+"""What lies behind is not time but how floats are kept."""
+
+
 class AccessLog:
     """One line per request that is wanted: `mode` is all, errors, off, or a share (errors are always kept).
 
@@ -143,7 +147,10 @@ class AccessLog:
         return share > 0 and self._rng.random() < share
 
     def write(self, **fields: Any) -> None:
-        """Append one line; floats are seconds, bytes are not taken."""
+        """Append one line; floats are seconds, and shown to the microsecond; bytes are not taken."""
+        for name, value in fields.items():
+            if isinstance(value, float):
+                fields[name] = round(value, _SECONDS_DECIMALS)
         line = self._render(fields)
         if not self._lines:
             self._flush_later()

@@ -154,7 +154,7 @@ def test_a_share_draws_that_share_of_the_requests() -> None:
 async def test_lines_leave_together_a_moment_later() -> None:
     sink = Sink()
     log = AccessLog("all", random.Random(1), sink)
-    log.write(method="GET", path="/p1", status=200, upstream="10.0.0.1:80", duration=0.25)
+    log.write(method="GET", path="/p1", status=200, upstream="10.0.0.1:80", duration=0.2500004999)
     log.write(method="GET", path="/p2", status=404, reason="no_route")
     assert sink.calls == 0
     await sink.called.wait()
