@@ -6,7 +6,7 @@ bad news than true. Building is sliced, and what is read meanwhile is the rings 
 """
 
 import math
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from slb.balance.ring import Ring
 from slb.balance.ring_run import once
@@ -58,9 +58,9 @@ class RingKeeper:
         """Whether `step` has something to do."""
         return self.wake() <= now
 
-    def step(self, now: float) -> Iterator[None]:
+    def step(self, now: float) -> Generator[None, None, None]:
         """Bring the rings up to date. A millisecond or so of work between two yields; the new rings are there when
-        it ends. Given up halfway, it has changed nothing. While one is running, others end at once."""
+        it ends. Closed halfway, it has changed nothing. While one is running, others end at once."""
         if not self.due(now):
             return
         self._building = True
