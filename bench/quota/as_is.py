@@ -96,13 +96,12 @@ class AsIs:
 
     async def drain(self, backlog: Sequence[Work]) -> None:
         """One run of the DAG after another."""
-        clock = asyncio.get_running_loop().time
-        begun = clock()
+        self._begun = asyncio.get_running_loop().time()
         while unsolved := [work for work in backlog if work.number not in self._solved]:
             async with asyncio.TaskGroup() as group:
                 for first in range(self._dag.workers):
                     group.create_task(self._worker(unsolved[first :: self._dag.workers]))
-        self._book.drained = self._book.exhausted = clock() - begun
+        self._book.drained = self._book.exhausted = self._since()
 
     async def _worker(self, share: Sequence[Work]) -> None:
         try:
@@ -119,3 +118,7 @@ class AsIs:
             self._book.repeated += len(works)
             raise
         self._solved.update(work.number for work in works)
+        self._book.answered += [self._since()] * len(works)
+
+    def _since(self) -> float:
+        return asyncio.get_running_loop().time() - self._begun

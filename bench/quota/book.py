@@ -54,6 +54,8 @@ class Book:
     tries: Tries = field(default_factory=Tries)
     waits: list[int] = field(default_factory=list)
     """Milliseconds, all that were told."""
+    answered: list[float] = field(default_factory=list)
+    """When, since the start, in order."""
     drained: float = 0.0
     """When the last task was answered."""
     exhausted: float = 0.0

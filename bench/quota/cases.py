@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 
 from bench.quota.as_is import AsIs, Backend, Dag, Gate, Metered, Open
@@ -63,10 +64,13 @@ def routed(setting: Setting, manner: Manner | None = None, label: str = "slb, as
 
 
 def crowded(setting: Setting) -> Standing:
-    """Demand above every limit: twice as many callers as there are slots, who know what their calls come to."""
+    """Demand above every limit, all the time: twice as many callers as there are slots, who are never restarted and
+    know what their calls come to."""
     exact = [replace(work, estimate=work.tokens) for work in setting.backlog]
     workers = CROWD * sum(model.slots for model in setting.models)
-    return routed(replace(setting, backlog=exact), Manner(workers=workers), f"slb, {workers} callers, exact")
+    return routed(
+        replace(setting, backlog=exact), Manner(timeout=inf, workers=workers), f"slb, {workers} callers, exact"
+    )
 
 
 def few_callers(setting: Setting) -> Standing:
@@ -78,10 +82,10 @@ def few_callers(setting: Setting) -> Standing:
 def share_error(standing: Standing) -> float:
     """By how much the model that is furthest from its weight's share of the tokens is off, relative to that."""
     weights = sum(model.weight for model in standing.models)
-    tokens = sum(entry.known(float("inf")) for entry in standing.book.all())
+    tokens = sum(entry.known(inf) for entry in standing.book.all())
     return max(
         abs(
-            sum(entry.known(float("inf")) for entry in standing.book.entries.get(model.name, []))
+            sum(entry.known(inf) for entry in standing.book.entries.get(model.name, []))
             / tokens
             / (model.weight / weights)
             - 1

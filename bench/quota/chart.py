@@ -27,16 +27,15 @@ def draw(standings: Sequence[Standing], bound: float, tasks: int, path: Path) ->
     for standing, colour in ((standings[0], COLOURS[0]), (standings[-1], COLOURS[len(standings) - 1])):
         _rates(right, standing, colour)
     right.axhline(1.0, color="#222222", linestyle="--", linewidth=1.2, label="the limit")
-    right.set_yscale("symlog", linthresh=1.0)
-    right.yaxis.set_major_formatter("{x:g}")
     _named(right, "minutes", "tokens of the last minute, in units of the limit; a line a model")
     figure.savefig(path, format="png")
 
 
 def _left(standing: Standing, tasks: int) -> tuple[list[float], list[int]]:
-    ends = sorted(entry.ended * standing.hurry for entry in standing.book.all())
     grid = [standing.drained * step / STEPS for step in range(STEPS + 1)]
-    return [at / MINUTE for at in grid], [max(0, tasks - bisect_right(ends, at)) for at in grid]
+    return [at / MINUTE for at in grid], [
+        tasks - bisect_right(standing.book.answered, at / standing.hurry) for at in grid
+    ]
 
 
 def _rates(axes: Any, standing: Standing, colour: str) -> None:

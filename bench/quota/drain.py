@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from bench.quota.backlog import Work
 from bench.quota.book import Book
@@ -13,8 +14,8 @@ from slb.quota.client import Router
 
 @dataclass(frozen=True)
 class Manner:
-    """`timeout`: seconds after which the DAG's workers are stopped and begun anew. `look`: seconds between two
-    looks at /advice. `workers`: so many whatever the advice, where it is not None."""
+    """`timeout`: seconds after which the DAG's workers are stopped and begun anew, perhaps never. `look`: seconds
+    between two looks at /advice. `workers`: so many whatever the advice, where it is not None."""
 
     timeout: float = 1800.0
     look: float = 10.0
@@ -45,7 +46,7 @@ class Drain:
         self._begun = asyncio.get_running_loop().time()
         while self.solved < self._left:
             try:
-                async with asyncio.timeout(self._manner.timeout):
+                async with asyncio.timeout(self._manner.timeout if isfinite(self._manner.timeout) else None):
                     await self._run()
             except TimeoutError:
                 continue  # the DAG restarts
@@ -82,6 +83,7 @@ class Drain:
                 self._book.repeated += 1
                 raise
             self.solved += 1
+            self._book.answered.append(self._since())
 
     def _take(self) -> Work:
         self._book.exhausted = self._since()

@@ -10,7 +10,7 @@ LEAST_SECONDS, MOST_SECONDS = 1.0, 120.0
 """Of one call, as the models of the setting are said to take."""
 BURST_PART = 6
 """A bucket holds this part of a minute's tokens, which is slb's default."""
-ROOM = 2.0
+ROOM = 3.0
 """Slots of a model, in units of the calls that its limit keeps in flight on average."""
 
 

@@ -25,8 +25,8 @@ class DrainSection(Section):
     bound: float = 0.0
 
     def table(self) -> Table:
-        table = _table("", "minutes", "vs bound", "calls", "repeated", "idle quota", "fullest 60 s", "kept waits")
-        table.add_row("the quotas' own bound", f"{self.bound / MINUTE:.1f}", "1.00", *[""] * 5, style="dim")
+        table = _table("", "minutes", "vs bound", "calls", "repeated", "idle", "fullest 60 s", "waits kept", "p50")
+        table.add_row("the quotas' own bound", f"{self.bound / MINUTE:.1f}", "1.00", *[""] * 6, style="dim")
         for each in self.standings:
             table.add_row(each.label, *_cells(each, self.bound))
         return table
@@ -65,7 +65,8 @@ class HeldSection(Section):
 def drain_section(title: str, standings: Sequence[Standing], bound: float) -> DrainSection:
     notes = [
         "fullest 60 s: the most tokens any model admitted in any minute, in units of its limit and one bucket. "
-        "kept waits: who waited as long as it was told, and was admitted when it came back.",
+        "idle: share of the quotas that was left unused until the last prompt was taken up. "
+        "waits kept: the share of callers who waited as told and were admitted on their next try; p50: of waits.",
     ]
     return DrainSection(title, [], notes, standings, bound)
 
@@ -106,8 +107,8 @@ def share_goal(error: float) -> Figure:
 
 
 def _cells(each: Standing, bound: float) -> list[str]:
-    waits = percentile(each.book.waits, 0.5)
-    kept = f"{each.book.tries.kept:.1%} (p50 {short(waits / 1000)} s)" if each.book.waits else ""
+    kept = f"{each.book.tries.kept:.1%}" if each.book.waits else ""
+    wait = f"{short(percentile(each.book.waits, 0.5) / 1000 * each.hurry)} s" if each.book.waits else ""
     return [
         f"{each.drained / MINUTE:.1f}",
         f"{each.drained / bound:.2f}",
@@ -116,6 +117,7 @@ def _cells(each: Standing, bound: float) -> list[str]:
         f"{each.idle:.1%}",
         f"{each.fullest:.2f}",
         kept,
+        wait,
     ]
 
 
