@@ -1,0 +1,255 @@
+"""Requests of one key, and the upstream that has it warm: through the whole proxy."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import count, islice
+
+import pytest
+
+from slb.balance.consistent_hash import ConsistentHash
+from slb.balance.ring import Ring
+from slb.balance.upstream import LiveUpstream
+from slb.model import Upstream
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+PATHS = [f"/products/{number}" for number in range(40)]
+LONG = "10m"
+LONG_SECONDS = 600.0
+
+
+class Pod:
+    """An origin that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def handle(self, request: Request) -> None:
+        await request.body()
+        await self.go_on.wait()
+        await request.wire.send(OK)
+
+
+async def ill(request: Request) -> None:
+    await request.wire.send(b"HTTP/1.1 503 Ill\r\nContent-Length: 0\r\n\r\n")
+
+
+def ring_of(origins: Iterable[Origin]) -> Ring:
+    """What the proxy has to agree with."""
+    return Ring.of(LiveUpstream(Upstream.of(origin.member)) for origin in origins)
+
+
+def clockwise(origins: Sequence[Origin], key: str) -> list[Origin]:
+    """As the ring has them for `key`: its owner first."""
+    by_member = {origin.member: origin for origin in origins}
+    return [by_member[upstream.member] for upstream in ring_of(origins).walk(key.encode())]
+
+
+def owners(origins: Sequence[Origin]) -> dict[str, Origin]:
+    """Whose each of PATHS is."""
+    return {path: clockwise(origins, path)[0] for path in PATHS}
+
+
+def path_of(origin: Origin, among: Sequence[Origin]) -> str:
+    """One that is `origin`'s."""
+    return next(path for path in (f"/products/x{n}" for n in count()) if clockwise(among, path)[0] is origin)
+
+
+def policy_of(proxy: Proxy, path: str = "/") -> ConsistentHash:
+    ring = proxy.mirror.table.routes[path].policy.ring
+    assert ring is not None
+    return ring
+
+
+def decides(proxy: Proxy, path: str) -> bool:
+    """Whether there is a ring for this route by now."""
+    ring, before = policy_of(proxy, path), policy_of(proxy, path).unready
+    ring.pick(proxy.mirror.table.routes[path].serving, b"any")
+    return ring.unready == before
+
+
+async def lead(proxy: Proxy, origins: Sequence[Origin], path: str = "/", **settings: str) -> None:
+    """Make `path` lead to these by a ring that is there on return."""
+    proxy.route(path, *origins, policy="consistent_hash", **settings)
+    await eventually(lambda: decides(proxy, path), what="no ring was made")
+
+
+async def who_serves(proxy: Proxy, origins: Sequence[Origin], paths: Iterable[str] = PATHS) -> dict[str, Origin]:
+    """Each path, and who was asked for it."""
+    for origin in origins:
+        origin.requests.clear()
+    for path in paths:
+        assert (await proxy.get(path)).status == 200
+    return {request.target: origin for origin in origins for request in origin.requests}
+
+
+async def three(origins: MakeOrigin) -> list[Origin]:
+    return [await origins() for _ in range(3)]
+
+
+def ask(proxy: Proxy, path: str) -> "asyncio.Task[Reply]":
+    return asyncio.create_task(proxy.get(path))
+
+
+async def test_a_path_goes_to_the_upstream_that_the_ring_names(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three)
+    assert await who_serves(proxy, all_three) == owners(all_three)
+
+
+async def test_requests_of_one_path_go_to_one_upstream_by_whatever_connection(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three)
+    for _ in range(5):
+        for path in PATHS[:5]:
+            await proxy.get(path)
+    seen = [{request.target for request in origin.requests} for origin in all_three]
+    assert sum(len(targets) for targets in seen) == len(set().union(*seen)) == 5
+
+
+async def test_other_spellings_of_a_path_and_its_query_mean_the_same_key(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three)
+    owner = clockwise(all_three, "/products/7")[0]
+    for target in ("/products/7", "/products/./7", "/%70roducts/7", "/products/7?size=2"):
+        assert (await proxy.get(target)).status == 200
+    assert len(owner.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("hash_key", "target", "headers"),
+    [
+        ("header:X-Session", "/", {"x_session": "{}"}),
+        ("cookie:sid", "/", {"cookie": "a=b; sid={}"}),
+        ("query:user", "/?a=b&user={}", {}),
+    ],
+)
+async def test_a_key_is_found_where_hash_key_says(
+    proxies: MakeProxy, origins: MakeOrigin, hash_key: str, target: str, headers: dict[str, str]
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three, hash_key=hash_key)
+    for key in ("anna", "ben", "clara", "dora", "emil"):
+        owner = clockwise(all_three, key)[0]
+        before = len(owner.requests)
+        await proxy.get(target.format(key), **{name: value.format(key) for name, value in headers.items()})
+        assert len(owner.requests) == before + 1
+    assert policy_of(proxy).keyless == 0
+
+
+async def test_a_client_stays_with_its_upstream_where_the_key_is_its_address(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three, hash_key="ip")
+    assert set((await who_serves(proxy, all_three)).values()) == {clockwise(all_three, "127.0.0.1")[0]}
+
+
+async def test_requests_without_the_key_go_round_and_are_counted(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three, hash_key="header:X-Session")
+    for _ in range(6):
+        await proxy.get("/products/1")
+    assert [len(origin.requests) for origin in all_three] == [2, 2, 2]
+    assert policy_of(proxy).keyless == 6
+
+
+async def test_the_keys_of_an_ejected_upstream_go_to_the_next_ones_clockwise_and_come_back(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three)
+    out = all_three[0]
+    upstream = proxy.mirror.upstream(out.member)
+    assert upstream is not None
+    upstream.available = False
+    proxy.mirror.refresh([out.member])
+    assert await who_serves(proxy, all_three) == {
+        path: next(origin for origin in clockwise(all_three, path) if origin is not out) for path in PATHS
+    }
+    upstream.available = True
+    proxy.mirror.refresh([out.member])
+    assert await who_serves(proxy, all_three) == owners(all_three)
+
+
+async def test_a_retry_goes_to_the_next_one_clockwise(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    all_four = [await origins(ill), *await three(origins)]
+    await lead(proxy, all_four)
+    paths = list(islice((path for path in PATHS if clockwise(all_four, path)[0] is all_four[0]), 3))
+    assert len(paths) == 3
+    served = await who_serves(proxy, all_four[1:], paths)
+    assert served == {path: clockwise(all_four, path)[1] for path in paths}
+
+
+async def test_an_upstream_that_leaves_loses_its_keys_at_once_and_no_other_key_moves(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three)
+    proxy.route("/", *all_three[1:], policy="consistent_hash")
+    before, after = owners(all_three), await who_serves(proxy, all_three)
+    assert after == owners(all_three[1:])
+    assert {path for path in PATHS if before[path] is not after[path]} == {
+        path for path in PATHS if before[path] is all_three[0]
+    }
+
+
+async def test_a_new_upstream_has_just_its_own_keys_once_it_has_faded_in(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    old = all_three[:2]
+    settings = {"policy": "consistent_hash", "fade_in": LONG, "ring_debounce": "0"}
+    await lead(proxy, old, fade_in=LONG, ring_debounce="0")
+    proxy.route("/", *all_three, **settings)
+    assert await who_serves(proxy, all_three) == owners(old)
+    proxy.ahead += LONG_SECONDS
+    proxy.route("/other", *all_three)  # a swap wakes who waits by another clock
+    await eventually(lambda: policy_of(proxy).wake == float("inf"))
+    assert await who_serves(proxy, all_three) == owners(all_three)
+
+
+async def test_a_new_upstream_that_does_not_fade_in_has_its_keys_as_soon_as_the_ring_is_made(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, all_three = await proxies(), await three(origins)
+    await lead(proxy, all_three[:2], ring_debounce="0")
+    proxy.route("/", *all_three, policy="consistent_hash", ring_debounce="0")
+    path = path_of(all_three[2], all_three)
+    key = path.encode()
+    route = proxy.mirror.table.routes["/"]
+    await eventually(lambda: policy_of(proxy).pick(route.serving, key).member == all_three[2].member)
+    assert await who_serves(proxy, all_three) == owners(all_three)
+
+
+async def test_with_a_cap_each_request_of_a_key_goes_to_the_first_clockwise_that_has_room(
+    proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    pods = [Pod() for _ in range(3)]
+    all_three = [await origins(pod.handle) for pod in pods]
+    fleet = [await proxies(redis=valkey.url, name=f"i{number}") for number in range(2)]
+    for proxy in fleet:
+        await lead(proxy, all_three, path="/products", max_inflight="2")
+    order = clockwise(all_three, PATHS[0])
+    replies = []
+    for number in range(6):  # whichever instance they come by: the count is the fleet's
+        replies.append(ask(fleet[number % 2], PATHS[0]))
+        await eventually(lambda number=number: len(order[number // 2].requests) == 1 + number % 2)  # type: ignore[misc]
+    assert (await fleet[0].get(PATHS[0])).reason == "pool_saturated"
+    for pod in pods:
+        pod.go_on.set()
+    assert [(await reply).status for reply in replies] == [200] * 6
+
+
+async def test_with_a_cap_requests_one_at_a_time_stay_with_the_owner_of_their_key(
+    proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    proxy, all_three = await proxies(redis=valkey.url), await three(origins)
+    await lead(proxy, all_three, path="/products", max_inflight="2")
+    assert await who_serves(proxy, all_three) == owners(all_three)
