@@ -39,17 +39,10 @@ class FairQueue(Generic[Ticket]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def __contains__(self, ticket: object) -> bool:
-        return ticket in self._places
-
     def __iter__(self) -> Iterator[Ticket]:
         """All tickets by number, whatever their class."""
         entries = (entry for entries in self._classes.values() for entry in entries)
         return iter([entry.ticket for entry in sorted(entries, key=_number)])
-
-    def depths(self) -> dict[str, int]:
-        """How many wait in each class in which somebody does."""
-        return {priority: len(entries) for priority, entries in self._classes.items()}
 
     def position(self, ticket: Ticket) -> int:
         """How many of its class are before it. Raises KeyError where it does not wait."""

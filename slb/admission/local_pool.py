@@ -49,14 +49,6 @@ class LocalPool:
         """How many wait."""
         return len(self._queue)
 
-    def depths(self) -> dict[str, int]:
-        """How many wait in each class in which somebody does."""
-        return self._queue.depths()
-
-    def position(self, ask: Ask) -> int:
-        """How many of its class are before it. Raises KeyError where it does not wait."""
-        return self._queue.position(ask)
-
     def ask(self, ask: Ask) -> None:
         """Grant, refuse or queue it."""
         self._serve()
@@ -89,11 +81,6 @@ class LocalPool:
             self._views[view] = candidates
             self._refuse_hopeless(view)
         self.freed()
-
-    @property
-    def waiting_views(self) -> set[str]:
-        """The routes whose asks wait."""
-        return {ask.view for ask in self._queue}
 
     def capacity(self, candidate: Candidate) -> int:
         """This instance's part of it; 0 for any number."""

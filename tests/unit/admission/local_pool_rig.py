@@ -1,0 +1,68 @@
+"""A pool of one instance, and requests that remember what they were told."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from slb.admission.local_pool import LocalPool
+from slb.balance.asking import Candidate, Turn
+
+NORMAL = Turn("normal", 3, 1000)
+
+
+def some(*members: str, capacity: int = 1, slots: int = 1) -> tuple[Candidate, ...]:
+    return tuple(Candidate(member, capacity, slots) for member in members)
+
+
+class Request:
+    """An ask that remembers what it was told."""
+
+    def __init__(
+        self,
+        candidates: tuple[Candidate, ...],
+        turn: Turn | None = NORMAL,
+        avoid: tuple[str, ...] = (),
+        ordered: bool = False,
+        view: str = "/p",
+        when_granted: Callable[[], object] = lambda: None,
+        reluctant: tuple[str, ...] = (),
+    ) -> None:
+        self.reluctant = reluctant
+        self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
+        self.told: list[str | int] = []
+        self._when_granted = when_granted
+
+    def granted(self, member: str) -> None:
+        self.told.append(member)
+        self._when_granted()
+
+    def refused(self, reason: str) -> None:
+        self.told.append(reason)
+
+    def queued(self, position: int) -> None:
+        self.told.append(position)
+
+
+class Setup:
+    """A pool shared by `instances`, and what this one holds of it."""
+
+    def __init__(self, instances: int = 1, start: int = 0) -> None:
+        self.held: Counter[str] = Counter()
+        self.instances = instances
+        self.pool = LocalPool(self.held, lambda: self.instances, start)
+
+    def ask(
+        self, candidates: tuple[Candidate, ...], turn: Turn | None = NORMAL, avoid: tuple[str, ...] = ()
+    ) -> Request:
+        return self.bring(Request(candidates, turn, avoid))
+
+    def bring(self, request: Request) -> Request:
+        self.pool.ask(request)
+        return request
+
+    def release(self, member: str) -> None:
+        self.held[member] -= 1
+        self.pool.freed()
+
+    def granted(self, candidates: tuple[Candidate, ...], count: int) -> list[str | int]:
+        """What so many that do not wait are told."""
+        return [self.ask(candidates, turn=None).told[0] for _ in range(count)]
