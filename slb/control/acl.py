@@ -7,6 +7,7 @@ _COMMANDS = (
     *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
     *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hexists", "incr"),
+    *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info"),
 )
 

@@ -31,6 +31,23 @@ the last holder's beat:
 | `reaped`               | string, TTL 1 s | somebody has just reaped                                      |
 | `epoch`                | string          | the server's run id and when this was written: another one is a loss |
 
+Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` only:
+
+| key                    | type            | lifetime, and what                                            |
+|------------------------|-----------------|---------------------------------------------------------------|
+| `models`               | sorted set      | until an hour after its deletion: every model                 |
+| `limits`               | hash            | with the model: what is set on it                             |
+| `state`                | hash            | with the model: its bucket, its deficit, what is promised     |
+| `clock`                | hash            | for good: the last call's time, and where the round stands    |
+| `running:<model>`      | sorted set      | with its tasks: task, score = when it was admitted            |
+| `promises:<model>`     | sorted set      | TTL: what callers were told to wait for, score = until when   |
+| `minute:<model>`       | hash            | TTL 2 min: half second = tokens admitted in it                |
+| `task:<task>`          | hash            | while its lease lasts, then TTL 1 h                           |
+| `key:<key>`            | string          | TTL: the task or the promise of an idempotency key            |
+| `leases`               | sorted set      | with its tasks: task, score = when it lapses                  |
+| `abandoned`            | sorted set      | an hour each: task, score = when it was reclaimed             |
+| `window:<second>`      | hash            | TTL 2 min: what was decided in it                             |
+
 Channel `slb:health`: a health check's key and its new state, from whoever ran it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
 """
@@ -91,6 +108,17 @@ def pool_keys(pool: str) -> list[str]:
     """The KEYS of the ledger's scripts: `/p1` -> `slb:{/p1}:inflight` and so on. `held:` and `queue:class:` are
     the beginnings of one key for each holder and class."""
     return [f"slb:{{{pool}}}:{name}" for name in _POOL_KEYS]
+
+
+_QUOTA_KEYS = (
+    *("models", "limits", "state", "clock", "running:", "promises:", "minute:", "task:", "key:", "leases"),
+    *("abandoned", "window:"),
+)
+
+
+def quota_keys() -> list[str]:
+    """The KEYS of the quota router's script; those that end in a colon are the beginnings of one key each."""
+    return [f"slb:{{quota}}:{name}" for name in _QUOTA_KEYS]
 
 
 def path_of(key: str) -> str | None:

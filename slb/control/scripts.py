@@ -87,6 +87,11 @@ def ledger_source() -> str:
     return _source("pool") + _source("ledger")
 
 
+def quota_source() -> str:
+    """`lua/quota.lua`, whole: control/quota.py calls it."""
+    return _source("quota_state") + _source("quota")
+
+
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     """What stands behind the key in each row, one after another."""
     return [value for row in rows for value in row[1:]]

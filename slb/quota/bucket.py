@@ -59,8 +59,8 @@ class Bucket:
         self._count(taken_at // SLOT, tokens)
 
     def wait(self, tokens: int, promised: int, leeway: int = 0) -> int:
-        """Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be too
-        soon; the minute's count is held to its bound all the same."""
+        """Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be
+        too soon; the minute's count is held to its bound all the same."""
         short = (tokens + promised) * UNIT - self.level - leeway * self.limit
         wait = 0 if short <= 0 else -(-short // self.limit)
         if wait == 0 and (self.minute + tokens) * UNIT > self.limit * UNIT + self.cap:

@@ -32,7 +32,7 @@ class Holding:
         self.long = max(1, self.long + (9 * small if held > self.long else -small)) if self.long else held
 
     def came_back(self, found_one: bool, slots: int) -> None:
-        """Somebody who was told when one of so many slots would be free. It rests where one in fourteen finds none."""
+        """Somebody who was told when one of so many slots would be free. It rests where one in 14 finds none."""
         if self.long:
             step = -(self.stretch // 32) if found_one else self.stretch // 2
             self.stretch = min(_MOST * slots, max(_LEAST, self.stretch + step))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from slb.quota.advice import Window, advice
+from slb.quota.advice import Decided, Window, advice
 from slb.quota.bucket import Bucket
 from slb.quota.holding import Holding
 from slb.quota.promises import EARLY, Promise, Promises
@@ -147,6 +147,11 @@ class Scheduler:
         callers, tokens = self._promises.held(name)
         level, minute = model.bucket.level / 60_000, model.bucket.minute
         return ModelState(name, model.limits, len(model.running), level, model.deficit, tokens, callers, minute)
+
+    def holding(self, model: str) -> tuple[int, int]:
+        """How long its slots are held, and how far those who wait for one are apart (see Holding)."""
+        holding = self._models[model].holding
+        return holding.long, holding.stretch
 
     # -- decisions
 
@@ -322,12 +327,18 @@ class Scheduler:
 
     def advice(self, now: int) -> Advice:
         """How many callers would do."""
+        return advice(self.decided(now), *self.occupied(now))
+
+    def decided(self, now: int) -> Decided:
+        """In the last minute."""
         self.advance(now)
-        there = [model for model in self._models.values() if not model.gone and not model.limits.paused]
+        return self._window.total(self._now)
+
+    def occupied(self, now: int) -> tuple[int, int]:
+        """How many requests are in flight, and how many all models together take that are not paused."""
+        self.advance(now)
         in_flight = sum(len(model.running) for model in self._models.values())
-        return advice(
-            self._window.total(self._now), in_flight, sum(m.limits.max_concurrent_requests for m in there)
-        )
+        return in_flight, sum(each.max_concurrent_requests for each in self.limits().values() if not each.paused)
 
     def advance(self, now: int) -> list[str]:
         """Refill, reclaim what has lapsed, forget what is over; the reclaimed tasks. Call it every second where

@@ -1,0 +1,308 @@
+-- What all of the quota router's scripts know: its models, buckets, promises and tasks (slb/quota/scheduler.py and the
+-- files beside it are the twin of this one, and say why). Times are milliseconds of this server's clock; tokens in a
+-- bucket are counted in 1/60000.
+-- KEYS, those with a colon at the end being the beginning of one key each:
+--   1 models     sorted set: every model, all with score 0, so that they stand in the order of their bytes
+--   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
+--   3 state      hash: model = what `save` writes
+--   4 clock      hash: now, spare (until then nobody is reclaimed), cursor (served last), number (of promises)
+--   5 running:   model: sorted set, task, score = when it was admitted
+--   6 promises:  model: sorted set, "number estimate for_slot subset key", score = when they are due
+--   7 minute:    model: hash, half second = tokens admitted in it
+--   8 task:      task: hash, model, estimate, at, key, state, ended; an hour after its end it goes
+--   9 key:       idempotency key: "t" and its task, or "p", its model, a blank and its promise
+--  10 leases     sorted set: task, score = when it lapses
+--  11 abandoned  sorted set: task, score = when it was reclaimed
+--  12 window:    second: hash, calls, admits, and how often a wait of so many milliseconds was told
+local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY = 60000, 500, 120, 2000, 5, 5000
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local call = redis.call
+local asked = cjson.decode(ARGV[1])
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local time = call('TIME')
+local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number')
+local now = time[1] * 1000 + floor(time[2] / 1000) + asked.ahead
+local before = tonumber(clock[1])
+now = max(now, before or now)
+local spare = tonumber(clock[2] or 0)
+if not before or now - before > AWAY then
+  spare = now + asked.lease
+end
+local cursor, number = clock[3] or '', tonumber(clock[4] or 0)
+local half = floor(now / SLOT)
+
+-- Buckets (bucket.py)
+
+local function count_minute(model, slot, tokens)
+  local key = MINUTES .. model.id
+  if call('HEXISTS', key, text(slot)) == 1 or (slot == half and tokens > 0) then
+    call('HINCRBY', key, text(slot), text(tokens))
+    call('PEXPIRE', key, 2 * MINUTE * SLOT)
+    model.minute = model.minute + tokens
+    model.changed = true
+  end
+end
+
+local function refill(model)
+  model.level = min(model.cap, model.level + (now - model.at) * model.tpm)
+  model.at = now
+  local first = half - MINUTE
+  if model.first < first then
+    local key = MINUTES .. model.id
+    local slots = call('HGETALL', key)
+    for index = 1, #slots, 2 do
+      if tonumber(slots[index]) < first then
+        model.minute = model.minute - tonumber(slots[index + 1])
+        call('HDEL', key, slots[index])
+      end
+    end
+    model.first = first
+    model.changed = true
+  end
+end
+
+local function give_back(model, tokens, taken_at)
+  model.level = min(model.cap, model.level + tokens * UNIT)
+  count_minute(model, floor(taken_at / SLOT), -tokens)
+  model.changed = true
+end
+
+local function charge(model, tokens, taken_at)
+  model.level = max(-model.cap, model.level - tokens * UNIT)
+  count_minute(model, floor(taken_at / SLOT), tokens)
+  model.changed = true
+end
+
+local function wait_for_tokens(model, tokens, promised, leeway)
+  local short = (tokens + promised) * UNIT - model.level - leeway * model.tpm
+  if short > 0 then
+    return ceil(short / model.tpm)
+  end
+  if (model.minute + tokens) * UNIT > model.tpm * UNIT + model.cap then
+    local oldest = half
+    for _, slot in ipairs(call('HKEYS', MINUTES .. model.id)) do
+      oldest = min(oldest, tonumber(slot))
+    end
+    return (oldest + MINUTE + 1) * SLOT - now
+  end
+  return 0
+end
+
+-- Slots (holding.py)
+
+local function saw(model, held)
+  held = max(1, held)
+  if model.long == 0 then
+    model.long = held
+  else
+    local small = max(1, floor(model.long / 64))
+    model.long = max(1, model.long + (held > model.long and 9 * small or -small))
+  end
+  model.changed = true
+end
+
+local function came_back(model, found_one)
+  if model.long > 0 then
+    local step = found_one and -floor(model.stretch / 32) or floor(model.stretch / 2)
+    model.stretch = min(4000 * model.slots, max(250, model.stretch + step))
+    model.changed = true
+  end
+end
+
+local function kept(model)
+  return floor(model.long * model.stretch / (4000 * model.slots))
+end
+
+local function wait_for_slot(model)
+  local last = call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')
+  local behind = last[2] and max(0, tonumber(last[2]) - now) or 0
+  if model.long == 0 then
+    local first = call('ZRANGE', RUNNING .. model.id, 0, 0, 'WITHSCORES')
+    local oldest = first[2] and now - tonumber(first[2]) or 0
+    return behind + floor(max(250, oldest) / model.slots)
+  end
+  return behind + max(1, floor(model.long * model.stretch / (1000 * model.slots)))
+end
+
+-- Promises (promises.py)
+
+local function parse(member)
+  local of, estimate, for_slot, subset, key = string.match(member, '^(%d+) (%d+) ([01]) (%S*) (.*)$')
+  return {member = member, number = tonumber(of), estimate = tonumber(estimate), for_slot = for_slot == '1',
+    subset = subset, key = key}
+end
+
+local function hold(model, callers, tokens)
+  model.callers, model.tokens = model.callers + callers, model.tokens + tokens
+  model.changed = true
+end
+
+local function drop(model, promise)
+  promise.dropped = true
+  call('ZREM', PROMISES .. model.id, promise.member)
+  hold(model, -1, -promise.estimate)
+end
+
+local function expire(model)
+  local key = PROMISES .. model.id
+  local late = call('ZRANGEBYSCORE', key, '-inf', '(' .. text(now - GRACE))
+  for _, member in ipairs(late) do
+    drop(model, parse(member))
+  end
+  if model.callers ~= 0 and call('EXISTS', key) == 0 then
+    model.callers, model.tokens = 0, 0
+  end
+end
+
+local function void(model)
+  call('DEL', PROMISES .. model.id)
+  model.callers, model.tokens = 0, 0
+  model.changed = true
+end
+
+-- Models
+
+local function set_limits(model, row)
+  local tpm, slots, weight, burst, paused = string.match(row, '^(%d+) (%d+) (%d+) (%d+) (%d)$')
+  model.tpm, model.slots, model.weight = tonumber(tpm), tonumber(slots), tonumber(weight)
+  model.burst, model.paused = tonumber(burst), paused == '1'
+  model.bucket = model.burst > 0 and model.burst or ceil(model.tpm / 6)
+  model.cap = model.bucket * UNIT
+end
+
+local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens'}
+
+local function save(model)
+  local values = {}
+  for index, field in ipairs(FIELDS) do
+    values[index] = text(model[field])
+  end
+  return table.concat(values, ' ')
+end
+
+local function load(id, limits, state)
+  local model = {id = id, running = call('ZCARD', RUNNING .. id)}
+  set_limits(model, limits)
+  local index = 0
+  for value in string.gmatch(state, '%S+') do
+    index = index + 1
+    model[FIELDS[index]] = tonumber(value)
+  end
+  return model
+end
+
+local models, order = {}, call('ZRANGE', MODELS, 0, -1)
+if #order > 0 then
+  local limits, states = call('HMGET', LIMITS, unpack(order)), call('HMGET', STATE, unpack(order))
+  for index, id in ipairs(order) do
+    models[index] = load(id, limits[index], states[index])
+    models[id] = models[index]
+  end
+end
+
+local function add(id, row)
+  local model = {id = id, running = call('ZCARD', RUNNING .. id), changed = true}
+  set_limits(model, row)
+  model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
+  model.long, model.stretch, model.gone, model.callers, model.tokens = 0, 2000, 0, 0, 0
+  call('ZADD', MODELS, 0, id)
+  models[id] = model
+  for index, each in ipairs(call('ZRANGE', MODELS, 0, -1)) do
+    models[index] = models[each]
+  end
+end
+
+local function put_by(model, tokens)  -- _Model.save
+  model.deficit = max(-model.bucket, min(model.bucket, model.deficit + tokens))
+  model.changed = true
+end
+
+-- Tasks
+
+local function find_task(task)
+  local row = call('HMGET', TASK .. task, 'model', 'estimate', 'at', 'key', 'state', 'ended')
+  if not row[1] then
+    return nil
+  end
+  local found = {id = task, model = row[1], estimate = tonumber(row[2]), at = tonumber(row[3]), key = row[4],
+    state = row[5], ended = tonumber(row[6] or 0)}
+  if found.state ~= 'running' and found.ended <= now - asked.kept then
+    return nil
+  end
+  return found
+end
+
+local function end_task(task, state)
+  local model = models[task.model]
+  task.state = state
+  call('HSET', TASK .. task.id, 'state', state, 'ended', text(now))
+  call('PEXPIRE', TASK .. task.id, asked.kept)
+  call('ZREM', LEASES, task.id)
+  if call('ZREM', RUNNING .. task.model, task.id) == 1 then
+    model.running = model.running - 1
+  end
+  return model
+end
+
+local function reclaim()
+  for _, id in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', text(now), 'LIMIT', 0, 1000)) do
+    local task = find_task(id)
+    if task and task.state == 'running' then
+      local model = end_task(task, 'abandoned')
+      give_back(model, task.estimate, task.at)
+      put_by(model, task.estimate)
+      if task.key ~= '' and call('GET', KEY .. task.key) == 't' .. id then
+        call('DEL', KEY .. task.key)
+      end
+      call('ZADD', ABANDONED, text(now), id)
+    else
+      call('ZREM', LEASES, id)
+    end
+  end
+end
+
+-- What happened until now
+
+for _, model in ipairs(models) do
+  refill(model)
+  expire(model)
+end
+call('ZREMRANGEBYSCORE', ABANDONED, '-inf', text(now - asked.kept))
+if now >= spare then
+  reclaim()
+end
+local alive = {}
+for _, model in ipairs(models) do
+  if model.gone > 0 and model.gone <= now - asked.kept and model.running == 0 then
+    call('ZREM', MODELS, model.id)
+    call('HDEL', LIMITS, model.id)
+    call('HDEL', STATE, model.id)
+    call('DEL', MINUTES .. model.id)
+    models[model.id] = nil
+  else
+    alive[#alive + 1] = model
+  end
+end
+for index = 1, max(#models, #alive) do
+  models[index] = alive[index]
+end
+
+local function save_all()
+  local changed = {}
+  for _, model in ipairs(models) do
+    if model.changed then
+      changed[#changed + 1] = model.id
+      changed[#changed + 1] = save(model)
+    end
+  end
+  if #changed > 0 then
+    call('HSET', STATE, unpack(changed))
+  end
+  call('HSET', CLOCK, 'now', text(now), 'spare', text(spare), 'cursor', cursor, 'number', text(number))
+end

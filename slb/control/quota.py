@@ -1,0 +1,131 @@
+"""One instance's way to the quota router's state in Redis: one batch in flight, and what comes meanwhile joins the
+next. `lua/quota.lua` says what may be asked, and what is replied."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+from redis.exceptions import RedisError
+
+from slb.control import keys
+from slb.control.cancelled import raise_if_cancelled
+from slb.control.connection import Connection
+from slb.control.script_line import ScriptLine
+from slb.control.scripts import quota_source
+from slb.errors import RedisUnavailable
+
+Ask = tuple[Any, ...]
+Answer = list[Any]
+"""Texts and whole numbers."""
+
+_MOST_ASKS = 256
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaTiming:
+    """Seconds. A batch may take `deadline`; something is said every `beat`, so that leases are reclaimed while
+    nobody asks; a Redis that does not answer is tried again after `backoff`."""
+
+    beat: float = 1.0
+    deadline: float = 1.0
+    backoff: float = 0.25
+
+
+class QuotaLane:
+    """`rules`: what each batch says besides its asks. `on_reply` is told Redis's time, and whether it had known
+    nothing of any model: its data is new, or lost. `up`: whether the last batch was answered."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        rules: dict[str, int],
+        on_reply: Callable[[int, bool], None] = lambda now, is_new: None,
+        timing: QuotaTiming | None = None,
+    ) -> None:
+        self._line: ScriptLine = connection.script_line(quota_source())
+        self._rules = rules
+        self._on_reply = on_reply
+        self._timing = timing or QuotaTiming()
+        self._pending: list[tuple[Ask, asyncio.Future[Answer]]] = []
+        self._wake = asyncio.Event()
+        self._keys = keys.quota_keys()
+        self.up = True
+        self.batches = 0
+
+    async def ask(self, *ask: Any) -> Answer:
+        """The reply to one ask. Raises RedisUnavailable: then it may have been done or not."""
+        if not self.up:
+            raise RedisUnavailable("Redis does not answer")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._pending.append((ask, answer))
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Send batches until cancelled."""
+        try:
+            while True:
+                await self._until_due()
+                batch = self._board()
+                try:
+                    replies = await self._say([ask for ask, _ in batch])
+                except (RedisError, OSError, TimeoutError) as error:
+                    await self._fail(batch, error)
+                else:
+                    self._settle(batch, replies)
+                raise_if_cancelled()
+        finally:
+            self._refuse(self._board(), "slb is stopping")
+            await self._line.drop()
+
+    async def _until_due(self) -> None:
+        if self._pending:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._timing.beat):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
+        """Whoever has left meanwhile is not sent."""
+        waiting = [each for each in self._pending if not each[1].done()]
+        self._pending = waiting[_MOST_ASKS:]
+        return waiting[:_MOST_ASKS]
+
+    async def _say(self, asks: list[Ask]) -> list[Answer]:
+        said = orjson.dumps({**self._rules, "ahead": 0, "asks": asks})
+        async with asyncio.timeout(self._timing.deadline):
+            now, is_new, replies = await self._line.call(self._keys, [said])
+        self.batches += 1
+        self._on_reply(int(now), bool(is_new))
+        answers: list[Answer] = replies
+        return answers
+
+    def _settle(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], replies: list[Answer]) -> None:
+        if not self.up:
+            _log.info("quota_shared")
+        self.up = True
+        for (_, answer), reply in zip(batch, replies, strict=True):
+            if not answer.done():
+                answer.set_result(reply)
+
+    async def _fail(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], error: Exception) -> None:
+        """The line is dropped: what it still owes is nobody's answer any more."""
+        if self.up:
+            _log.warning("quota_alone", error=str(error) or "no answer in time")
+        self.up = False
+        waiting, self._pending = self._pending, []
+        self._refuse([*batch, *waiting], str(error) or "no answer in time")
+        await self._line.drop()
+        await asyncio.sleep(self._timing.backoff)
+
+    def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str) -> None:
+        for _, answer in batch:
+            if not answer.done():
+                answer.set_exception(RedisUnavailable(f"Redis does not answer: {why}"))
