@@ -1,0 +1,231 @@
+"""One retry, elsewhere, of what failed and of nothing else."""
+
+import asyncio
+import io
+import socket
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import ClientTimeout, web
+from structlog.testing import capture_logs
+
+from slb.client import Session
+from tests.client.conftest import Upstreams
+from tests.client.rig import Gate, answer_ok, answering, asked, at_rest, hang_up
+from tests.support.waiting import eventually
+
+
+def _closed_port() -> str:
+    """A member that nothing listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 599])
+async def test_a_5xx_is_retried_once_at_another_upstream(upstreams: Upstreams, status: int) -> None:
+    bad, good = await upstreams(answering(status)), await upstreams()
+    async with Session(upstreams=[bad.member, good.member]) as session:
+        assert await asked(session, ["/x"] * 10) == {200: 10}
+        await at_rest(session)
+        assert session.metrics.retries == {"status": len(bad.seen)}
+    assert len(bad.seen) == 5
+    assert len(good.seen) == 10
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 409, 429, 499])
+async def test_a_4xx_is_an_answer_and_never_retried(upstreams: Upstreams, status: int) -> None:
+    two = [await upstreams(answering(status)) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        assert await asked(session, ["/x"] * 4) == {status: 4}
+        assert not session.metrics.errors
+    assert sum(len(each.seen) for each in two) == 4
+
+
+async def test_a_lost_connection_is_retried_and_never_at_the_same_upstream(upstreams: Upstreams) -> None:
+    bad, good = await upstreams(hang_up), await upstreams()
+    async with Session(upstreams=[bad.member, good.member]) as session:
+        assert await asked(session, ["/x"] * 6) == {200: 6}
+        await at_rest(session)
+        assert session.metrics.errors == {("ring", "reset"): 3}
+    assert (len(bad.seen), len(good.seen)) == (3, 6)
+
+
+async def test_a_kept_connection_that_is_lost_is_not_tried_again_by_aiohttp_itself(upstreams: Upstreams) -> None:
+    upstream = await upstreams()
+    async with Session(upstreams=[upstream.member]) as session:
+        await asked(session, ["/x"])
+        upstream.handle = hang_up
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await session.get("/y")
+    assert upstream.seen == ["/x", "/y"]
+
+
+async def test_a_callers_middlewares_do_not_bring_aiohttps_own_retry_back(upstreams: Upstreams) -> None:
+    async def nothing(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        return await handler(request)
+
+    upstream = await upstreams(hang_up)
+    async with Session(upstreams=[upstream.member]) as session:
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await session.get("/y", middlewares=[nothing])
+    assert upstream.seen == ["/y"]
+
+
+async def test_a_second_failure_is_the_callers(upstreams: Upstreams) -> None:
+    three = [await upstreams(answering(500 + n)) for n in range(3)]
+    async with Session(upstreams=[each.member for each in three]) as session:
+        async with session.get("/x") as response:
+            assert response.status >= 500
+        await at_rest(session)
+    assert sorted(len(each.seen) for each in three) == [0, 1, 1]
+
+
+async def test_retries_0_switches_it_off(upstreams: Upstreams) -> None:
+    two = [await upstreams(answering(500)) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two], settings={"retries": 0}) as session:
+        assert await asked(session, ["/x"]) == {500: 1}
+    assert sum(len(each.seen) for each in two) == 1
+
+
+async def test_the_only_upstream_failing_the_second_attempt_is_the_fallbacks(upstreams: Upstreams) -> None:
+    bad, fallback = await upstreams(answering(500)), await upstreams()
+    async with Session(upstreams=[bad.member], fallback=fallback.url) as session:
+        assert await asked(session, ["/x"]) == {200: 1}
+        assert dict(session.metrics.fallbacks) == {"no_upstream": 1}
+    assert (len(bad.seen), len(fallback.seen)) == (1, 1)
+
+
+async def test_without_another_upstream_the_5xx_is_the_answer(upstreams: Upstreams) -> None:
+    bad = await upstreams(answering(503, "full"))
+    async with Session(upstreams=[bad.member]) as session:
+        async with session.get("/x") as response:
+            assert (response.status, await response.text()) == (503, "full")
+        await at_rest(session)
+    assert len(bad.seen) == 1
+
+
+async def test_a_fallback_that_fails_is_not_asked_again(upstreams: Upstreams) -> None:
+    good, fallback = await upstreams(), await upstreams(answering(502))
+    async with Session(upstreams=[good.member], fallback=fallback.url, enabled=False) as session:
+        assert await asked(session, ["/x"]) == {502: 1}
+        assert dict(session.metrics.errors) == {("fallback", "status"): 1}
+    assert (len(good.seen), len(fallback.seen)) == (0, 1)
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_what_must_not_be_done_twice_is_not_sent_twice(upstreams: Upstreams, method: str) -> None:
+    two = [await upstreams(hang_up) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await session.request(method, "/x", data=b"once")
+    assert sum(len(each.seen) for each in two) == 1
+
+
+async def test_a_post_that_reached_nobody_is_sent_to_another_with_its_whole_body(upstreams: Upstreams) -> None:
+    async def echo(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=await request.read())
+
+    good = await upstreams(echo)
+    async with Session(upstreams=[_closed_port(), good.member]) as session:
+        for _ in range(4):
+            async with session.post("/x", data=b"whole") as response:
+                assert await response.read() == b"whole"
+        assert session.metrics.errors == {("ring", "connect"): 2}
+
+
+async def test_a_body_that_is_gone_once_it_was_sent_is_not_sent_again(upstreams: Upstreams) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"a"
+
+    two = [await upstreams(answering(500)) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        for body in (pieces(), io.BytesIO(b"a")):
+            async with session.put("/x", data=body) as response:
+                assert response.status == 500
+    assert sum(len(each.seen) for each in two) == 2
+
+
+async def test_an_upstream_that_is_silent_too_long_is_left_for_another(upstreams: Upstreams) -> None:
+    gate = Gate()
+    silent, good = await upstreams(gate), await upstreams()
+    settings = {"first_byte_timeout": "100ms"}
+    async with Session(upstreams=[silent.member, good.member], settings=settings) as session:
+        assert await asked(session, ["/x"] * 2) == {200: 2}
+        assert session.metrics.errors == {("ring", "timeout"): 1}
+        await at_rest(session)
+
+
+async def test_the_callers_own_time_limit_is_for_both_attempts(upstreams: Upstreams) -> None:
+    gate = Gate()
+    two = [await upstreams(gate) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        with pytest.raises(TimeoutError):
+            await session.get("/x", timeout=ClientTimeout(total=0.1))
+        await at_rest(session)
+    assert sum(len(each.seen) for each in two) == 1
+
+
+async def test_a_session_wide_time_limit_leaves_the_second_attempt_only_the_rest(upstreams: Upstreams) -> None:
+    async def slowly_fail(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.sleep(0.2)
+        return web.Response(status=500)
+
+    gate = Gate()
+    two = [await upstreams(slowly_fail) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two], timeout=ClientTimeout(total=30)) as session:
+        task = asyncio.create_task(session.get("/x", timeout=ClientTimeout(total=0.5)))
+        await eventually(lambda: sum(len(each.seen) for each in two) == 1)
+        for each in two:
+            if not each.seen:
+                each.handle = gate
+        with pytest.raises(TimeoutError):
+            await task
+    assert [len(each.seen) for each in two] == [1, 1]
+
+
+async def test_a_call_cancelled_before_its_retry_holds_nothing(upstreams: Upstreams) -> None:
+    gate = Gate()
+    bad, slow = await upstreams(answering(500)), await upstreams(gate)
+    async with Session(upstreams=[bad.member, slow.member], max_outbound=3) as session:
+        tasks = [asyncio.create_task(session.get("/x")) for _ in range(2)]
+        await eventually(lambda: slow.inside == 2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await at_rest(session)
+
+
+async def test_raise_for_status_comes_after_the_retry(upstreams: Upstreams) -> None:
+    bad, good = await upstreams(answering(500)), await upstreams(answer_ok)
+    async with Session(upstreams=[bad.member, good.member], raise_for_status=True) as session:
+        assert await asked(session, ["/x"] * 4) == {200: 4}
+        await at_rest(session)
+        assert session.metrics.requests == {("ring", "500"): 2, ("ring", "200"): 4}
+
+
+async def test_every_outbound_error_names_its_destination_its_node_and_the_callers(upstreams: Upstreams) -> None:
+    bad, good = await upstreams(hang_up), await upstreams()
+    known = {bad.member: {"node": "node-7"}, good.member: {"node": "node-8"}}
+    with capture_logs() as logs:
+        async with Session(upstreams=known, node="node-1") as session:
+            await asked(session, ["/products/1"] * 2)
+    (line,) = [each for each in logs if each["event"] == "outbound_error"]
+    expected = {"destination": bad.member, "destination_node": "node-7", "node": "node-1", "way": "ring"}
+    assert {name: line[name] for name in expected} == expected
+    assert (line["path"], line["method"], line["reason"], line["attempt"]) == ("/products/1", "GET", "reset", 1)
+
+
+async def test_an_error_of_the_fallback_is_told_too_without_its_password(upstreams: Upstreams) -> None:
+    good = await upstreams()
+    there = _closed_port()
+    with capture_logs() as logs:
+        async with Session(
+            upstreams=[good.member], fallback=f"http://user:secret@{there}/p", enabled=False, node="n"
+        ) as session:
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await session.get("/x")
+    (line,) = [each for each in logs if each["event"] == "outbound_error"]
+    assert (line["destination"], line["way"], line["node"]) == (f"http://{there}/p", "fallback", "n")
+    assert "secret" not in str(line)
