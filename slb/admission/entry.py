@@ -83,8 +83,8 @@ class Lease(Handle):
         super().__init__(upstream)
         self._entry = entry
 
-    def release(self) -> None:
+    def release(self, completed: bool = True) -> None:
         """Give the slot back, here and everywhere; every call after the first does nothing."""
         if self._held:
-            super().release()
+            super().release(completed)
             self._entry.gate.release(self._entry.chosen)

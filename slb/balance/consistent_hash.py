@@ -5,15 +5,24 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from random import Random
 
+from slb.balance.bounded_load import Found, bounded, bounded_as_skipper
 from slb.balance.order import rotated
 from slb.balance.ring import Ring
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
+from slb.balance.signals import PoolLoad, Signals, mean_latency
+from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
+from slb.balance.zone import ZoneRamp, ZoneSettings
 from slb.model import RouteSettings
 
 _ORDERED = 16
 """Upstreams in the ring's own order where all are asked for; further ones are rarely reached, and cost as much."""
+
+_LOOK = 0.005
+_LOOK_EACH = 0.00005
+"""Seconds between two looks at the pool as a whole, and for each upstream that there is to look at: what picks go
+by is a few milliseconds old, and looking takes a few parts of a hundred of the time."""
 
 
 class ConsistentHash:
@@ -29,10 +38,18 @@ class ConsistentHash:
         self._rng = rng
         self._clock = clock
         self._zone = zone
+        self._settings = RouteSettings()
         self._round_robin = RoundRobin(rng)
         self._keeper = RingKeeper(0.0, 0.0)
         self._eligible: tuple[LiveUpstream, ...] = ()
         self._may_take: frozenset[LiveUpstream] = frozenset()
+        self._load = PoolLoad()
+        self._split: Split | None = None
+        self._look_at = 0.0
+        self._now = 0.0
+        self._factor = 0.0
+        self.ramp = ZoneRamp(_zone_settings(self._settings))
+        self.zone_share = 0.0
         self.distances: Counter[int] = Counter()
         self.keyless = 0
         self.unready = 0
@@ -45,6 +62,12 @@ class ConsistentHash:
 
     def follow(self, upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> None:
         """These are the route's, by these settings."""
+        self._settings = settings
+        self._look_at = 0.0
+        self.ramp.settings = _zone_settings(settings)
+        for each in upstreams:
+            each.signals = each.signals or Signals(self._clock)
+        self._load.watch(each.signals for each in upstreams if each.signals is not None)
         keeper = self._keeper
         keeper.window, keeper.debounce = settings.fade_in, settings.ring_debounce
         keeper.zone = self._zone if settings.zone_affinity else ""
@@ -57,44 +80,105 @@ class ConsistentHash:
 
     def steps(self) -> Iterator[None]:
         """Bring the rings up to date; about a millisecond between two yields."""
-        return self._keeper.step(self._clock())
+        yield from self._keeper.step(self._clock())
+        self._look_at = 0.0
 
     # -- what a request asks
 
     def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
-        ring = self._ring_for(key)
-        if ring is None:
+        ring = self._ring_for(eligible, key)
+        found = self._find(ring, key) if ring is not None else None
+        if found is None:
             return self._round_robin.pick(eligible)
-        may_take = self._settled(eligible)
-        for upstream in ring.walk(key):
-            if upstream in may_take:
-                return upstream
-        self.unready += 1
-        return self._round_robin.pick(eligible)
+        self.distances[found.distance] += 1
+        return found.upstream
 
     def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> Sequence[LiveUpstream]:
-        ring = self._ring_for(key)
-        if ring is None:
-            return self._round_robin.order(eligible)
-        may_take = self._settled(eligible)
-        first = list(islice((each for each in ring.walk(key) if each in may_take), _ORDERED))
+        ring = self._ring_for(eligible, key)
+        first = list(islice(self._walk(ring, key), _ORDERED)) if ring is not None else []
         if not first:
             return self._round_robin.order(eligible)
         return [*first, *(each for each in rotated(first[0], eligible) if each not in first)]
 
-    def _ring_for(self, key: bytes) -> Ring | None:
+    def _ring_for(self, eligible: tuple[LiveUpstream, ...], key: bytes) -> Ring | None:
         """The ring that decides this request; None, and counted, where none can."""
-        rings = self._keeper.rings
         if not key:
             self.keyless += 1
-        elif rings is None:
-            self.unready += 1
-        else:
-            return rings.draw(self._clock(), self._rng.random())
-        return None
-
-    def _settled(self, eligible: tuple[LiveUpstream, ...]) -> frozenset[LiveUpstream]:
-        """`eligible` as a set. A route passes the same tuple until something changes."""
-        if eligible is not self._eligible:
+            return None
+        if eligible is not self._eligible:  # a route passes the same tuple until something changes
             self._eligible, self._may_take = eligible, frozenset(eligible)
-        return self._may_take
+        self._now = self._clock()
+        if self._now >= self._look_at:
+            self._look()
+        ring = self._split.draw(self._rng.random()) if self._split is not None else None
+        if ring is None or ring.members.isdisjoint(self._may_take):
+            self.unready += 1
+            return None
+        return ring
+
+    def _walk(self, ring: Ring, key: bytes) -> Iterator[LiveUpstream]:
+        return filter(self._may_take.__contains__, ring.walk(key))
+
+    def _find(self, ring: Ring, key: bytes) -> Found | None:
+        walk = self._walk(ring, key)
+        signal = self._settings.load_signal
+        if signal == "off":
+            return Found(next(walk), 0)
+        if signal == "inflight":
+            return bounded_as_skipper(walk, self._may_take, self._settings.balance_factor)
+        self._factor = (self._load.total + 1.0) * self._settings.balance_factor  # with this request
+        return bounded(walk, self._load_of, self._threshold_of)
+
+    def _load_of(self, upstream: LiveUpstream) -> float:
+        assert upstream.signals is not None
+        return upstream.signals.effective_load(self._load.latency, self._now)
+
+    def _threshold_of(self, upstream: LiveUpstream) -> float:
+        assert self._split is not None
+        return self._split.expected(upstream) * self._factor
+
+    # -- every few milliseconds
+
+    def _look(self) -> None:
+        """Take anew what changes slowly: the pool's load and latency, the shares of rings and zone."""
+        now, load = self._now, self._load
+        self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.signals))
+        load.look(now)
+        rings, local = self._keeper.rings, self._keeper.local
+        if rings is None:
+            self._split = None
+            return
+        parts = rings.shares(now)
+        self.zone_share = 0.0
+        if local is not None:
+            own = local.newest.members & self._may_take
+            mine = mean_latency((each.signals for each in own if each.signals is not None), now)
+            self.ramp.observe(mine, load.latency or None, now)
+            self.zone_share = share = self.ramp.share(now, len(own))
+            elsewhere = [(ring, part * (1.0 - share)) for ring, part in parts]
+            parts = (*((ring, part * share) for ring, part in local.shares(now)), *elsewhere)
+        self._split = Split(parts, self._may_take)
+
+    def loads(self) -> Iterator[tuple[LiveUpstream, float, float]]:
+        """Each upstream's occupancy and effective load, for the metrics."""
+        now = self._clock()
+        members = self._keeper.rings.newest.upstreams if self._keeper.rings is not None else ()
+        for upstream in members:
+            if upstream.signals is not None:
+                load = upstream.signals.effective_load(self._load.latency, now)
+                yield upstream, upstream.signals.occupancy(now), load
+
+    @property
+    def fading(self) -> int:
+        """Rings that are fading in."""
+        return len(self._keeper.rings.fading) if self._keeper.rings is not None else 0
+
+
+def _zone_settings(settings: RouteSettings) -> ZoneSettings:
+    return ZoneSettings(
+        delay=settings.zone_delay,
+        fade_in=settings.zone_fade_in,
+        ceiling=settings.zone_ceiling,
+        margin=settings.zone_margin,
+        least=settings.zone_min_upstreams,
+    )

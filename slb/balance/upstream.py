@@ -2,6 +2,7 @@
 
 import math
 
+from slb.balance.signals import Signals
 from slb.model import HealthCheck, Upstream
 
 _NONE: frozenset[HealthCheck] = frozenset()
@@ -15,10 +16,11 @@ class LiveUpstream:
 
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down` has
     the active checks that found it down; routes follow these two when they are refreshed. `seen` is when it joined
-    as far as this process can tell, in seconds of the mirror's clock.
+    as far as this process can tell, in seconds of the mirror's clock. `signals`: how busy it is, None where nobody
+    asks.
     """
 
-    __slots__ = ("available", "down", "failures", "inflight", "member", "seen", "spec")
+    __slots__ = ("available", "down", "failures", "inflight", "member", "seen", "signals", "spec")
 
     def __init__(self, spec: Upstream, seen: float = ALWAYS) -> None:
         self.member = spec.member
@@ -28,6 +30,7 @@ class LiveUpstream:
         self.available = True
         self.failures = 0
         self.down = _NONE
+        self.signals: Signals | None = None
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"
@@ -36,15 +39,19 @@ class LiveUpstream:
 class Handle:
     """One request's hold on an upstream, from the pick until its body has ended, failed or been abandoned."""
 
-    __slots__ = ("_held", "upstream")
+    __slots__ = ("_held", "_token", "upstream")
 
     def __init__(self, upstream: LiveUpstream) -> None:
         self.upstream = upstream
         self._held = True
+        self._token = 0 if upstream.signals is None else upstream.signals.begin()
         upstream.inflight += 1
 
-    def release(self) -> None:
-        """Give the slot back; every call after the first does nothing."""
+    def release(self, completed: bool = True) -> None:
+        """Give the slot back; every call after the first does nothing. `completed`: the upstream has done what was
+        asked of it, and the time that took says how fast it is."""
         if self._held:
             self._held = False
             self.upstream.inflight -= 1
+            if self._token and self.upstream.signals is not None:
+                self.upstream.signals.end(self._token, completed)

@@ -324,7 +324,7 @@ class Exchange(Timed):
         plane.metrics.retries[why] += 1
         self._drop_connection()
         if self.handle is not None:
-            self.handle.release()
+            self.handle.release(completed=False)
             self.handle = None
         self._waiting = asyncio.get_running_loop().call_later(plane.retries.backoff(), self._attempt_again)
         return True
@@ -386,7 +386,7 @@ class Exchange(Timed):
         if handle is not None:
             upstream = handle.upstream
             member = upstream.member if plane.mirror.upstream(upstream.member) is upstream else ""
-            handle.release()
+            handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
         name = reason.name if reason is not None else ""
         plane.metrics.request_ended(self.route.path, member, status, name, self.started, self.first_byte_at, now)
         if plane.access_log.wants(status, name or "".join(self.failed)):

@@ -1,0 +1,50 @@
+"""Consistent hashing with bounded load (Mirrokni 2016): who has too much is passed over, clockwise.
+
+The walk is short: when many slow down at once, one that went round the whole ring would fling every request as far
+from its cache as can be, at the worst moment.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from slb.balance.upstream import LiveUpstream
+
+MOST_HOPS = 10
+
+
+class Found(NamedTuple):
+    """Who takes the request, and how many were passed over for being busy."""
+
+    upstream: LiveUpstream
+    distance: int
+
+
+Measure = Callable[[LiveUpstream], float]
+
+
+def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> Found | None:
+    """The first of `walk` that is not above its threshold; after ten hops the least loaded of those met. None where
+    `walk` is empty."""
+    least: LiveUpstream | None = None
+    lowest = 0.0
+    for hops, upstream in enumerate(walk):
+        busy = load(upstream)
+        if busy <= threshold(upstream):
+            return Found(upstream, hops)
+        if least is None or busy < lowest:
+            least, lowest = upstream, busy
+        if hops == MOST_HOPS:
+            break
+    return Found(least, hops) if least is not None else None
+
+
+def bounded_as_skipper(
+    walk: Iterable[LiveUpstream], eligible: Collection[LiveUpstream], factor: float
+) -> Found | None:
+    """The rule of Zalando's Skipper: plain requests in flight against their mean, this one included, and no end to
+    the walk but the ring's. `walk` has only `eligible` ones."""
+    threshold = (1 + sum(each.inflight for each in eligible)) / len(eligible) * factor
+    for hops, upstream in enumerate(walk):
+        if upstream.inflight <= threshold:
+            return Found(upstream, hops)
+    return None

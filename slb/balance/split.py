@@ -1,0 +1,40 @@
+"""Which rings decide which part of the requests at one moment, and so what load to expect of an upstream."""
+
+from collections.abc import Sequence, Set
+
+from slb.balance.ring import Ring
+from slb.balance.upstream import LiveUpstream
+
+
+class Split:
+    """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: who of them
+    can take any."""
+
+    __slots__ = ("_last", "_parts", "_upto")
+
+    def __init__(self, parts: Sequence[tuple[Ring, float]], eligible: Set[LiveUpstream]) -> None:
+        weighing = [(ring, share) for ring, share in parts if share > 0.0]
+        self._upto: list[tuple[float, Ring]] = []
+        self._parts: list[tuple[frozenset[LiveUpstream], float]] = []
+        upto = 0.0
+        for ring, share in weighing:
+            upto += share
+            self._upto.append((upto, ring))
+            self._parts.append((ring.members, share / max(1, len(ring.members & eligible))))
+        self._last = weighing[-1][0]
+
+    def draw(self, u: float) -> Ring:
+        """The ring of one request; `u` is uniform in [0, 1)."""
+        for upto, ring in self._upto:
+            if u < upto:
+                return ring
+        return self._last  # shares sum to 1 but for rounding
+
+    def expected(self, upstream: LiveUpstream) -> float:
+        """Its part of the whole load: of each ring that it is in an equal one. Who has come lately, or is of
+        another zone, is expected to have less; whoever was here before them does not have too much."""
+        part = 0.0
+        for members, each in self._parts:
+            if upstream in members:
+                part += each
+        return part

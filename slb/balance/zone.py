@@ -1,0 +1,80 @@
+"""How much of the traffic stays in the zone: a ramp, and a brake on it.
+
+The ramp goes by the time since it began and by nothing else, so that neither who comes and goes nor a bad minute
+can begin it again. The brake goes by latencies alone, and lets go by itself.
+"""
+
+from math import exp
+from typing import NamedTuple
+
+from slb.balance.ring_set import curve
+
+FLOOR = 0.01
+"""The share at the beginning of the ramp, and under the brake: enough to see how the zone is doing."""
+
+SMOOTHING = 2.0
+"""Seconds after which a latency counts 1/e: a brief dip is not to be followed."""
+
+FALL = 1.0
+RISE = 10.0
+"""Seconds in which health falls from 1 to 0, and rises again: slower than caches get cold, and warm."""
+
+
+class ZoneSettings(NamedTuple):
+    """`delay` and `fade_in` in seconds; `margin`: by how much the zone's latency may be above that of all;
+    `least`: so many upstreams the zone has to have."""
+
+    delay: float
+    fade_in: float
+    ceiling: float
+    margin: float
+    least: int
+
+
+class ZoneRamp:
+    """Begins when it is first asked. `settings` may be replaced at any time; `health`: 1 where latency takes
+    nothing away, down to 0."""
+
+    def __init__(self, settings: ZoneSettings) -> None:
+        self.settings = settings
+        self.health = 1.0
+        self._began: float | None = None
+        self._seen = 0.0
+        self._local: float | None = None
+        self._all: float | None = None
+        self._brakes = False
+
+    def share(self, now: float, local_upstreams: int) -> float:
+        """The part of the requests that is the zone's own to serve, 0 to 1; `local_upstreams` can take them."""
+        if self._began is None:
+            self._began = self._seen = now
+        settings = self.settings
+        if local_upstreams < settings.least or now < self._began + settings.delay:
+            return 0.0
+        ramp = curve(self._began + settings.delay, settings.fade_in, now)
+        floor = min(FLOOR, settings.ceiling)
+        return max(floor, settings.ceiling * ramp * self.health)
+
+    def observe(self, local: float | None, all_zones: float | None, now: float) -> None:
+        """The latencies of the zone's own upstreams and of all, seconds; None where nobody knows: of a zone that
+        nothing is known of nothing bad is known, and the brake lets go."""
+        elapsed, self._seen = max(0.0, now - self._seen), now
+        keep = exp(-elapsed / SMOOTHING)
+        self._local = _smoothed(self._local, local, keep)
+        self._all = _smoothed(self._all, all_zones, keep)
+        self._brakes = self._should_brake()
+        step = -elapsed / FALL if self._brakes else elapsed / RISE
+        self.health = min(1.0, max(0.0, self.health + step))
+
+    def _should_brake(self) -> bool:
+        """Above the margin; and once it is, until the zone is back within half of it."""
+        if self._local is None or not self._all:
+            return False
+        margin = self.settings.margin / 2 if self._brakes else self.settings.margin
+        return self._local / self._all > 1.0 + margin
+
+
+def _smoothed(before: float | None, now: float | None, keep: float) -> float | None:
+    if before is None or now is None:
+        return now
+    return before * keep + now * (1.0 - keep)
