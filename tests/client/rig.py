@@ -53,7 +53,7 @@ class Upstream:
 
     async def start(self, host: str = "127.0.0.1") -> "Upstream":
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, 0).start()
+        await web.TCPSite(self._runner, host, 0, backlog=1024).start()
         host, port = self._runner.addresses[0][:2]
         self.member = f"{host}:{port}"
         return self

@@ -41,15 +41,16 @@ async def test_every_verb_is_sent_as_it_is_named(upstreams: Upstreams, method: s
         return web.Response()
 
     upstream = await upstreams(note)
-    async with Session(upstreams=[upstream.member]) as session:
-        async with getattr(session, method)("/x") as response:
-            assert response.status == 200
+    async with Session(upstreams=[upstream.member]) as session, getattr(session, method)("/x") as response:
+        assert response.status == 200
     assert seen == [method.upper()]
 
 
 async def test_bodies_headers_params_and_json_are_aiohttps(upstreams: Upstreams) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
-        return web.json_response({"body": await request.json(), "x": request.headers["X-A"], "url": request.path_qs})
+        return web.json_response(
+            {"body": await request.json(), "x": request.headers["X-A"], "url": request.path_qs}
+        )
 
     upstream = await upstreams(echo)
     async with Session(upstreams=[upstream.member], headers={"X-A": "1"}) as session:
