@@ -20,10 +20,12 @@ from bench.figures import stream as streams
 from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
 from bench.gpu.command import gpu
+from bench.quota.command import quota
 
 app = typer.Typer(add_completion=False)
 app.callback(invoke_without_command=True)(compare)
 app.command()(gpu)
+app.command()(quota)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]

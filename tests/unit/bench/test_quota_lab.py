@@ -1,0 +1,223 @@
+"""The quota lab: its simulated time, its account of what was held, and small drains of each kind."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.quota.as_is import AsIs, Backend, Dag, Metered, Open
+from bench.quota.backlog import Work, made, traced
+from bench.quota.book import Book, Entry
+from bench.quota.bound import least_seconds
+from bench.quota.cases import Setting, few_callers, routed, share_error
+from bench.quota.drain import Manner
+from bench.quota.held import (
+    idle,
+    long_run,
+    most_at_once,
+    most_in_a_minute,
+    most_spent_in_a_minute,
+    overdrawn,
+)
+from bench.quota.models import Model, ten_models
+from bench.quota.simulated import simulate
+
+ONE = Model("one", limit=600, speed=10.0, first=1.0, slots=2, weight=1)
+
+
+def work(number: int, generated: int = 10, context: int = 90) -> Work:
+    return Work(number, context, generated, context + 10, luck=1.0)
+
+
+def entry(at: float, tokens: int = 10, ended: float = inf, actual: int | None = None) -> Entry:
+    return Entry("one", tokens, at, at, ended, actual)
+
+
+def prompts(count: int) -> list[Work]:
+    rng = Random(1)
+    return made([(rng.randrange(50, 2000), rng.randrange(1, 300)) for _ in range(count)], rng)
+
+
+# -- simulated time
+
+
+def test_an_hour_passes_in_no_time_and_everybody_wakes_up_in_turn() -> None:
+    woken: list[tuple[str, float]] = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        woken.append((name, asyncio.get_running_loop().time()))
+
+    async def all_of_them() -> None:
+        await asyncio.gather(sleeper("late", 3600.0), sleeper("soon", 0.5), sleeper("later", 7200.0))
+
+    simulate(all_of_them())
+    assert [name for name, _ in woken] == ["soon", "late", "later"]
+    assert [at for _, at in woken] == pytest.approx([0.5, 3600.0, 7200.0])
+
+
+def test_timeouts_are_of_simulated_time_too() -> None:
+    async def patient() -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1800):
+                await asyncio.sleep(10_000)
+        return asyncio.get_running_loop().time()
+
+    assert simulate(patient()) == pytest.approx(1800)
+
+
+def test_a_simulation_in_which_nobody_will_ever_wake_up_is_told() -> None:
+    with pytest.raises(BenchError, match="for ever"):
+        simulate(asyncio.Event().wait())
+
+
+# -- was the rate held
+
+
+def test_a_minute_holds_what_was_admitted_in_it_and_no_more() -> None:
+    entries = [entry(0, 10), entry(30, 20), entry(59.9, 30), entry(60, 5)]
+    assert most_in_a_minute(entries) == 60
+
+
+def test_what_a_task_came_to_counts_once_it_is_known() -> None:
+    assert most_in_a_minute([entry(0, 100, ended=10, actual=40), entry(5, 10), entry(20, 10)]) == 110
+    assert most_in_a_minute([entry(0, 10, ended=10, actual=90), entry(20, 10)]) == 100
+    assert most_spent_in_a_minute([entry(0, 100, ended=10, actual=40), entry(5, 10), entry(20, 10)]) == 60
+
+
+def test_a_task_that_ends_as_it_leaves_the_minute_leaves_with_what_it_counted() -> None:
+    assert most_in_a_minute([entry(0, 100, ended=59, actual=1), entry(61, 10), entry(62, 10)]) == 100
+    assert most_in_a_minute([entry(0, 5), entry(1, 100, ended=70, actual=1), entry(80, 10), entry(81, 200)]) == 210
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 50)), min_size=1, max_size=30))
+def test_both_sums_of_a_minute_agree_where_estimates_are_exact(asked: list[tuple[int, int]]) -> None:
+    entries = [entry(at, tokens) for at, tokens in asked]
+    slow = max(sum(n for at, n in asked if end - 60 < at <= end) for end, _ in asked)
+    assert most_in_a_minute(entries) == most_spent_in_a_minute(entries) == slow
+
+
+def test_an_interval_may_have_one_bucket_and_what_is_refilled_and_not_a_token_more() -> None:
+    full, refilled = entry(0, 100), entry(10, 100)
+    assert overdrawn([full, refilled], rate=10, burst=100) == pytest.approx(0)
+    assert overdrawn([full, replace(refilled, estimate=101)], rate=10, burst=100) == pytest.approx(1)
+
+
+def test_the_worst_interval_is_found_wherever_it_is() -> None:
+    quiet = [entry(float(at), 10) for at in range(0, 100, 10)]
+    burst = [entry(200.0, 60), entry(201.0, 60)]
+    assert overdrawn([*quiet, *burst], rate=10, burst=100) == pytest.approx(10)
+
+
+def test_doubt_about_the_moment_of_a_decision_makes_no_fault() -> None:
+    told_late = [Entry("one", 100, 0.0, 9.0), Entry("one", 100, 9.0, 10.0)]
+    assert overdrawn(told_late, rate=10, burst=100) <= 0
+
+
+def test_the_long_run_rate_leaves_the_first_minute_out() -> None:
+    assert long_run([entry(1, 5000), *(entry(float(at), 10) for at in range(61, 161))], 10, 160) == 1.0
+
+
+def test_idle_is_what_the_bucket_and_its_refill_would_have_allowed_besides() -> None:
+    assert idle([entry(0, 100), entry(50, 250)], rate=10, burst=200, until=50) == 0.5
+
+
+def test_those_in_flight_at_once_are_counted_from_told_to_ended() -> None:
+    assert most_at_once([entry(0, ended=10), entry(5, ended=7), entry(7, ended=9), entry(10, ended=11)]) == 2
+
+
+# -- the backlog and the models
+
+
+def test_without_traces_it_is_told_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"real traces.*No such file"):
+        traced(tmp_path, 10, 1)
+
+
+def test_a_caller_knows_its_prompt_and_expects_the_mean_answer() -> None:
+    assert [each.estimate for each in made([(100, 10), (200, 30)], Random(1))] == [120, 220]
+
+
+def test_calls_take_from_a_second_to_two_minutes_and_less_where_time_is_compressed() -> None:
+    assert ONE.seconds(work(1, generated=0)) == 1.0
+    assert ONE.seconds(work(1, generated=100)) == 11.0
+    assert ONE.seconds(work(1, generated=10_000)) == 120.0
+    hurried = ONE.hurried(60)
+    assert (hurried.limit, hurried.seconds(work(1, generated=10_000))) == (36_000, 2.0)
+
+
+def test_the_bound_is_a_full_bucket_and_then_the_limit() -> None:
+    assert least_seconds([ONE], [work(number) for number in range(10)]) == pytest.approx((1000 - 100) / 10)
+
+
+def test_a_hurried_bound_is_as_much_shorter() -> None:
+    backlog = [work(number) for number in range(100)]
+    whole = least_seconds([ONE], backlog)
+    assert least_seconds([ONE.hurried(10)], backlog) * 10 == pytest.approx(whole, rel=0.2)
+
+
+# -- as it is
+
+
+def as_is(backlog: Sequence[Work], dag: Dag, metered: bool = False) -> Book:
+    book = Book()
+    gate = Metered() if metered else Open()
+    simulate(AsIs(Backend([ONE], gate, book, Random(1)), dag, book).drain(backlog))
+    return book
+
+
+def test_a_batch_is_answered_when_its_slowest_call_is() -> None:
+    book = as_is([work(1, generated=0), work(2, generated=400)], Dag(workers=1, batch=2))
+    assert book.drained == pytest.approx(41)
+    assert book.answered == pytest.approx([41, 41])
+
+
+def test_what_is_in_a_batch_at_the_timeout_is_begun_again_by_the_next_run() -> None:
+    book = as_is([work(1, generated=0), work(2, generated=100)], Dag(workers=1, batch=1, timeout=11.5))
+    assert book.repeated == 1
+    assert book.drained == pytest.approx(11.5 + 11)
+    assert len(book.answered) == 2
+
+
+def test_models_that_answer_429_are_never_given_more_than_their_bucket_of_a_minute() -> None:
+    book = as_is([work(number, generated=0) for number in range(30)], Dag(workers=3), metered=True)
+    assert overdrawn(book.entries["one"], ONE.rate, ONE.limit) <= 0
+    assert len(book.answered) == 30
+
+
+# -- through the router
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    backlog = prompts(1500)
+    return Setting(ten_models(backlog), backlog, seed=1)
+
+
+def test_a_backlog_drains_through_the_router_within_limits_and_caps(setting: Setting) -> None:
+    standing = routed(setting)
+    assert len(standing.book.answered) == len(setting.backlog)
+    assert standing.fullest <= 1
+    assert all(held.at_once <= held.model.slots for held in standing.held)
+    assert standing.drained < 3 * least_seconds(setting.models, setting.backlog) + 120
+
+
+def test_what_a_restart_interrupts_is_begun_again_and_answered_once(setting: Setting) -> None:
+    standing = routed(setting, Manner(timeout=40.0))
+    assert standing.book.repeated > 0
+    assert len(standing.book.answered) == len(setting.backlog)
+
+
+def test_where_callers_are_few_the_weights_decide(setting: Setting) -> None:
+    assert share_error(few_callers(setting)) < 0.2  # of so few prompts; the lab's own backlog is 20 times as long
+
+
+def test_the_same_seed_is_the_same_drain(setting: Setting) -> None:
+    assert routed(setting).drained == routed(setting).drained
