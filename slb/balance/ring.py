@@ -18,6 +18,12 @@ from slb.errors import SlbError
 __all__ = ["EmptyRing", "Ring", "endpoint"]
 
 
+SECTOR = 32
+"""Positions in a sector, about; the circle is cut into a power of two."""
+
+MOST_SECTOR_BITS = 10
+
+
 class EmptyRing(SlbError, LookupError):
     """A ring of nobody was asked for: it could pick no one."""
 
@@ -30,7 +36,7 @@ class Ring:
     upstreams have one endpoint, the first given stays.
     """
 
-    __slots__ = ("_owners", "_positions", "_run", "members", "upstreams")
+    __slots__ = ("_owners", "_positions", "_run", "_shift", "_starts", "members", "upstreams")
 
     def __init__(self, upstreams: Iterable[LiveUpstream], run: Run) -> None:
         """For this module: `run` holds the positions of just these `upstreams`. Raises EmptyRing."""
@@ -41,6 +47,7 @@ class Ring:
         self._run = run
         self._positions = run.positions
         self._owners = [*run.owners, run.owners[0]]  # past the last position the circle begins again
+        self._shift, self._starts = _sectors(run.positions)
 
     @classmethod
     def build(cls, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
@@ -75,7 +82,9 @@ class Ring:
 
     def pick(self, key: bytes) -> LiveUpstream:
         """Who owns `key`."""
-        return self._owners[bisect_left(self._positions, xxh64_intdigest(key))]
+        digest, starts = xxh64_intdigest(key), self._starts
+        sector = digest >> self._shift
+        return self._owners[bisect_left(self._positions, digest, starts[sector], starts[sector + 1])]
 
     def walk(self, key: bytes) -> Iterator[LiveUpstream]:
         """All upstreams as they are met clockwise from `key`: its owner first, each once."""
@@ -98,6 +107,14 @@ class Ring:
 
     def __repr__(self) -> str:
         return f"<Ring {' '.join(map(_member, self.upstreams))}>"
+
+
+def _sectors(positions: list[int]) -> tuple[int, list[int]]:
+    """The circle cut into equal sectors: how far a hash is shifted to the right to give its sector, and where the
+    positions of each start. To search one sector takes a third off a pick."""
+    bits = min(MOST_SECTOR_BITS, (len(positions) // SECTOR).bit_length())
+    shift = 64 - bits
+    return shift, [bisect_left(positions, sector << shift) for sector in range((1 << bits) + 1)]
 
 
 def _member(upstream: LiveUpstream) -> str:
