@@ -1,0 +1,283 @@
+"""How busy an upstream is found, at times the test sets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slb.balance.signals import BUCKET, MOST, WINDOW, PoolLoad, Signals, mean_latency
+from slb.balance.upstream import Handle
+from tests.unit.balance.upstreams import upstream
+
+START = 1000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def served(signals: Signals, clock: Clock, *durations: float, completed: bool = True) -> None:
+    """One request after another."""
+    for duration in durations:
+        token = signals.begin()
+        clock.now += duration
+        signals.end(token, completed)
+
+
+# -- occupancy
+
+
+def test_a_thousand_hits_of_a_millisecond_in_a_second_occupy_one(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, *[0.001] * 1000)
+    assert signals.occupancy(clock.now) == pytest.approx(1.0, abs=BUCKET / WINDOW)
+    assert signals.inflight == 0
+
+
+def test_two_at_a_time_occupy_two(clock: Clock) -> None:
+    signals = Signals(clock)
+    for _ in range(100):
+        tokens = signals.begin(), signals.begin()
+        clock.now += 0.003
+        for token in tokens:
+            signals.end(token, completed=True)
+    assert signals.occupancy(clock.now) == pytest.approx(2.0, abs=2 * BUCKET / WINDOW)
+
+
+def test_of_a_long_request_only_what_lies_in_the_window_counts(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, 100.0)
+    assert 1.0 - BUCKET / WINDOW <= signals.occupancy(clock.now) <= 1.0
+
+
+def test_busy_time_stands_where_it_was_spent_and_leaves_the_window_bucket_by_bucket(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, 3 * BUCKET)
+    found = []
+    for number in range(7):
+        clock.now = START + number * BUCKET + 3 * BUCKET + 0.001
+        found.append(round(signals.occupancy(clock.now) * WINDOW / BUCKET))
+    assert found == [3, 3, 2, 1, 0, 0, 0]
+
+
+@given(
+    spans=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.4)), max_size=20),
+    wait=st.floats(0, 0.3),
+)
+def test_occupancy_is_the_busy_time_that_overlaps_the_buckets(
+    spans: list[tuple[float, float]], wait: float
+) -> None:
+    clock = Clock()
+    signals = Signals(clock)
+    events = sorted((at, at + length) for at, length in spans)
+    tokens = {}
+    moments = sorted({moment for event in events for moment in event})
+    for moment in moments:
+        clock.now = START + moment
+        for number, (began, _) in enumerate(events):
+            if began == moment:
+                tokens[number] = signals.begin()
+        for number, (_, ended) in enumerate(events):
+            if ended == moment:
+                signals.end(tokens.pop(number), completed=True)
+    clock.now = START + (moments[-1] if moments else 0.0) + wait
+    first = (int(clock.now / BUCKET) - 4) * BUCKET
+    expected = sum(max(0.0, START + ended - max(START + began, first)) for began, ended in events)
+    assert signals.occupancy(clock.now) * WINDOW == pytest.approx(expected, abs=1e-6)
+
+
+def test_after_a_long_silence_nothing_is_left(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, 0.1)
+    clock.now += 1000.0
+    assert signals.occupancy(clock.now) == 0.0
+
+
+# -- latency
+
+
+def test_latency_is_the_mean_of_late(clock: Clock) -> None:
+    signals = Signals(clock)
+    assert signals.latency is None
+    served(signals, clock, 0.010)
+    assert signals.latency == pytest.approx(0.010)
+    served(signals, clock, *[0.030] * 500)
+    assert signals.latency == pytest.approx(0.030, rel=0.01)
+
+
+def test_what_failed_or_was_abandoned_kept_it_busy_and_says_nothing_of_how_fast_it_is(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, 0.050)
+    served(signals, clock, *[0.001] * 100, completed=False)
+    assert signals.latency == pytest.approx(0.050)
+    assert signals.occupancy(clock.now) > 0.8
+
+
+def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
+    busy, idle, silent = Signals(clock), Signals(clock), Signals(clock)
+    served(idle, clock, 1.0)
+    clock.now += 30.0
+    served(busy, clock, *[0.010] * 50)
+    assert mean_latency((busy, idle, silent), clock.now) == pytest.approx(0.010, rel=0.01)
+    clock.now += 30.0
+    assert mean_latency((busy, idle, silent), clock.now) is None
+
+
+# -- effective load
+
+
+def test_the_seeds_two_pods(clock: Clock) -> None:
+    """Ten hits of a millisecond against three misses that are open; the pool's mean is a millisecond."""
+    a, b = Signals(clock), Signals(clock)
+    served(a, clock, *[0.001] * 15)
+    served(b, clock, 0.060)
+    clock.now = START + 0.1
+    for _ in range(3):
+        b.begin()
+    assert a.effective_load(0.001, clock.now) == pytest.approx(0.1)
+    assert b.effective_load(0.001, clock.now) == pytest.approx(15.0)
+
+
+def test_one_as_fast_as_the_pool_counts_what_it_has(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, 0.010)
+    clock.now += 1.0
+    signals.begin()
+    signals.begin()
+    assert signals.effective_load(0.010, clock.now) == pytest.approx(2.0)
+    assert signals.effective_load(0.005, clock.now) == pytest.approx(4.0)
+    assert signals.effective_load(0.020, clock.now) == pytest.approx(1.0)
+
+
+def test_who_has_never_completed_anything_and_is_not_late_counts_what_it_has(clock: Clock) -> None:
+    signals = Signals(clock)
+    signals.begin()
+    assert signals.effective_load(0.010, clock.now + 0.1) == 1.0
+
+
+def test_an_idle_upstream_has_no_load_however_slow_it_was(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, 5.0)
+    assert signals.effective_load(0.001, clock.now + 1.0) == 0.0
+
+
+# -- stuck
+
+
+def test_a_cold_upstream_that_answers_nothing_is_stuck_after_the_window(clock: Clock) -> None:
+    signals = Signals(clock)
+    signals.begin()
+    assert not signals.is_stuck(0.001, START + WINDOW - 0.001)
+    assert signals.is_stuck(0.001, START + WINDOW + 0.001)
+    assert signals.effective_load(0.001, START + 1.0) == MOST
+
+
+def test_a_warm_upstream_that_freezes_is_stuck_too(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, *[0.001] * 100)
+    frozen_at = clock.now
+    signals.begin()
+    signals.begin()
+    assert signals.effective_load(0.001, frozen_at + 0.140) == pytest.approx(2.0)
+    assert signals.effective_load(0.001, frozen_at + 0.160) == pytest.approx(2 * MOST)
+
+
+def test_in_a_slow_pool_an_upstream_has_twice_the_pools_latency(clock: Clock) -> None:
+    signals = Signals(clock)
+    signals.begin()
+    assert not signals.is_stuck(10.0, START + 19.9)
+    assert signals.is_stuck(10.0, START + 20.1)
+
+
+def test_who_goes_on_completing_is_not_stuck_with_one_that_takes_long(clock: Clock) -> None:
+    signals = Signals(clock)
+    signals.begin()
+    for _ in range(20):
+        served(signals, clock, 0.1)
+        assert not signals.is_stuck(0.001, clock.now + 0.1)
+
+
+def test_a_failure_is_no_sign_of_life(clock: Clock) -> None:
+    signals = Signals(clock)
+    signals.begin()
+    for _ in range(4):
+        served(signals, clock, 0.05, completed=False)
+    assert signals.is_stuck(0.001, clock.now)
+
+
+def test_it_is_stuck_no_more_when_it_completes_one(clock: Clock) -> None:
+    signals = Signals(clock)
+    token = signals.begin()
+    signals.begin()
+    clock.now += 3.0
+    assert signals.is_stuck(0.001, clock.now)
+    signals.end(token, completed=True)
+    assert not signals.is_stuck(0.001, clock.now)
+
+
+# -- handles
+
+
+def test_a_handle_tells_the_signals_once(clock: Clock) -> None:
+    live = upstream("a")
+    live.signals = Signals(clock)
+    handle = Handle(live)
+    assert live.signals.inflight == live.inflight == 1
+    clock.now += 0.25
+    handle.release()
+    handle.release()
+    assert live.signals.inflight == live.inflight == 0
+    assert live.signals.latency == pytest.approx(0.25)
+
+
+def test_a_handle_from_before_there_were_signals_tells_them_nothing(clock: Clock) -> None:
+    live = upstream("a")
+    handle = Handle(live)
+    live.signals = Signals(clock)
+    handle.release()
+    assert live.signals.inflight == 0
+    assert live.signals.latency is None
+
+
+# -- the pool
+
+
+def test_what_begins_or_ends_between_two_looks_counts_at_once(clock: Clock) -> None:
+    one, other, load = Signals(clock), Signals(clock), PoolLoad()
+    load.watch((one, other))
+    load.look(clock.now)
+    assert load.total == 0.0
+    tokens = [one.begin(), other.begin(), one.begin()]
+    assert load.total == 3.0
+    load.look(clock.now)
+    assert load.total == 3.0
+    for token, signals in zip(tokens, (one, other, one), strict=True):
+        signals.end(token, completed=True)
+    assert load.total == 0.0
+
+
+def test_who_is_watched_no_more_counts_no_more(clock: Clock) -> None:
+    one, other, load = Signals(clock), Signals(clock), PoolLoad()
+    load.watch((one, other))
+    one.begin()
+    other.begin()
+    load.watch((other,))
+    load.look(clock.now)
+    one.begin()
+    assert load.total == 1.0
+
+
+def test_an_upstream_of_two_routes_counts_in_both(clock: Clock) -> None:
+    signals, loads = Signals(clock), (PoolLoad(), PoolLoad())
+    for load in loads:
+        load.watch((signals,))
+    signals.begin()
+    assert [load.total for load in loads] == [1.0, 1.0]
