@@ -175,7 +175,7 @@ def test_requirements_are_pinned_with_hashes_and_name_no_address(file: Path) -> 
 def test_every_package_the_project_asks_for_is_pinned() -> None:
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"": asked["dependencies"], **asked["optional-dependencies"]}
-    files = {"": "requirements.txt", "test": "requirements-dev.txt"}
+    files = {"": "requirements.txt", "test": "requirements-dev.txt", "simulate": "requirements-bench.txt"}
     for extra, packages in groups.items():
         pinned = (ROOT / files.get(extra, f"requirements-{extra}.txt")).read_text()
         for package in packages:
