@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from slb.balance.bounded_load import bounded_as_skipper
+from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
+from slb.model import RouteSettings
 from tests.unit.balance.rings import live
 
 VECTORS = Path(__file__).parents[3].parent / "shared" / "vectors" / "skipper_ring.json"
@@ -42,3 +47,32 @@ def test_a_ring_without_who_may_not_be_picked_gives_the_same() -> None:
     for ring, upstreams, case in cases():
         rest = ring.without(upstreams[index] for index in case["skip"])
         assert [rest.pick(key) for key in keys(case)] == [upstreams[index] for index in case["search"]]
+
+
+def test_under_load_every_key_goes_where_skipper_sends_it() -> None:
+    for ring, upstreams, case in cases():
+        eligible = frozenset(upstreams) - {upstreams[index] for index in case["skip"]}
+        found = [
+            bounded_as_skipper(walk(ring, key, eligible), eligible, case["balance_factor"]) for key in keys(case)
+        ]
+        assert [each.upstream for each in found if each] == [upstreams[index] for index in case["bounded"]]
+
+
+def test_the_policy_picks_the_same_with_skippers_signal_and_with_none() -> None:
+    for _, upstreams, case in cases():
+        eligible = tuple(
+            sorted(set(upstreams) - {upstreams[index] for index in case["skip"]}, key=attrgetter("member"))
+        )
+        for signal, picks in (("inflight", "bounded"), ("off", "search")):
+            policy = ConsistentHash(Random(1), lambda: 0.0)
+            settings = RouteSettings.model_validate(
+                {"load_signal": signal, "balance_factor": case["balance_factor"], "ring_debounce": "0s"}
+            )
+            policy.follow(tuple(upstreams), settings)
+            for _ in policy.steps():
+                pass
+            assert [policy.pick(eligible, key) for key in keys(case)] == [upstreams[index] for index in case[picks]]
+
+
+def walk(ring: Ring, key: bytes, eligible: frozenset[LiveUpstream]) -> Iterator[LiveUpstream]:
+    return filter(eligible.__contains__, ring.walk(key))
