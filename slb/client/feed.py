@@ -78,6 +78,12 @@ class _Following:
         self._rings = Rings(self.mirror, surroundings.clock)
         self._tasks = Tasks()
 
+    async def _keep_rings(self) -> None:
+        """Those of the table that is there already are made first: a call without its ring goes anywhere."""
+        for _, ring in list(self._rings.routes()):
+            await step_through(ring.steps())
+        self._tasks.start("rings", self._rings.run())
+
     async def close(self) -> None:
         await self._tasks.stop()
 
@@ -94,7 +100,7 @@ class FixedFeed(_Following):
     async def open(self, patience: float) -> None:
         record = RouteRecord(frozenset(self._members))
         await step_through(self.mirror.replace({_ROOT: record}, self._attributes))
-        self._tasks.start("rings", self._rings.run())
+        await self._keep_rings()
 
     def replace(self, upstreams: Upstreams) -> None:
         """Other upstreams from now on; what is counted of those that stay goes on."""
@@ -127,8 +133,8 @@ class RedisFeed(_Following):
             connection, self.mirror, self._metrics, kept, READING_ONLY, clock=self._clock, rng=self._rng
         )
         self._tasks.start("watcher", watcher.run())
-        self._tasks.start("rings", self._rings.run())
         await watcher.shown(lambda mirror: mirror.ready, patience)
+        await self._keep_rings()
 
     async def close(self) -> None:
         await super().close()

@@ -139,7 +139,7 @@ class Sending:
 
     def _release(self, completed: bool) -> None:
         if self._handle is not None:
-            self._handle.release()  # completed
+            self._handle.release(completed)
 
     def _answered(self, status: int | None) -> None:
         self._desk.metrics.requests[self._way, NO_CODE if status is None else str(status)] += 1

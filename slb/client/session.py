@@ -34,7 +34,8 @@ _BENEATH_THE_CAP = 0.9
 """Where the buffer begins, as a share of max_outbound."""
 
 _FIRST_TABLE = 5.0
-"""Seconds that opening waits for a table where there is no fallback; with one, calls go there meanwhile."""
+_FIRST_TABLE_OR_FALLBACK = 1.0
+"""Seconds that opening waits for a table; not long where calls have a fallback to go to meanwhile."""
 
 
 class Session:
@@ -104,7 +105,7 @@ class Session:
         desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback))
         chooser = Chooser(self._feed.mirror, self._traffic, self._fallback, self._rules, time.monotonic, self._rng)
         try:
-            await self._feed.open(0.0 if self._fallback else _FIRST_TABLE)
+            await self._feed.open(_FIRST_TABLE_OR_FALLBACK if self._fallback else _FIRST_TABLE)
         except BaseException:
             await self.close()
             raise

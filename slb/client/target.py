@@ -28,6 +28,8 @@ def parse_target(written: StrOrURL) -> Target:
     path, mark, query = text.partition("#")[0].partition("?")
     if not path.startswith("/"):
         raise CallRefused(BAD_REQUEST, f"{text!r}: give a path such as /products/1; the session knows the hosts")
+    if path.startswith("//"):  # which URLs read as the beginning of a host
+        path = "/" + path.lstrip("/")
     try:
         return Target(normal_path(path, encoded_controls=True), path, mark + query)
     except InvalidName as error:

@@ -48,21 +48,20 @@ async def test_every_verb_is_sent_as_it_is_named(upstreams: Upstreams, method: s
 
 async def test_bodies_headers_params_and_json_are_aiohttps(upstreams: Upstreams) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
-        return web.json_response(
-            {"body": await request.json(), "x": request.headers["X-A"], "url": request.path_qs}
-        )
+        said = {"x": request.headers["X-A"], "url": request.path_qs}
+        return web.json_response({"body": await request.json(), **said})
 
     upstream = await upstreams(echo)
     async with Session(upstreams=[upstream.member], headers={"X-A": "1"}) as session:
-        async with session.post("/x", json={"a": 1}, params={"q": "2"}) as response:
-            assert await response.json() == {"body": {"a": 1}, "x": "1", "url": "/x?q=2"}
+        response = await session.post("/x", json={"a": 1}, params={"q": "2"})
+        assert await response.json() == {"body": {"a": 1}, "x": "1", "url": "/x?q=2"}
 
 
 async def test_a_path_may_be_a_url_without_a_host(upstreams: Upstreams) -> None:
     upstream = await upstreams()
     async with Session(upstreams=[upstream.member]) as session:
-        async with session.get(URL("/a b/c") % {"q": "1"}) as response:
-            assert await response.text() == "GET /a%20b/c?q=1"
+        response = await session.get(URL("/a b/c") % {"q": "1"})
+        assert await response.text() == "GET /a%20b/c?q=1"
 
 
 @pytest.mark.parametrize("path", ["products", "", "http://example.com/x", "/a/%2e%2e/../..", "/a\x00b", "/a%2fb"])
@@ -154,7 +153,7 @@ async def test_a_body_cut_short_is_an_error_of_its_upstream(upstreams: Upstreams
         assert dict(session.metrics.errors) == {("ring", "body"): 1}
 
 
-async def test_strip_prefix_is_for_upstreams_and_not_for_the_fallback(upstreams: Upstreams) -> None:
+async def test_the_fallbacks_own_path_stands_before_the_calls(upstreams: Upstreams) -> None:
     upstream, fallback = await upstreams(), await upstreams()
     async with Session(upstreams=[upstream.member], fallback=f"{fallback.url}/base/") as session:
         assert await asked(session, ["/a/b?c"]) == {200: 1}
