@@ -66,11 +66,11 @@ class Fleet:
         Upstreams(self._processes, self._home / "upstreams", None, (first, second)).start()
         return [f"127.0.0.1:{first}", f"127.0.0.1:{second}"]
 
-    def start_instance(self) -> Instance:
-        """Start one more; it may not be ready yet."""
+    def start_instance(self, *more: str) -> Instance:
+        """Start one more, with these words besides; it may not be ready yet."""
         home = self.folder("slb")
         port, api_port = free_ports(2)
-        running = self._slb(home, "serve", *self._serve_flags(home, port, api_port))
+        running = self._slb(home, "serve", *self._serve_flags(home, port, api_port), *more)
         self.instances.append(Instance(running, port, api_port))
         return self.instances[-1]
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -13,7 +14,6 @@ from slb.quota.asking import Asking
 from slb.quota.scheduler import Rules, Scheduler
 from slb.quotas import Admitted, Denied, Limits, Wait
 
-Clock = Callable[[], float]
 JITTER = 1000
 SWEEP_SECONDS = 1.0
 
@@ -75,7 +75,7 @@ class Simulated:
 
 
 class Recorded:
-    """Writes into `book` what a router was asked, and what it answered."""
+    """Writes into `book` what a router was asked, and what it answered, in seconds since it was opened."""
 
     def __init__(self, asking: Asking, book: Book) -> None:
         self._asking = asking
@@ -84,17 +84,17 @@ class Recorded:
         self._waiting: set[str] = set()
 
     def open(self) -> None:
+        self._begun = asyncio.get_running_loop().time()
         self._asking.open()
 
     async def close(self) -> None:
         await self._asking.close()
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        clock = asyncio.get_running_loop().time
-        asked = clock()
+        asked = self._since()
         answer = await self._asking.ask(method, path, body)
         if path == "/schedule" and body is not None:
-            self._scheduled(body, answer, asked, clock())
+            self._scheduled(body, answer, asked, self._since())
         elif path == "/complete" and body is not None and (entry := self._tasks.pop(body["task_id"], None)):
             entry.ended, entry.actual = asked, body.get("actual_tokens")
         return answer
@@ -109,6 +109,9 @@ class Recorded:
         else:
             self._waiting.add(key)
             self._book.waits.append(answer["wait_for_ms"])
+
+    def _since(self) -> float:
+        return asyncio.get_running_loop().time() - self._begun
 
 
 class Distant:
@@ -129,6 +132,25 @@ class Distant:
         answer = await self._asking.ask(method, path, body)
         await asyncio.sleep(self._half)
         return answer
+
+
+class Spread:
+    """Several routers, asked in turn: as if each question came from another caller."""
+
+    def __init__(self, asked: Sequence[Asking]) -> None:
+        self._asked = asked
+        self._turns = cycle(asked)
+
+    def open(self) -> None:
+        for each in self._asked:
+            each.open()
+
+    async def close(self) -> None:
+        for each in self._asked:
+            await each.close()
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return await next(self._turns).ask(method, path, body)
 
 
 def limits_of(model: Model) -> Limits:

@@ -1,7 +1,7 @@
 """`python -m bench quota`: a backlog drained through the router, and as it is drained today."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +19,12 @@ from bench.quota.bound import least_seconds
 from bench.quota.cases import Setting, crowded, few_callers, metered, routed, share_error, unheld
 from bench.quota.chart import draw
 from bench.quota.models import ten_models
+from bench.quota.real import drained
 from bench.quota.report import demand_goals, drain_goals, drain_section, held_section, share_goal
 from bench.quota.standing import Standing
 
 ALL = 1_000_000
-PARTS = ("simulated", "real")
+SIMULATED_IN_A_STEP = 10
 SIMULATED: tuple[tuple[str, Callable[[Setting], Standing]], ...] = (
     ("as-is, limits not kept", unheld),
     ("as-is, models answer 429", metered),
@@ -43,11 +44,16 @@ class Plan:
     real: int
     factor: float
 
+    @property
+    def simulated_steps(self) -> int:
+        """Of the bar, for each way; a prompt in real time is one."""
+        return self.prompts // SIMULATED_IN_A_STEP
+
 
 def quota(
     prompts: Annotated[int, typer.Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
     scale: Annotated[float, typer.Option(min=0.01, help="All limits times this.")] = 1.0,
-    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 6000,
+    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 12_000,
     factor: Annotated[float, typer.Option(min=1, help="By this real time is compressed.")] = 15,
     seed: Annotated[int, typer.Option(help="The same seed is the same backlog.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
@@ -67,10 +73,14 @@ def quota(
 
     def measure(processes: Processes, home: Path, steps: Steps) -> Outcome:
         sections = simulated(setting, steps, png)
+        if plan.real:
+            few = replace(setting, backlog=backlog[: plan.real])
+            sections += in_real_time(few, drained(processes, home, few, factor, steps))
         return Outcome(sections)
 
     settings = {**asdict(plan), "traces": str(traces)}
-    raise typer.Exit(run_bare("quota", measure, len(SIMULATED), settings, json, check))
+    total = plan.real + len(SIMULATED) * plan.simulated_steps
+    raise typer.Exit(run_bare("quota", measure, total, settings, json, check))
 
 
 def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]:
@@ -79,7 +89,7 @@ def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]
     for name, way in SIMULATED:
         steps.to(f"simulated: {name}")
         found.append(way(setting))
-        steps.done()
+        steps.done(len(setting.backlog) // SIMULATED_IN_A_STEP)
     as_is, through, demand, few = found[:2], found[2], found[3], found[4]
     bound = least_seconds(setting.models, setting.backlog)
     if png is not None:
@@ -91,4 +101,18 @@ def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]
         held_section(through),
         held_section(demand),
         Section("goals, in simulated time", goals),
+    ]
+
+
+def in_real_time(setting: Setting, real: Standing) -> list[Section]:
+    """Beside the same prompts in simulated time, as is and through the router."""
+    bound = least_seconds(setting.models, setting.backlog)
+    ways = [unheld(setting), metered(setting), routed(setting)]
+    title = (
+        f"{len(setting.backlog):,} of the prompts, {real.hurry:g} times as fast, beside simulated time"
+    )
+    return [
+        drain_section(title, [*ways, real], bound),
+        held_section(real),
+        Section("goals, in real time", drain_goals(real, ways[:2], bound)),
     ]

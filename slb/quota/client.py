@@ -132,17 +132,11 @@ class Router:
             await asyncio.sleep(answer.seconds)
         return self.hold(answer, interrupt)
 
-    async def try_admit(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
-    ) -> "Task | None":
-        """Ask once; None where it would have to wait."""
-        answer = await self.schedule(estimated_tokens, models, uuid4().hex)
-        return None if isinstance(answer, Wait) else self.hold(answer, interrupt)
-
     async def schedule(
         self, estimated_tokens: int, models: Sequence[str] | None = None, idempotency_key: str | None = None
     ) -> Admission | Wait:
-        """One question. With a key it is safe to ask anew where an answer was lost."""
+        """One question. With a key it is safe to ask anew where an answer was lost, and who was told to wait and
+        comes back has its place."""
         body: dict[str, Any] = {"estimated_tokens": estimated_tokens}
         if models is not None:
             body["models"] = list(models)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from slb.quota.client import Advice, CallRefused, LeaseLapsed, Persistence, Router, RouterUnreachable
+from slb.quota.client import Advice, CallRefused, LeaseLapsed, Persistence, Router, RouterUnreachable, Wait
 from tests.support.quota import SmallRouter
 from tests.support.waiting import eventually
 
@@ -120,12 +120,10 @@ async def test_an_instance_that_has_no_redis_is_passed_over_too(small: SmallRout
 
 async def test_a_router_that_comes_back_in_time_is_waited_for(small: SmallRouter, router: Router) -> None:
     small.broken = True
-    asking = asyncio.create_task(router.try_admit(1))
+    asking = asyncio.create_task(router.admit(1))
     await asyncio.sleep(5 * SOON)
     small.broken = False
-    task = await asking
-    assert task is not None
-    async with task:
+    async with await asking:
         pass
 
 
@@ -171,9 +169,11 @@ async def test_a_refusal_has_the_routers_name_and_is_not_repeated(small: SmallRo
     assert len(small.asked) == 1
 
 
-async def test_who_asks_once_gets_nothing_where_it_would_have_to_wait(small: SmallRouter, router: Router) -> None:
-    small.waits = [60_000]
-    assert await router.try_admit(1) is None
+async def test_who_asks_once_is_told_how_long_to_wait(small: SmallRouter, router: Router) -> None:
+    small.waits = [1500]
+    told = await router.schedule(1)
+    assert isinstance(told, Wait)
+    assert told.seconds == 1.5
 
 
 async def test_advice_and_what_was_abandoned_can_be_read(small: SmallRouter, router: Router) -> None:
