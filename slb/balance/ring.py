@@ -88,16 +88,16 @@ class Ring:
 
     def walk(self, key: bytes) -> Iterator[LiveUpstream]:
         """All upstreams as they are met clockwise from `key`: its owner first, each once."""
+        owner = self.pick(key)
+        yield owner  # nearly always the only one that is asked for
+        seen = {owner}
         owners = self._run.owners
         start = bisect_left(self._positions, xxh64_intdigest(key))
-        seen: set[LiveUpstream] = set()
         for at in chain(range(start, len(owners)), range(start)):
             owner = owners[at]
             if owner not in seen:
                 yield owner
                 seen.add(owner)
-                if len(seen) == len(self.upstreams):
-                    return
 
     def __len__(self) -> int:
         return len(self.upstreams)
