@@ -1,0 +1,274 @@
+"""The policy as a route uses it: ring, load, zone and fade-in together, at times the test sets."""
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from slb.balance.consistent_hash import ConsistentHash
+from slb.balance.ring import Ring
+from slb.balance.upstream import Handle, LiveUpstream
+from slb.model import RouteSettings
+from tests.unit.balance.rings import KEYS, fleet
+
+Upstreams = tuple[LiveUpstream, ...]
+
+
+class Route:
+    """A policy, told of its upstreams and kept up to date, and a clock that only the test moves."""
+
+    def __init__(self, upstreams: Sequence[LiveUpstream], zone: str = "", **settings: Any) -> None:
+        self.now = 1000.0
+        self.settings = RouteSettings.model_validate(
+            {"policy": "consistent_hash", "ring_debounce": "0s", **settings}
+        )
+        self.policy = ConsistentHash(Random(5), lambda: self.now, zone)
+        self.upstreams: Upstreams = ()
+        self.has(upstreams)
+
+    def has(self, upstreams: Sequence[LiveUpstream]) -> None:
+        """These are its upstreams from now on."""
+        self.upstreams = tuple(sorted(upstreams, key=lambda each: each.member))
+        self.policy.follow(self.upstreams, self.settings)
+        self.step()
+
+    def step(self) -> None:
+        while self.policy.wake <= self.now:
+            for _ in self.policy.steps():
+                pass
+
+    def after(self, seconds: float) -> None:
+        self.now += seconds
+        self.step()
+
+    def pick(self, key: bytes, without: Sequence[LiveUpstream] = ()) -> LiveUpstream:
+        return self.policy.pick(tuple(each for each in self.upstreams if each not in without), key)
+
+    def picks(self, without: Sequence[LiveUpstream] = ()) -> list[LiveUpstream]:
+        """Whom each key goes to, one request at a time."""
+        eligible = tuple(each for each in self.upstreams if each not in without)
+        return [self.policy.pick(eligible, key) for key in KEYS]
+
+
+def test_while_nobody_is_busy_a_key_goes_to_its_owner() -> None:
+    route = Route(fleet(10))
+    assert route.picks() == [Ring.of(route.upstreams).pick(key) for key in KEYS]
+    assert route.policy.distances == {0: len(KEYS)}
+
+
+def test_a_request_without_a_key_goes_round_and_is_counted() -> None:
+    route = Route(fleet(3))
+    assert Counter(route.pick(b"").member for _ in range(300)) == {each.member: 100 for each in route.upstreams}
+    assert route.policy.keyless == 300
+    assert route.policy.unready == 0
+
+
+def test_before_there_is_a_ring_requests_go_round_and_are_counted() -> None:
+    policy, upstreams = ConsistentHash(Random(1), lambda: 0.0), tuple(fleet(3))
+    policy.follow(upstreams, RouteSettings())
+    assert len({policy.pick(upstreams, b"x") for _ in range(3)}) == 3
+    assert policy.unready == 3
+
+
+def test_who_can_take_nothing_is_passed_over_and_no_other_key_moves() -> None:
+    route = Route(fleet(10))
+    before, out = route.picks(), route.upstreams[3:5]
+    after = route.picks(without=out)
+    ring = Ring.of(route.upstreams)
+    for key, was, now in zip(KEYS, before, after, strict=True):
+        assert now is (next(each for each in ring.walk(key) if each not in out) if was in out else was)
+    assert route.picks() == before
+
+
+def test_where_only_those_can_that_are_in_no_ring_yet_requests_go_round() -> None:
+    route = Route(fleet(3), ring_debounce="2s")
+    new = fleet(2, net=1)
+    route.has([*route.upstreams, *new])
+    assert {route.policy.pick(tuple(new), key) for key in KEYS[:4]} == set(new)
+    assert route.policy.unready == 4
+
+
+def test_a_key_of_a_megabyte_is_a_key() -> None:
+    route, key = Route(fleet(10)), b"k" * (1 << 20)
+    assert len({route.pick(key) for _ in range(10)}) == 1
+
+
+# -- load
+
+
+def test_a_hot_key_spreads_to_those_behind_its_owner() -> None:
+    route = Route(fleet(10))
+    held = [Handle(route.pick(b"hot")) for _ in range(100)]
+    loads = Counter(each.upstream for each in held)
+    assert max(loads.values()) <= 1.25 * 101 / 10 + 1
+    assert len(loads) >= 8
+
+
+def test_with_no_signal_a_hot_key_stays() -> None:
+    route = Route(fleet(10), load_signal="off")
+    assert len({Handle(route.pick(b"hot")).upstream for _ in range(100)}) == 1
+
+
+def test_a_warm_upstream_that_freezes_is_left_by_its_keys_and_gets_them_back() -> None:
+    """Each takes a millisecond; then one answers nothing any more."""
+    route = Route(fleet(6))
+
+    def serve(key: bytes, frozen: LiveUpstream | None) -> LiveUpstream:
+        handle = Handle(route.pick(key))
+        if handle.upstream is frozen:
+            stuck.append(handle)
+        else:
+            route.now += 0.001
+            handle.release()
+        return handle.upstream
+
+    stuck: list[Handle] = []
+    owners = {key: serve(key, None) for key in KEYS}
+    frozen = owners[KEYS[0]]
+    first_on = None
+    for number in range(2000):
+        if serve(KEYS[number % 1000], frozen) is frozen and route.now - (first_on or route.now) > 0.2:
+            pytest.fail("sent to an upstream that has been frozen for 200 ms")
+        first_on = first_on or (route.now if stuck else None)
+    for handle in stuck:
+        route.now += 0.001
+        handle.release()
+    route.now += 10.0
+    assert [serve(key, None) for key in KEYS].count(frozen) >= 0.9 * list(owners.values()).count(frozen)
+
+
+def test_a_slow_upstream_gets_less() -> None:
+    """One takes ten times as long as the others; four requests at a time."""
+    route = Route(fleet(6))
+    slow, rng = route.upstreams[0], Random(3)
+    running: list[tuple[float, Handle]] = []
+    served: Counter[bool] = Counter()
+    for _ in range(4000):
+        while len(running) >= 4:
+            running.sort(key=lambda each: each[0])
+            ends, handle = running.pop(0)
+            route.now = max(route.now, ends)
+            handle.release()
+        handle = Handle(route.pick(rng.choice(KEYS)))
+        served[handle.upstream is slow] += 1
+        running.append((route.now + (0.050 if handle.upstream is slow else 0.005), handle))
+    assert served[True] < 4000 / 6 * 0.6
+
+
+# -- fade-in
+
+
+def test_new_upstreams_get_the_keys_they_will_own_and_no_more_than_their_share_of_the_time() -> None:
+    route = Route(fleet(10), fade_in="30s", load_signal="off")
+    old, new = route.upstreams, fleet(10, net=1)
+    route.has([*old, *new])
+    target = [Ring.of(route.upstreams).pick(key) for key in KEYS]
+    will_own = sum(each in new for each in target) / len(KEYS)
+    for progress, share in ((0.0, 0.0), (0.5, 0.177), (0.9, 0.768)):
+        route.now = 1000.0 + progress * 30.0
+        found = [pick for _ in range(10) for pick in zip(route.picks(), target, strict=True)]
+        assert all(pick is owner for pick, owner in found if pick in new)
+        assert sum(pick in new for pick, _ in found) / len(found) == pytest.approx(share * will_own, abs=0.02)
+    route.after(30.0)
+    assert route.picks() == target
+    assert route.policy.fading == 0
+
+
+def test_while_half_of_the_fleet_fades_in_the_other_half_keeps_its_keys_under_load() -> None:
+    """Against the mean of all, twice as many, each of the old ones would be above its threshold."""
+    route = Route(fleet(10), fade_in="30s")
+    route.has([*route.upstreams, *fleet(10, net=1)])
+    held = [Handle(route.pick(key)) for key in KEYS for _ in range(2)]
+    assert route.policy.distances[0] > 0.9 * len(held)
+
+
+# -- zones
+
+
+def test_requests_stay_in_the_zone_as_the_ramp_says() -> None:
+    upstreams = [*fleet(4, net=0, zone="a"), *fleet(4, net=1, zone="b"), *fleet(4, net=2, zone="c")]
+    route = Route(upstreams, "b", zone_affinity=True, zone_delay="10s", zone_fade_in="100s", zone_ceiling=0.9)
+    at_first = [each.spec.zone for each in route.picks()].count("b") / len(KEYS)
+    assert at_first == pytest.approx(1 / 3, abs=0.08)
+    assert route.policy.zone_share == 0.0
+    route.after(1000.0)
+    at_last = [each.spec.zone for each in route.picks()].count("b") / len(KEYS)
+    assert route.policy.zone_share == 0.9
+    assert at_last == pytest.approx(0.9 + 0.1 * at_first, abs=0.03)
+
+
+def test_what_stays_goes_to_the_owner_in_the_zones_own_ring() -> None:
+    local, far = fleet(4, net=0, zone="a"), fleet(4, net=1, zone="b")
+    route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s")
+    route.pick(b"first")
+    route.after(1000.0)
+    assert route.picks() == [Ring.of(local).pick(key) for key in KEYS]
+
+
+def test_too_few_in_the_zone_and_all_zones_are_used() -> None:
+    route = Route([*fleet(2, zone="a"), *fleet(8, net=1, zone="b")], "a", zone_affinity=True, zone_delay="0s")
+    route.pick(b"first")
+    route.after(1000.0)
+    assert route.picks() == [Ring.of(route.upstreams).pick(key) for key in KEYS]
+
+
+def test_an_upstream_that_joins_a_zone_while_that_ramps_warms_up_and_lands_in_both_rings() -> None:
+    local, far = fleet(4, net=0, zone="a"), fleet(8, net=1, zone="b")
+    route = Route(
+        [*local, *far],
+        "a",
+        zone_affinity=True,
+        zone_delay="0s",
+        zone_fade_in="60s",
+        fade_in="30s",
+        load_signal="off",
+    )
+    route.pick(b"first")
+    route.after(30.0)
+    new = fleet(1, net=2, zone="a")[0]
+    route.has([*route.upstreams, new])
+    assert route.picks().count(new) == 0
+    route.after(15.0)
+    half = sum(route.picks().count(new) for _ in range(10)) / 10
+    share = route.policy.zone_share
+    everyone, own = Ring.of(route.upstreams), Ring.of([*local, new])
+    owned = [sum(ring.pick(key) is new for key in KEYS) for ring in (everyone, own)]
+    assert half == pytest.approx(0.177 * ((1 - share) * owned[0] + share * owned[1]), rel=0.3)
+    route.after(100.0)
+    assert route.picks() == [own.pick(key) for key in KEYS]
+    assert route.policy.zone_share == 1.0
+
+
+# -- an order, for capped routes
+
+
+def test_an_order_begins_clockwise_from_the_owner_and_has_everybody_once() -> None:
+    route = Route(fleet(30))
+    for key in KEYS[:50]:
+        order = route.policy.order(route.upstreams, key)
+        assert list(order[:16]) == list(Ring.of(route.upstreams).walk(key))[:16]
+        assert len(order) == len(set(order)) == 30
+
+
+def test_without_a_key_an_order_goes_round() -> None:
+    route = Route(fleet(3))
+    assert len({route.policy.order(route.upstreams)[0] for _ in range(3)}) == 3
+
+
+# -- settings
+
+
+def test_a_factor_below_one_and_a_window_below_zero_are_refused() -> None:
+    for bad in ({"balance_factor": 0.99}, {"ring_debounce": "-1s"}, {"zone_fade_in": "0s"}, {"zone_ceiling": 1.1}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            RouteSettings.model_validate(bad)
+
+
+def test_settings_that_change_hold_for_the_next_request() -> None:
+    route = Route(fleet(10), load_signal="off")
+    held = [Handle(route.pick(b"hot")) for _ in range(20)]
+    route.settings = RouteSettings(ring_debounce=0.0)
+    route.has(route.upstreams)
+    assert route.pick(b"hot") is not held[0].upstream
