@@ -1,0 +1,117 @@
+"""What callers of the quota router write down, and what must be true of it.
+
+A caller writes a line before it asks for anything and one after it was answered, so that whatever kills it, what it
+did not know it had done is known as that.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.quota.book import Entry
+from bench.quota.held import overdrawn
+
+
+@dataclass(slots=True)
+class Taken:
+    """A task as its caller saw it. Seconds of the machine's monotonic clock: asked, told that it is admitted, said
+    that it is done, heard so. `state` is what the router called it then."""
+
+    model: str
+    estimate: int
+    asked: float
+    told: float
+    done: float = inf
+    heard: float = inf
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a model was set to: tokens a second, its bucket, its slots."""
+
+    rate: float
+    burst: float
+    slots: int
+
+
+@dataclass(slots=True)
+class History:
+    """`tasks` by their id; `waits`: how often somebody was told to wait, by reason."""
+
+    tasks: dict[str, Taken]
+    waits: dict[str, int]
+    twice: list[str]
+    """Tasks that two asks were answered with."""
+
+    @classmethod
+    def read(cls, files: Iterable[Path]) -> "History":
+        history = cls({}, {}, [])
+        for file in files:
+            for line in file.read_bytes().splitlines():
+                history._replay(orjson.loads(line))
+        return history
+
+    def _replay(self, line: Mapping[str, Any]) -> None:
+        match line["event"]:
+            case "told":
+                if line["task"] in self.tasks:
+                    self.twice.append(line["task"])
+                taken = Taken(line["model"], line["estimate"], line["asked"], line["told"])
+                self.tasks[line["task"]] = taken
+            case "done":
+                self.tasks[line["task"]].done = line["at"]
+            case "heard":
+                self.tasks[line["task"]].heard = line["at"]
+                self.tasks[line["task"]].state = line["state"]
+            case "wait":
+                self.waits[line["reason"]] = self.waits.get(line["reason"], 0) + 1
+
+    def of(self, model: str) -> list[Taken]:
+        return [taken for taken in self.tasks.values() if taken.model == model]
+
+
+def faults(history: History, promises: Mapping[str, Promise], lease: float, slack: float) -> list[str]:
+    """What went wrong. `lease`: seconds a task holds its slot without any sign of life. `slack`: by so many seconds
+    a decision may be early, and a second of another clock be shorter."""
+    found = [f"task {task} was given twice" for task in history.twice]
+    for model, promise in promises.items():
+        taken = history.of(model)
+        over = overdrawn([_entry(each) for each in taken], promise.rate, promise.burst) if taken else 0.0
+        if over > promise.rate * slack:
+            found.append(f"{model}: some interval had {over:.0f} tokens more than its bucket and its refill")
+        most = most_held(taken, lease - slack)
+        if most > promise.slots:
+            found.append(f"{model}: {most} at once of {promise.slots}")
+    return found
+
+
+def most_held(taken: Sequence[Taken], lease: float) -> int:
+    """The most tasks that certainly held a slot at the same time: each from when its caller knew of it until it
+    said that it was done; one whose caller died, until its lease can have lapsed."""
+    changes = []
+    for each in taken:
+        ends = each.done if each.done < inf else each.asked + lease
+        if ends > each.told:
+            changes += [(each.told, 1), (ends, -1)]
+    most = now = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def spent(taken: Iterable[Taken]) -> tuple[int, int]:
+    """At least, and at most, the tokens that are spent for good: those of tasks that were completed. What was
+    abandoned is given back; of what its caller did not live to hear, nobody knows."""
+    least = sum(each.estimate for each in taken if each.state == "completed")
+    unheard = sum(each.estimate for each in taken if each.done < inf and each.heard == inf)
+    return least, least + unheard
+
+
+def _entry(taken: Taken) -> Entry:
+    return Entry(taken.model, taken.estimate, taken.asked, taken.told)
