@@ -7,11 +7,14 @@ from types import TracebackType
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
+from aiohttp.typedefs import StrOrURL
 
 from slb.client.buffer import Buffer
 from slb.client.choice import Chooser, Destination, Question
+from slb.client.hash_key import Options, given
 from slb.client.retry import SERVER_ERROR, backoff, is_failure, may_send_again, reason_of, rest_of
 from slb.client.sending import Desk, Sending, send_once
+from slb.client.target import parse_target
 
 
 class Calls:
@@ -26,13 +29,28 @@ class Calls:
         self._timeout = timeout
         self._rng = rng
 
-    async def make(self, method: str, question: Question) -> ClientResponse:
-        """The answer; the call is out until its body has ended."""
+    async def make(self, method: str, path: StrOrURL, key: str | bytes | None, options: Options) -> ClientResponse:
+        """The answer; the call is out until its body has ended. Written in one piece: each coroutine between the
+        caller and aiohttp is paid for at every step of the call."""
+        question = Question(method, parse_target(path), None if key is None else given(key), options)
         buffer = self._buffer
         if not buffer.take():
             await self._turn()
         try:
-            sending, response = await self._answered(method, question)
+            began = self._desk.clock()
+            destination = self._chooser.first(question)
+            sending = self._sending(destination, question, 1)
+            try:
+                response = await sending.send(self._options(question, destination))
+            except (ClientError, OSError) as error:
+                second = self._second(question, destination, error)
+                if second is None:
+                    raise
+                sending, response = await self._sent_again(question, second, reason_of(error), began)
+            else:
+                if response.status >= SERVER_ERROR and (second := self._second(question, destination, None)):
+                    sending.drop(response)
+                    sending, response = await self._sent_again(question, second, "status", began)
         except BaseException:
             buffer.give_back()
             raise
@@ -46,47 +64,30 @@ class Calls:
         finally:
             self._desk.metrics.buffer_wait.observe(self._desk.clock() - began)
 
-    async def _answered(self, method: str, question: Question) -> tuple[Sending, ClientResponse]:
-        """By the first upstream or, where that failed, by another."""
-        began = self._desk.clock()
-        destination = self._chooser.first(question)
-        sending = self._sending(destination, method, question)
-        try:
-            response = await sending.send(self._options(question, destination))
-        except (ClientError, OSError) as error:
-            second = self._second(method, question, destination, error)
-            if second is None:
-                raise
-            why = reason_of(error)
-        else:
-            second = self._second(method, question, destination, None) if response.status >= SERVER_ERROR else None
-            if second is None:
-                return sending, response
-            sending.drop(response)
-            why = "status"
-        self._desk.metrics.retries[why] += 1
-        await asyncio.sleep(backoff(self._rng))
-        options = self._options(question, second)
-        options["timeout"] = rest_of(options.get("timeout", self._timeout), self._desk.clock() - began)
-        sending = self._sending(second, method, question, attempt=2)
-        return sending, await sending.send(options)
-
-    def _second(
-        self, method: str, question: Question, failed: Destination, error: BaseException | None
-    ) -> Destination | None:
+    def _second(self, question: Question, failed: Destination, error: BaseException | None) -> Destination | None:
         """Where the call is sent once more; None where it is not."""
         if failed.plan is None or not failed.plan.route.settings.retries:
             return None
         if error is not None and not is_failure(error):
             return None
-        if not may_send_again(method, question.options, error):
+        if not may_send_again(question.method, question.options, error):
             return None
         return self._chooser.again(question, failed)
 
-    def _sending(self, destination: Destination, method: str, question: Question, attempt: int = 1) -> Sending:
+    async def _sent_again(
+        self, question: Question, second: Destination, why: str, began: float
+    ) -> tuple[Sending, ClientResponse]:
+        self._desk.metrics.retries[why] += 1
+        await asyncio.sleep(backoff(self._rng))
+        options = self._options(question, second)
+        options["timeout"] = rest_of(options.get("timeout", self._timeout), self._desk.clock() - began)
+        sending = self._sending(second, question, 2)
+        return sending, await sending.send(options)
+
+    def _sending(self, destination: Destination, question: Question, attempt: int) -> Sending:
         if destination.upstream is None:
             self._desk.metrics.fallbacks[destination.why] += 1
-        return Sending(self._desk, destination, method, question, attempt)
+        return Sending(self._desk, destination, question, attempt)
 
     def _options(self, question: Question, destination: Destination) -> dict[str, Any]:
         options = dict(question.options)

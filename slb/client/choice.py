@@ -32,8 +32,9 @@ class Plan(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is to be sent: its target, the key given with it (None: find it), and what aiohttp was given."""
+    """What is to be sent: the key given with it (None: find it), and what was given for aiohttp."""
 
+    method: str
     target: Target
     key: bytes | None
     options: Options

@@ -54,18 +54,14 @@ class Sending:
         "_destination",
         "_ended",
         "_handle",
-        "_method",
         "_question",
         "_response",
         "_started",
     )
 
-    def __init__(
-        self, desk: Desk, destination: Destination, method: str, question: Question, attempt: int = 1
-    ) -> None:
+    def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
         self._desk = desk
         self._destination = destination
-        self._method = method
         self._question = question
         self._attempt = attempt
         self._ended: Callable[[], None] | None = None
@@ -80,7 +76,7 @@ class Sending:
         self._handle = Handle(upstream) if upstream is not None else None
         self._started = self._desk.clock()
         try:
-            response = await self._desk.http.request(self._method, self._destination.url, **options)
+            response = await self._desk.http.request(self._question.method, self._destination.url, **options)
         except _Lost as lost:
             self._failed(lost.error)
             raise lost.error from None
@@ -155,7 +151,7 @@ class Sending:
             destination_node="" if upstream is None else upstream.spec.node,
             node=self._desk.node,
             route="" if plan is None else plan.route.path,
-            method=self._method,
+            method=self._question.method,
             path=self._question.target.normal,
             attempt=self._attempt,
             reason=reason,

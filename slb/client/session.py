@@ -17,14 +17,12 @@ from yarl import URL
 from slb.addresses import AddressRules
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
-from slb.client.choice import Chooser, Question
+from slb.client.choice import Chooser
 from slb.client.feed import Feed, FixedFeed, RedisFeed, Surroundings, Upstreams
-from slb.client.hash_key import given
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.resolver import RuledResolver
 from slb.client.sending import Desk, send_once
-from slb.client.target import parse_target
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundMetrics
@@ -170,15 +168,9 @@ class Session:
 
         Raises what aiohttp raises, and CallRefused where the call was not sent.
         """
-        return Call(self._make(method, path, key, options))
-
-    async def _make(
-        self, method: str, path: StrOrURL, key: str | bytes | None, options: RequestOptions
-    ) -> ClientResponse:
         if self._calls is None:
-            raise SessionClosed("the session is not open")
-        question = Question(parse_target(path), None if key is None else given(key), options)
-        return await self._calls.make(method, question)
+            return Call(_refused())
+        return Call(self._calls.make(method, path, key, options))
 
     def get(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         return self.request("GET", path, key=key, **options)
@@ -217,6 +209,10 @@ class Session:
         if self._timeout is not None:
             arguments["timeout"] = self._timeout
         return ClientSession(middlewares=middlewares, **arguments)
+
+
+async def _refused() -> ClientResponse:
+    raise SessionClosed("the session is not open")
 
 
 def _feed(

@@ -168,8 +168,8 @@ async def test_a_session_that_is_not_open_says_so(upstreams: Upstreams) -> None:
     assert session.closed
     with pytest.raises(SessionClosed):
         await session.get("/x")
-    async with session:
-        assert not session.closed
+    async with session as opened:
+        assert opened is session
         assert await asked(session, ["/x"]) == {200: 1}
     with pytest.raises(SessionClosed):
         await session.get("/x")
