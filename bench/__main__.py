@@ -13,6 +13,7 @@ from bench.figures import memory as memories
 from bench.figures import outage as outages
 from bench.figures import policy as policies
 from bench.figures import register as registrations
+from bench.figures import ring as rings
 from bench.figures import rolling as restarts
 from bench.figures import routes as large
 from bench.figures import slow as slowness
@@ -244,6 +245,21 @@ def frozen(
         json,
         check,
     )
+    raise typer.Exit(code)
+
+
+@app.command()
+def ring(
+    endpoints: Annotated[int, typer.Option(min=4, help="In the ring.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that each has at picking 5,000 keys.")] = 20,
+    tries: Annotated[int, typer.Option(min=1, help="Rings made of each kind.")] = 20,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """The ring in process: a pick beside uhashring's, a pick with all that can come to it, and making rings."""
+    plan = rings.Plan(endpoints, rounds, tries)
+    settings: dict[str, object] = {"endpoints": endpoints, "rounds": rounds, "tries": tries}
+    code = run_bare("ring", lambda _, __, steps: rings.measure(steps, plan), rings.STEPS, settings, json, check)
     raise typer.Exit(code)
 
 
