@@ -30,6 +30,10 @@ class Rings:
             if ring is not None:
                 yield route, ring
 
+    def shown(self) -> Iterator[tuple[str, ConsistentHash]]:
+        """For the metrics: route paths and policies."""
+        return ((route.path, ring) for route, ring in self.routes())
+
     def _follow(self) -> None:
         for route, ring in self.routes():
             ring.follow(route.upstreams, route.settings)
