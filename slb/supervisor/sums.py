@@ -22,6 +22,9 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_upstream_up": min,
     "slb_panic": max,
     "slb_ledger_shared": min,
+    "slb_ring_fading": max,
+    "slb_zone_share": min,
+    "slb_zone_health": min,
 }
 """Of what every worker sees for itself, the worst holds; all else is a share of a sum."""
 
