@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import uvloop
@@ -50,6 +50,9 @@ from slb.observe.metrics import Metrics, MetricsCollector
 from slb.proxy.listener import ProxyServer
 from slb.proxy.target import parse_line
 from slb.proxy.tls import check_files
+from slb.quota.local import LocalShare
+from slb.quota.scheduler import Rules
+from slb.quota.service import QuotaService
 from slb.reload import Reloader, Source, reload_on_hangup
 from slb.routing.mirror import Mirror
 from slb.routing.rings import Rings
@@ -82,14 +85,27 @@ class Core:
         )
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.watcher.on_instances(self.instances.found)
+        self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self._runners: list[web.AppRunner] = []
         self.access_log = make_access_log(settings)
         self._parts: list[ApiParts] = []
         metrics.staleness = self.watcher.staleness
 
+    def _make_quota(self) -> QuotaService:
+        """Whoever answers the API decides; a worker's is its supervisor's only to ask."""
+        settings = self.settings
+        rules = Rules(
+            lease=round(settings.quota_lease * 1000), longest_wait=round(settings.quota_longest_wait * 1000)
+        )
+        share = LocalShare(rules, lambda: time.monotonic_ns() // 1_000_000, lambda: self.instances.count)
+        is_open = settings.quota_fail == "open"
+        return QuotaService(self.connection, rules, share if is_open else None, self.metrics.quota, Random())
+
     def start_watching(self) -> None:
         """Follow Redis from now on."""
         self.tasks.start("watcher", self.watcher.run())
+        if self.quota is not None:
+            self.tasks.start("quota", self.quota.run())
 
     async def first_table(self) -> None:
         """Wait until there are routes to serve, but not for long where Redis is away: until then clients are
@@ -134,6 +150,7 @@ class Core:
             draining=draining,
             started=self.started,
             address_rules=self.address_rules,
+            quota=self.quota,
         )
         self._parts.append(parts)
         return parts
@@ -213,6 +230,7 @@ class App:
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
         self._rings = Rings(core.mirror, time.monotonic)
+        core.metrics.rings = self._rings.shown
         self._explainer = Explainer(self._gates, core.mirror, asyncio.get_running_loop().time)
         self._proxy = ProxyServer(
             settings=core.settings,
@@ -334,7 +352,16 @@ async def connected_core(settings: Settings, sockets: Sockets, revive: bool = Tr
         await connection.aclose()
 
 
-async def serve_app(app: App, stopping: Stopping, started: Callable[[], None]) -> int:
+class Serving(Protocol):
+    """What a process does."""
+
+    @property
+    def core(self) -> Core: ...
+    async def start(self) -> None: ...
+    async def stop(self, hurried: asyncio.Event) -> None: ...
+
+
+async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:
     """Serve until told to stop, or until a part ends; the exit code."""
     failed = app.core.tasks.failed
     await app.start()
@@ -358,7 +385,7 @@ def announce(core: Core, workers: str = "") -> None:
     """One line for a person, and for programs that wait for it, once everything listens."""
     sockets, connection = core.sockets, core.connection
     scheme = "https" if core.settings.tls_certificates else "http"
-    traffic = ", ".join(f"{scheme}://{each}" for each in sockets.data_shown())
+    traffic = ", ".join(f"{scheme}://{each}" for each in sockets.data_shown()) or "the quota router"
     redis = connection.url_shown
     if connection.embedded is not None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"
@@ -374,7 +401,7 @@ def make_access_log(settings: Settings) -> AccessLog:
 
 
 def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
-    host, address = socket.gethostname(), sockets.data_shown()[0]
+    host, address = socket.gethostname(), next(iter(sockets.data_shown()), sockets.api_shown())
     return InstanceInfo(
         id=uuid4().hex,
         name=settings.name or f"{host}:{address.rpartition(':')[2]}",

@@ -23,7 +23,7 @@ from slb.model import Duration, PositiveDuration, RouteSettings, setting_fault
 from slb.names import is_normal_path
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Role = Literal["proxy"]
+Role = Literal["proxy", "quota"]
 
 
 def _default_data_dir() -> Path:
@@ -71,8 +71,20 @@ class Settings(BaseModel):
     upstream_ca: Path | None = None
     upstream_certificate: Path | None = None
     upstream_key: Path | None = None
+    quota_fail: Literal["closed", "open"] = "closed"
+    quota_lease: Annotated[Duration, Field(ge=0.1, le=86_400)] = 150.0
+    quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 300.0
     defaults: dict[str, Any] = {}
     routes: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten_quota(cls, given: Any) -> Any:
+        """`[quota]` with `fail = "open"`, or `quota.fail`, is `quota_fail`."""
+        if not isinstance(given, dict) or not isinstance(given.get("quota"), dict):
+            return given
+        flat = {f"quota_{name}": value for name, value in given["quota"].items()}
+        return {**{name: value for name, value in given.items() if name != "quota"}, **flat}
 
     @field_validator("listen", "api")
     @classmethod
@@ -94,6 +106,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "Settings":
+        if self.workers > 1 and "proxy" not in self.roles:
+            raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:

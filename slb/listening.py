@@ -133,12 +133,14 @@ class Sockets:
 
     @classmethod
     def bind(cls, settings: Settings) -> "Sockets":
-        """The sockets the settings `listen` and `api` name. Raises CannotListen."""
-        data = bound_socket(settings.listen, "listen")
+        """The sockets the settings `listen` and `api` name; `listen` only where there is traffic. Raises
+        CannotListen."""
+        data = [bound_socket(settings.listen, "listen")] if "proxy" in settings.roles else []
         try:
-            return cls([data], listening_socket(settings.api, "api"))
+            return cls(data, listening_socket(settings.api, "api"))
         except CannotListen:
-            data.close()
+            for each in data:
+                each.close()
             raise
 
     def __enter__(self) -> "Sockets":

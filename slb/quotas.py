@@ -33,14 +33,12 @@ class Limits:
         return self.burst if self.burst is not None else -(-self.max_tokens_per_minute // _BURSTS)
 
     def share(self, parts: int) -> "Limits":
-        """One of `parts` equal parts; rounded down, but something: a model nobody may use is paused, not shared."""
-        return Limits(
-            max_tokens_per_minute=max(1, self.max_tokens_per_minute // parts),
-            max_concurrent_requests=max(1, self.max_concurrent_requests // parts),
-            weight=self.weight,
-            burst=max(1, self.bucket // parts),
-            paused=self.paused,
-        )
+        """One of `parts` equal parts, rounded down, so that all of them together are never more than the whole; of
+        what does not go round nobody gets any."""
+        tokens, slots = self.max_tokens_per_minute // parts, self.max_concurrent_requests // parts
+        burst = self.bucket // parts
+        paused = self.paused or not (tokens and slots and burst)
+        return Limits(max(1, tokens), max(1, slots), self.weight, max(1, burst), paused)
 
 
 class Admitted(NamedTuple):

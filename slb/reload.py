@@ -32,6 +32,9 @@ NEEDS_RESTART = frozenset(
         "upstream_certificate",
         "upstream_key",
         "log_format",
+        "quota_fail",
+        "quota_lease",
+        "quota_longest_wait",
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""

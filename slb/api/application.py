@@ -12,6 +12,8 @@ from slb.api.instances import InstancesEndpoint, KnownInstances
 from slb.api.metrics import MetricsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts
+from slb.api.quota import QuotaEndpoint
+from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
 from slb.api.replies import closing, in_our_form
 from slb.api.routes import RoutesEndpoint
@@ -30,6 +32,7 @@ def make_api(parts: ApiParts) -> web.Application:
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         MetricsEndpoint(parts),
+        *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
     endpoints += OpenApiEndpoint(endpoints).endpoints()

@@ -13,7 +13,7 @@ from slb.errors import Reason
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`{path}` and `{member}` in a path take slashes too.
+    """`{path}`, `{member}` and `{model}` in a path take slashes too; `query` names what it takes behind a `?`.
 
     `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals."""
 
@@ -26,10 +26,12 @@ class Endpoint:
     reasons: tuple[Reason, ...] = ()
     is_open: bool = False
     content_type: str = "application/json"
+    query: tuple[str, ...] = ()
 
     def add_to(self, app: web.Application) -> None:
         """Route it; HEAD goes where GET goes."""
         pattern = self.path.replace("{path}", "{path:.*}").replace("{member}", "{member:.*}")
+        pattern = pattern.replace("{model}", "{model:.*}")
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
             app.router.add_route(method, pattern, self.handler, expect_handler=expectation)
 

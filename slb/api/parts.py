@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from slb import quotas
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
 from slb.config import Settings
@@ -77,9 +78,22 @@ class Connection(Protocol):
     def url_shown(self) -> str: ...
 
 
+class Quota(Protocol):
+    """The quota router. All but `schedule` raise RedisUnavailable."""
+
+    async def schedule(self, estimate: int, models: Sequence[str] | None, key: str) -> quotas.Decision: ...
+    async def complete(self, task: str, actual: int | None) -> quotas.TaskState | None: ...
+    async def heartbeat(self, task: str) -> quotas.TaskState | None: ...
+    async def abandoned(self) -> Sequence[quotas.Abandoned]: ...
+    async def advice(self) -> quotas.Advice: ...
+    async def models(self) -> Sequence[quotas.ModelState]: ...
+    async def put(self, model: str, changes: quotas.Changes) -> quotas.Limits | None: ...
+    async def delete(self, model: str) -> bool: ...
+
+
 @dataclass
 class ApiParts:
-    """`settings` is another after a reload.
+    """`settings` is another after a reload; `quota` is None where that role is off.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
     `ledger` and `explain` (of a route's path) tell who has which slots, and why;
@@ -99,3 +113,4 @@ class ApiParts:
     draining: Callable[[], bool]
     started: float
     address_rules: AddressRules
+    quota: Quota | None = None

@@ -48,7 +48,7 @@ class HealthEndpoint:
     async def ready(self, _: web.Request) -> web.Response:
         if self._parts.draining():
             raise Refused(DRAINING, "this instance is about to stop")
-        if not self._parts.mirror.ready:
+        if "proxy" in self._parts.settings.roles and not self._parts.mirror.ready:
             raise Refused(NOT_READY, "no routes have been loaded yet")
         return json_reply(Health(status="ready"))
 

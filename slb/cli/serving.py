@@ -22,7 +22,7 @@ def serve(
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
     redis: RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
-    roles: Annotated[str | None, typer.Option(help="What this process does [proxy].")] = None,
+    roles: Annotated[str | None, typer.Option(help="What this process does: proxy, quota or both [proxy].")] = None,
     config: ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the table and the embedded Valkey live.")] = None,
@@ -64,6 +64,10 @@ def serve(
     from slb.app import run
     from slb.supervisor import supervise
 
+    if "proxy" not in settings.roles:
+        from slb.router import run_router
+
+        return run_router(settings, source, end_with_stdin)
     if settings.workers > 1:
         return supervise(settings, source, end_with_stdin)
     return run(settings, source, end_with_stdin, revive=not no_revive)

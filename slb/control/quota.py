@@ -36,14 +36,14 @@ class QuotaTiming:
 
 
 class QuotaLane:
-    """`rules`: what each batch says besides its asks. `on_reply` is told Redis's time, and whether it had known
-    nothing of any model: its data is new, or lost. `up`: whether the last batch was answered."""
+    """`rules`: what each batch says besides its asks. `on_reply` is told whether Redis had known nothing before
+    (its data is new, or lost), and how many tasks were reclaimed. `up`: whether the last batch was answered."""
 
     def __init__(
         self,
         connection: Connection,
         rules: dict[str, int],
-        on_reply: Callable[[int, bool], None] = lambda now, is_new: None,
+        on_reply: Callable[[bool, int], None] = lambda is_new, reclaimed: None,
         timing: QuotaTiming | None = None,
     ) -> None:
         self._line: ScriptLine = connection.script_line(quota_source())
@@ -101,9 +101,9 @@ class QuotaLane:
     async def _say(self, asks: list[Ask]) -> list[Answer]:
         said = orjson.dumps({**self._rules, "ahead": 0, "asks": asks})
         async with asyncio.timeout(self._timing.deadline):
-            now, is_new, replies = await self._line.call(self._keys, [said])
+            _, is_new, reclaimed, replies = await self._line.call(self._keys, [said])
         self.batches += 1
-        self._on_reply(int(now), bool(is_new))
+        self._on_reply(bool(is_new), int(reclaimed))
         answers: list[Answer] = replies
         return answers
 

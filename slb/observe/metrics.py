@@ -17,6 +17,9 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from slb.observe.quota import QuotaCollector, QuotaCounts
+from slb.observe.ring import RingCollector, Rings
+
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Seconds: from a cached answer to a long generation."""
 
@@ -87,6 +90,8 @@ class Metrics:
         self.global_inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
         self.pools_shared: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
         self.local_decisions = 0
+        self.quota = QuotaCounts()
+        self.rings: Rings = lambda: ()
 
     def request_ended(
         self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float
@@ -131,6 +136,8 @@ class MetricsCollector(Collector):
         yield from self._control_plane()
         yield from ApiRequestsCollector(self._metrics).collect()
         yield from ReloadCollector(self._metrics).collect()
+        yield from QuotaCollector(self._metrics.quota).collect()
+        yield from RingCollector(self._metrics.rings).collect()
 
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics

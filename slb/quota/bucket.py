@@ -55,8 +55,9 @@ class Bucket:
 
     def charge(self, tokens: int, taken_at: int) -> None:
         """What a task took over its estimate: a debt of at most one bucket."""
-        self.level = max(-self.cap, self.level - tokens * UNIT)
-        self._count(taken_at // SLOT, tokens)
+        debt = min(tokens * UNIT, self.level + self.cap)
+        self.level -= debt
+        self._count(taken_at // SLOT, debt // UNIT)
 
     def wait(self, tokens: int, promised: int, leeway: int = 0) -> int:
         """Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be

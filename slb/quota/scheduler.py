@@ -134,6 +134,15 @@ class Scheduler:
         self._promises.void(model)
         return True
 
+    def empty(self) -> None:
+        """Nothing is left in any bucket."""
+        for model in self._models.values():
+            model.bucket.level = min(0, model.bucket.level)
+
+    def knows(self, task: str) -> bool:
+        """Whether it was admitted here, and is not forgotten."""
+        return task in self._tasks
+
     def limits(self) -> dict[str, Limits]:
         """Of all models."""
         return {name: model.limits for name, model in self._models.items() if not model.gone}

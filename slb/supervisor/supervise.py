@@ -14,6 +14,7 @@ from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.log import configure_logging
 from slb.observe.metrics import ApiRequestsCollector, Metrics, ReloadCollector
+from slb.observe.quota import QuotaCollector
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
@@ -152,8 +153,9 @@ class Supervisor:
 
 
 def _own_metrics(metrics: Metrics) -> bytes:
-    """Reloads, and what the API refused."""
+    """Reloads, what the API refused, and the quota router's: its workers have none."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ReloadCollector(metrics))
     registry.register(ApiRequestsCollector(metrics))
+    registry.register(QuotaCollector(metrics.quota))
     return generate_latest(registry)

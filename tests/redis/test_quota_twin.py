@@ -57,7 +57,7 @@ class Twins:
 
     def _say(self, *asks: Any) -> tuple[int, list[Any]]:
         said = {"lease": RULES.lease, "longest": RULES.longest_wait, "kept": RULES.kept, "ahead": self._ahead}
-        now, _, replies = self._script(keys=keys.quota_keys(), args=[orjson.dumps({**said, "asks": asks})])
+        now, _, _, replies = self._script(keys=keys.quota_keys(), args=[orjson.dumps({**said, "asks": asks})])
         return int(now), replies
 
     def _one(self, *ask: Any) -> Any:

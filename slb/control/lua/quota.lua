@@ -10,7 +10,9 @@
 --   ["models"]: a row each: {model, limits, running, level, deficit, promised tokens, callers, minute}
 --   ["abandoned"]: a row each: {task, model, estimate, reclaimed at, key}
 --   ["advice"]: {calls, admits, running, slots, wait, count, wait, count, ...}
--- Reply: {now, 1 where nothing was known before (else 0), a reply for each ask}.
+--   ["restore", model, tokens a minute, slots, weight, burst, paused]: as put where the model is not known, with an
+--     empty bucket, for it was lost; {1} or {0}
+-- Reply: {now, 1 where nothing was known before (else 0), how many were reclaimed, a reply for each ask}.
 local TICK, FLOOR, LEEWAY, PAUSED_WAIT, MOST_PROMISES = 100, 50, 20, 1000, 10000
 local counted, due_alike, cursor_place = {}, nil, 1
 
@@ -330,6 +332,15 @@ function answer.put(id, ...)
   return {'put', row}
 end
 
+function answer.restore(id, ...)
+  if models[id] then
+    return {0}
+  end
+  answer.put(id, ...)
+  models[id].level = 0
+  return {1}
+end
+
 function answer.delete(id)
   local model = models[id]
   if not model or model.gone > 0 then
@@ -398,4 +409,4 @@ for field, count in pairs(counted) do
   call('PEXPIRE', second, 120000)
 end
 save_all()
-return {text(now), before and 0 or 1, replies}
+return {text(now), before and 0 or 1, reclaimed, replies}

@@ -74,8 +74,9 @@ local function give_back(model, tokens, taken_at)
 end
 
 local function charge(model, tokens, taken_at)
-  model.level = max(-model.cap, model.level - tokens * UNIT)
-  count_minute(model, floor(taken_at / SLOT), tokens)
+  local debt = min(tokens * UNIT, model.level + model.cap)
+  model.level = model.level - debt
+  count_minute(model, floor(taken_at / SLOT), floor(debt / UNIT))
   model.changed = true
 end
 
@@ -250,11 +251,14 @@ local function end_task(task, state)
   return model
 end
 
+local reclaimed = 0
+
 local function reclaim()
   for _, id in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', text(now), 'LIMIT', 0, 1000)) do
     local task = find_task(id)
     if task and task.state == 'running' then
       local model = end_task(task, 'abandoned')
+      reclaimed = reclaimed + 1
       give_back(model, task.estimate, task.at)
       put_by(model, task.estimate)
       if task.key ~= '' and call('GET', KEY .. task.key) == 't' .. id then

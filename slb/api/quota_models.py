@@ -1,0 +1,87 @@
+"""/models and /models/<id>: what each model may take, and what it takes now."""
+
+import re
+
+from aiohttp import web
+
+from slb.api.bodies import read_json
+from slb.api.endpoints import Endpoint
+from slb.api.parts import ApiParts, Quota
+from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown, body_of
+from slb.api.replies import json_reply
+from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REDIS_DOWN, REQUEST_TIMEOUT, UNKNOWN_MODEL, Refused
+from slb.quotas import MODEL_ID, ModelState
+
+_ID = re.compile(MODEL_ID.removesuffix("$"))
+
+
+class QuotaModelsEndpoint:
+    """What is put holds from the next decision on, at every instance."""
+
+    def __init__(self, parts: ApiParts, quota: Quota) -> None:
+        self._parts = parts
+        self._quota = quota
+
+    def endpoints(self) -> list[Endpoint]:
+        path = "/models/{model}"
+        missing = (BAD_REQUEST, UNKNOWN_MODEL, REDIS_DOWN)
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        return [
+            Endpoint("GET", "/models", self.show_all, "Every model", ModelsShown, None, (REDIS_DOWN,)),
+            Endpoint("GET", path, self.show, "One model", ModelShown, None, missing),
+            Endpoint("PUT", path, self.put, "Set what a model may take", ModelShown, LimitsBody, body),
+            Endpoint("DELETE", path, self.delete, "Remove it", ModelRemoved, None, missing),
+        ]
+
+    async def show_all(self, _: web.Request) -> web.Response:
+        return json_reply(ModelsShown(models=[_shown(each) for each in await self._quota.models()]))
+
+    async def show(self, request: web.Request) -> web.Response:
+        return json_reply(await self._one(_model_of(request)))
+
+    async def put(self, request: web.Request) -> web.Response:
+        model = _model_of(request)
+        body = body_of(LimitsBody, await read_json(request, self._parts.settings.head_timeout))
+        if await self._quota.put(model, body.model_dump(include=body.model_fields_set)) is None:
+            needed = "max_tokens_per_minute and max_concurrent_requests"
+            raise Refused(BAD_REQUEST, f"{model} is new: {needed} have to be given")
+        return json_reply(await self._one(model))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        model = _model_of(request)
+        if not await self._quota.delete(model):
+            raise _unknown(model)
+        return json_reply(ModelRemoved(id=model, removed=True))
+
+    async def _one(self, model: str) -> ModelShown:
+        for each in await self._quota.models():
+            if each.model == model:
+                return _shown(each)
+        raise _unknown(model)
+
+
+def _model_of(request: web.Request) -> str:
+    model = request.match_info["model"]
+    if not _ID.fullmatch(model):
+        raise Refused(BAD_REQUEST, f"{model!r} is no model id: letters, digits and ._:@/+- are, up to 128 of them")
+    return model
+
+
+def _shown(state: ModelState) -> ModelShown:
+    limits = state.limits
+    return ModelShown(
+        id=state.model,
+        weight=limits.weight,
+        max_concurrent_requests=limits.max_concurrent_requests,
+        max_tokens_per_minute=limits.max_tokens_per_minute,
+        burst=limits.bucket,
+        paused=limits.paused,
+        in_flight=state.in_flight,
+        tokens=round(state.tokens, 3),
+        waiting=state.waiting,
+        tokens_last_minute=state.minute,
+    )
+
+
+def _unknown(model: str) -> Refused:
+    return Refused(UNKNOWN_MODEL, f"there is no model {model}")

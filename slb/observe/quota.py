@@ -1,0 +1,86 @@
+"""What the quota router counts, and how it is shown to Prometheus."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from slb.quotas import ModelState
+
+_GAUGES: dict[str, tuple[str, Callable[[ModelState], float]]] = {
+    "slb_quota_in_flight": ("Tasks that run (global).", lambda each: each.in_flight),
+    "slb_quota_tokens": ("Tokens in the bucket (global).", lambda each: each.tokens),
+    "slb_quota_minute_tokens": ("Tokens admitted in the last minute (global).", lambda each: each.minute),
+    "slb_quota_waiting": ("Callers that were told to wait for it (global).", lambda each: each.waiting),
+    "slb_quota_max_concurrent_requests": ("The limit.", lambda each: each.limits.max_concurrent_requests),
+    "slb_quota_max_tokens_per_minute": ("The limit.", lambda each: each.limits.max_tokens_per_minute),
+}
+
+
+class QuotaCounts:
+    """Of one process; `models` is what was last known of all instances together."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+        self.tokens: defaultdict[str, int] = defaultdict(int)
+        self.ended: defaultdict[str, int] = defaultdict(int)
+        self.reclaimed = 0
+        self.batches = 0
+        self.is_shared = False
+        self.models: Iterable[ModelState] = ()
+
+    def decided(self, decision: str, model: str = "", reason: str = "", tokens: int = 0) -> None:
+        """`decision`: admitted, wait or denied."""
+        self.decisions[decision, model, reason] += 1
+        if tokens:
+            self.tokens[model] += tokens
+
+
+class QuotaCollector(Collector):
+    """Nothing where the role is off."""
+
+    def __init__(self, counts: QuotaCounts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        if self._counts.is_on:
+            yield from self._counters()
+            yield from self._gauges()
+
+    def _counters(self) -> Iterator[Metric]:
+        counts = self._counts
+        decisions = CounterMetricFamily(
+            "slb_quota_decisions", "Answers to /schedule by this instance.", labels=("decision", "model", "reason")
+        )
+        for labels, count in list(counts.decisions.items()):
+            decisions.add_metric(labels, count)
+        yield decisions
+        tokens = CounterMetricFamily(
+            "slb_quota_admitted_tokens", "Estimated tokens admitted by this instance.", labels=("model",)
+        )
+        for model, count in list(counts.tokens.items()):
+            tokens.add_metric((model,), count)
+        yield tokens
+        ended = CounterMetricFamily("slb_quota_completions", "Answers to /complete.", labels=("state",))
+        for state, count in list(counts.ended.items()):
+            ended.add_metric((state,), count)
+        yield ended
+        yield CounterMetricFamily(
+            "slb_quota_reclaimed", "Tasks whose lease lapsed, reclaimed by this instance.", value=counts.reclaimed
+        )
+        yield CounterMetricFamily("slb_quota_batches", "Calls of the script in Redis.", value=counts.batches)
+        yield GaugeMetricFamily(
+            "slb_quota_shared", "1 while Redis decides, 0 while this instance is alone.", value=counts.is_shared
+        )
+
+    def _gauges(self) -> Iterator[Metric]:
+        """Of all instances: each of them says the same."""
+        models = list(self._counts.models)
+        for name, (text, figure) in _GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=("model",))
+            for each in models:
+                family.add_metric((each.model,), figure(each))
+            yield family

@@ -1,0 +1,206 @@
+"""The quota router of one instance: what its callers ask, decided in Redis for all instances; and what it answers
+while Redis is away."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from slb.control.cancelled import raise_if_cancelled
+from slb.control.connection import Connection
+from slb.control.quota import QuotaLane, QuotaTiming
+from slb.errors import RedisUnavailable
+from slb.observe.quota import QuotaCounts
+from slb.quota.advice import Decided, advice
+from slb.quota.local import AWAY_WAIT, REASON, LocalShare
+from slb.quota.scheduler import Rules
+from slb.quotas import (
+    Abandoned,
+    Admitted,
+    Advice,
+    Changes,
+    Decision,
+    Denied,
+    Limits,
+    ModelState,
+    TaskState,
+    Wait,
+)
+
+_LOOK = 1.0
+"""Seconds between two looks at what is set on the models."""
+
+_FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused")
+_log = structlog.get_logger()
+
+
+class QuotaService:
+    """`share` decides here, for this instance's share of each limit, while Redis is away; without one callers are
+    told to wait then: a quota is a promise."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        rules: Rules,
+        share: LocalShare | None,
+        counts: QuotaCounts,
+        rng: Random,
+        timing: QuotaTiming | None = None,
+        new_task: Callable[[], str] = lambda: f"tsk_{uuid4().hex}",
+    ) -> None:
+        said = {"lease": rules.lease, "longest": rules.longest_wait, "kept": rules.kept}
+        self._lane = QuotaLane(connection, said, self._heard, timing)
+        self._share = share
+        self._counts = counts
+        self._rng = rng
+        self._new_task = new_task
+        self._known: list[ModelState] = []
+        self._is_lost = False
+        counts.is_on = True
+
+    async def run(self) -> None:
+        """Speak to Redis until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lane.run())
+            group.create_task(self._follow())
+
+    # -- what callers ask
+
+    async def schedule(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision:
+        """Admit it, say how long to wait, or why never."""
+        decision = await self._decide(estimate, models, key)
+        match decision:
+            case Admitted():
+                self._counts.decided("admitted", decision.model, tokens=estimate)
+            case Wait():
+                self._counts.decided("wait", reason=decision.reason)
+            case Denied():
+                self._counts.decided("denied", reason=decision.reason)
+        return decision
+
+    async def _decide(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision:
+        named: Any = sorted(set(models)) if models is not None else False
+        task, jitter = self._new_task(), self._rng.randrange(1001)
+        try:
+            return _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
+        except RedisUnavailable:
+            if self._share is None:
+                return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
+            self._share.follow([(each.model, each.limits) for each in self._known])
+            return self._share.schedule(estimate, models, key, jitter)
+
+    async def complete(self, task: str, actual: int | None) -> TaskState | None:
+        """What it is now; None where there was none. Raises RedisUnavailable."""
+        if self._share is not None and self._share.knows(task):
+            state = self._share.complete(task, actual)
+        else:
+            (found,) = await self._lane.ask("complete", task, -1 if actual is None else actual)
+            state = found or None
+        self._counts.ended[state or "unknown"] += 1
+        return state
+
+    async def heartbeat(self, task: str) -> TaskState | None:
+        """What it is; running for one lease more where it runs. Raises RedisUnavailable."""
+        if self._share is not None and self._share.knows(task):
+            return self._share.heartbeat(task)
+        (state,) = await self._lane.ask("heartbeat", task)
+        return state or None
+
+    async def abandoned(self) -> list[Abandoned]:
+        """What was reclaimed in the last hour. Raises RedisUnavailable."""
+        rows = await self._lane.ask("abandoned")
+        return [Abandoned(task, model, int(size), int(at), key) for task, model, size, at, key in rows]
+
+    async def advice(self) -> Advice:
+        """How many callers would do. Raises RedisUnavailable."""
+        calls, admits, in_flight, capacity, *waits = await self._lane.ask("advice")
+        decided = Decided(calls, admits)
+        decided.waits.update(dict(zip(waits[::2], waits[1::2], strict=True)))
+        return advice(decided, in_flight, capacity)
+
+    # -- models
+
+    async def models(self) -> list[ModelState]:
+        """All, by name. Raises RedisUnavailable."""
+        return [_state(row) for row in await self._lane.ask("models")]
+
+    async def put(self, model: str, changes: Changes) -> Limits | None:
+        """Set these, and leave the others as they are, from the next decision on. None where the model is new and
+        its limits are not all given. Raises RedisUnavailable."""
+        verb, row = await self._lane.ask("put", model, *_written(changes))
+        if verb != "put":
+            return None
+        limits = _limits(row)
+        _log.info("quota_model_set", model=model, limits=row)
+        return limits
+
+    async def delete(self, model: str) -> bool:
+        """Whether it was there. Raises RedisUnavailable."""
+        (deleted,) = await self._lane.ask("delete", model)
+        if deleted:
+            _log.info("quota_model_deleted", model=model)
+        return bool(deleted)
+
+    # -- Redis
+
+    def _heard(self, is_new: bool, reclaimed: int) -> None:
+        self._counts.batches += 1
+        self._counts.reclaimed += reclaimed
+        self._is_lost = self._is_lost or is_new
+
+    async def _follow(self) -> None:
+        """Know the models, in case Redis goes, or loses them."""
+        while True:
+            try:
+                await self._look()
+            except RedisUnavailable as error:
+                _log.debug("quota_models_not_read", error=str(error))
+            self._counts.is_shared = self._lane.up
+            if self._share is not None:
+                self._share.advance(is_alone=not self._lane.up)
+            raise_if_cancelled()
+            await asyncio.sleep(_LOOK)
+
+    async def _look(self) -> None:
+        found = await self.models()
+        if self._is_lost and self._known and not found:
+            await self._restore(self._known)
+            found = await self.models()
+        self._is_lost = False
+        self._known = found
+        self._counts.models = found
+
+    async def _restore(self, lost: Iterable[ModelState]) -> None:
+        """Redis has lost its data: the models are set again, with empty buckets."""
+        for each in lost:
+            limits = each.limits
+            values = {field: getattr(limits, field) for field in _FIELDS}
+            await self._lane.ask("restore", each.model, *_written(values))
+        _log.warning("quota_models_restored")
+
+
+def _decision(reply: list[Any]) -> Decision:
+    kind, *rest = reply
+    if kind == "admitted":
+        return Admitted(*rest)
+    return Wait(int(rest[0]), rest[1]) if kind == "wait" else Denied(*rest)
+
+
+def _written(changes: Changes) -> list[int]:
+    """As the script takes them: -1 is what stays as it is, a burst of 0 is one that is not set."""
+    values = {name: 0 if value is None else int(value) for name, value in changes.items()}
+    return [values.get(field, -1) for field in _FIELDS]
+
+
+def _limits(row: str) -> Limits:
+    tokens, slots, weight, burst, paused = map(int, row.split())
+    return Limits(tokens, slots, weight, burst or None, bool(paused))
+
+
+def _state(row: list[Any]) -> ModelState:
+    model, limits, running, level, deficit, promised, callers, minute = row
+    numbers = (int(running), int(level) / 60_000, int(deficit), int(promised), int(callers), int(minute))
+    return ModelState(model, _limits(limits), *numbers)
