@@ -48,7 +48,7 @@ def test_requests_that_went_round_are_counted_by_why() -> None:
 
 
 def test_loads_fades_and_zones_are_gauges() -> None:
-    every, settings = upstreams("abcd"), RouteSettings(ring_debounce=0.0, fade_in=30.0)
+    every, settings = upstreams("abcd"), RouteSettings.model_validate({"ring_debounce": "0s", "fade_in": "30s"})
     ring = ConsistentHash(Random(1), lambda: 10.0)
     for there in (every[:3], every):
         ring.follow(there, settings)
