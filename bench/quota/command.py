@@ -108,9 +108,7 @@ def in_real_time(setting: Setting, real: Standing) -> list[Section]:
     """Beside the same prompts in simulated time, as is and through the router."""
     bound = least_seconds(setting.models, setting.backlog)
     ways = [unheld(setting), metered(setting), routed(setting)]
-    title = (
-        f"{len(setting.backlog):,} of the prompts, {real.hurry:g} times as fast, beside simulated time"
-    )
+    title = f"{len(setting.backlog):,} of the prompts, {real.hurry:g} times as fast, beside simulated time"
     return [
         drain_section(title, [*ways, real], bound),
         held_section(real),

@@ -1,6 +1,7 @@
 """Was the rate held? Judged from the book alone, by other sums than the router's."""
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -50,23 +51,29 @@ def most_spent_in_a_minute(entries: Sequence[Entry], minute: float = MINUTE) -> 
     return most
 
 
-def overdrawn(entries: Sequence[Entry], rate: float, burst: float) -> float:
+def overdrawn(
+    entries: Sequence[Entry], rate: float, burst: float, returned: Sequence[tuple[float, int]] = ()
+) -> float:
     """By how many tokens the worst interval, of whatever length, had more than one bucket and what was refilled
-    meanwhile: at most 0 where none had. `rate` is tokens a second.
+    meanwhile: at most 0 where none had. `rate` is tokens a second. `returned`: when, and how many tokens were given
+    back; an interval may have those besides.
 
     Counted in an interval is only what was certainly decided within it (asked and told in it), so that no doubt
     about the moment of a decision can make a fault.
     """
-    told = sorted(entries, key=lambda each: each.admitted)
-    begins = sorted({entry.asked for entry in told})
+    begins = sorted({entry.asked for entry in entries})
     drawn = [0.0] * len(begins)
-    place = {begin: at for at, begin in enumerate(begins)}
+    backs = sorted(returned, reverse=True)
     worst = -math.inf
-    for entry in told:
-        last = place[entry.asked]
-        for at in range(last + 1):
-            drawn[at] += entry.estimate
-        most = max(drawn[at] + rate * begins[at] for at in range(last + 1))
+    for entry in sorted(entries, key=lambda each: each.admitted):
+        while backs and backs[-1][0] <= entry.admitted:
+            at, tokens = backs.pop()
+            for place in range(bisect_right(begins, at)):
+                drawn[place] -= tokens
+        inside = bisect_right(begins, entry.asked)
+        for place in range(inside):
+            drawn[place] += entry.estimate
+        most = max(drawn[place] + rate * begins[place] for place in range(inside))
         worst = max(worst, most - rate * entry.admitted - burst)
     return worst
 

@@ -5,7 +5,7 @@ did not know it had done is known as that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class History:
     waits: dict[str, int]
     twice: list[str]
     """Tasks that two asks were answered with."""
+    returned: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    """By model, what the router says it took back of abandoned tasks: when, and how many tokens."""
 
     @classmethod
     def read(cls, files: Iterable[Path]) -> "History":
@@ -81,7 +83,8 @@ def faults(history: History, promises: Mapping[str, Promise], lease: float, slac
     found = [f"task {task} was given twice" for task in history.twice]
     for model, promise in promises.items():
         taken = history.of(model)
-        over = overdrawn([_entry(each) for each in taken], promise.rate, promise.burst) if taken else 0.0
+        back = history.returned.get(model, [])
+        over = overdrawn([_entry(each) for each in taken], promise.rate, promise.burst, back)
         if over > promise.rate * slack:
             found.append(f"{model}: some interval had {over:.0f} tokens more than its bucket and its refill")
         most = most_held(taken, lease - slack)

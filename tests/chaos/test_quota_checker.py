@@ -29,8 +29,16 @@ def found(*tasks: Taken) -> list[str]:
 
 
 def test_a_bucket_and_its_refill_are_right_and_a_token_more_is_found() -> None:
-    assert not found(taken(0, 100), taken(1, 10), taken(2, 10))
+    assert not found(taken(0, 100, done=0.5), taken(1, 10), taken(2, 10))
     assert "1 tokens more" in found(taken(0, 100), taken(1, 11))[0]
+
+
+def test_what_was_taken_back_may_be_given_again_but_not_twice() -> None:
+    given = history(lost(0, 100), taken(1, 50), taken(2, 10))
+    given.returned["m"] = [(0.5, 40)]
+    assert not faults(given, HELD, lease=5, slack=0)
+    given.tasks["more"] = taken(2, 1)
+    assert "1 tokens more" in faults(given, HELD, lease=1, slack=0)[0]
 
 
 def test_so_is_one_more_at_once_than_there_are_slots() -> None:

@@ -110,6 +110,14 @@ def test_an_interval_may_have_one_bucket_and_what_is_refilled_and_not_a_token_mo
     assert overdrawn([full, replace(refilled, estimate=101)], rate=10, burst=100) == pytest.approx(1)
 
 
+def test_an_interval_may_have_what_was_given_back_in_it_besides() -> None:
+    entries = [entry(0, 100), entry(2, 50)]
+    assert overdrawn(entries, rate=10, burst=100, returned=[(1.0, 30)]) == pytest.approx(0)
+    assert overdrawn(entries, rate=10, burst=100, returned=[(1.0, 20)]) == pytest.approx(10)
+    assert overdrawn(entries, rate=10, burst=100, returned=[(3.0, 30)]) == pytest.approx(30)
+    assert overdrawn(entries, rate=10, burst=100, returned=[(-1.0, 30)]) == pytest.approx(30)
+
+
 def test_the_worst_interval_is_found_wherever_it_is() -> None:
     quiet = [entry(float(at), 10) for at in range(0, 100, 10)]
     burst = [entry(200.0, 60), entry(201.0, 60)]

@@ -1,0 +1,210 @@
+"""A run with callers and instances that are killed and a Redis that restarts: the quota holds to the letter."""
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slb.demo.processes import Process
+from tests.chaos.quota_history import History, Promise, faults, spent
+from tests.process.commands import Commands
+from tests.support.valkey import Valkey
+
+LEASE = 3.0
+SLACK = 0.05
+HELD = Promise(rate=1000.0, burst=2000.0, slots=6)
+PURSE = Promise(rate=1.0, burst=1_000_000.0, slots=5)
+"""It hardly refills: what is in its bucket at the end says what was spent, and what was given back."""
+
+PROMISES = {"held": HELD, "purse": PURSE}
+CALLERS = 3
+REPOSITORY = Path(__file__).parents[2]
+_URL = re.compile(r"http://[0-9.]+:[0-9]+")
+
+
+class Callers:
+    """Processes that call; each writes into a file of its own."""
+
+    def __init__(self, directory: Path, urls: list[str]) -> None:
+        self._directory = directory
+        self._urls = urls
+        self.alive: list[asyncio.subprocess.Process] = []
+        self.files: list[Path] = []
+
+    async def start(self) -> None:
+        """One more."""
+        self.files.append(self._directory / f"caller-{len(self.files)}.jsonl")
+        words = [str(self.files[-1]), str(len(self.files)), *self._urls]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.chaos.quota_caller",
+            *words,
+            cwd=REPOSITORY,
+            stdin=asyncio.subprocess.PIPE,
+        )
+        self.alive.append(process)
+
+    async def kill(self) -> None:
+        """kill -9 of the oldest."""
+        process = self.alive.pop(0)
+        process.kill()
+        await process.wait()
+
+    async def finish(self) -> list[int | None]:
+        """All end what they have in hand; their exit codes."""
+        for process in self.alive:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self.alive:
+            await asyncio.wait_for(process.wait(), 30)
+        return [process.returncode for process in self.alive]
+
+    async def close(self) -> None:
+        for process in self.alive:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One router process and its API."""
+
+    process: Process
+    api: str
+
+
+class Routers:
+    """Instances on one Valkey, each at an address that stays."""
+
+    def __init__(self, slb: Commands, valkey: Valkey) -> None:
+        self._slb = slb
+        self._valkey = valkey
+        self.serving: list[Instance] = []
+
+    @property
+    def urls(self) -> list[str]:
+        return [each.api for each in self.serving]
+
+    async def start(self, api: str = "127.0.0.1:0") -> Instance:
+        """One that answers."""
+        flags = ["--roles", "quota", "--api", api, "--redis", self._valkey.url]
+        flags += ["--data-dir", str(self._slb.directory / "data")]
+        process = await self._slb.start("serve", *flags, env={"SLB_QUOTA_LEASE": f"{LEASE:g}s"})
+        found = _URL.search(await process.first_line())
+        assert found is not None
+        await self._slb.until_status(f"{found[0]}/advice", 200)
+        return Instance(process, found[0])
+
+    async def kill(self, number: int) -> None:
+        """kill -9, and at once another at its address."""
+        gone = self.serving[number]
+        gone.process.kill()
+        await gone.process.ended()
+        self.serving[number] = await self.start(gone.api.removeprefix("http://"))
+
+    async def put(self, model: str, promise: Promise) -> None:
+        body = {
+            "max_tokens_per_minute": round(promise.rate * 60),
+            "max_concurrent_requests": promise.slots,
+            "burst": round(promise.burst),
+        }
+        async with self._slb.session.put(f"{self.urls[0]}/models/{model}", json=body) as reply:
+            assert reply.status == 200, await reply.text()
+
+    async def models(self) -> dict[str, dict[str, Any]]:
+        """What each instance says of each model has to be the same; this is the first one's."""
+        shown = await self._slb.json(f"{self.urls[0]}/models")
+        return {model["id"]: model for model in shown["models"]}
+
+    async def abandoned(self) -> list[dict[str, Any]]:
+        shown = await self._slb.json(f"{self.urls[-1]}/tasks?state=abandoned")
+        tasks: list[dict[str, Any]] = shown["tasks"]
+        return tasks
+
+
+@pytest.fixture
+async def routers(tmp_path: Path, valkey: Valkey) -> AsyncIterator[Routers]:
+    """Three, and the two models."""
+    slb = Commands(tmp_path)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(slb.close)
+        routers = Routers(slb, valkey)
+        for _ in range(3):
+            routers.serving.append(await routers.start())
+        for model, promise in PROMISES.items():
+            await routers.put(model, promise)
+        yield routers
+
+
+@asynccontextmanager
+async def calling(directory: Path, urls: list[str]) -> AsyncIterator[Callers]:
+    callers = Callers(directory, urls)
+    try:
+        for _ in range(CALLERS):
+            await callers.start()
+        yield callers
+    finally:
+        await callers.close()
+
+
+async def test_the_quota_holds_whatever_is_killed_and_nothing_leaks(
+    routers: Routers, valkey: Valkey, tmp_path: Path
+) -> None:
+    async with calling(tmp_path, routers.urls) as callers:
+        await asyncio.sleep(3)
+        await callers.kill()
+        await callers.start()
+        await asyncio.sleep(2)
+        await routers.kill(0)
+        await asyncio.sleep(2)
+        valkey.kill()
+        await asyncio.sleep(1)
+        valkey.start()
+        await asyncio.sleep(2)
+        await callers.kill()
+        await routers.kill(1)
+        await asyncio.sleep(4)
+        assert await callers.finish() == [0] * len(callers.alive)
+    models = await idle(routers)
+    history, abandoned = History.read(callers.files), await routers.abandoned()
+    note_returns(history, abandoned)
+    print(told(history, models))
+    assert not faults(history, PROMISES, LEASE, SLACK)
+    least, most = spent(history.of("purse"))
+    assert PURSE.burst - most <= models["purse"]["tokens"] <= PURSE.burst - least + 60
+    names = [task["task_id"] for task in abandoned]
+    assert len(names) == len(set(names)) > 0
+    assert not [name for name in names if name in history.tasks and history.tasks[name].state == "completed"]
+    assert len(history.tasks) > 200
+
+
+def note_returns(history: History, abandoned: list[dict[str, Any]]) -> None:
+    """When Redis took tokens back, by the clock of the callers."""
+    offset = time.time() - time.monotonic()
+    for task in abandoned:
+        returned = task["reclaimed_at"] - offset, task["estimated_tokens"]
+        history.returned.setdefault(task["model_backend_id"], []).append(returned)
+
+
+async def idle(routers: Routers) -> dict[str, dict[str, Any]]:
+    """The models once nothing is in flight; fails where that never comes."""
+    models = await routers.models()
+    async with asyncio.timeout(8 * LEASE):
+        while any(model["in_flight"] or model["waiting"] for model in models.values()):
+            await asyncio.sleep(0.2)
+            models = await routers.models()
+    return models
+
+
+def told(history: History, models: dict[str, dict[str, Any]]) -> str:
+    tasks = {name: len(history.of(name)) for name in PROMISES}
+    return f"tasks {tasks}, waits {history.waits}, at the end {models}"
