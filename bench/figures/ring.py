@@ -69,7 +69,7 @@ def _picks(plan: Plan) -> Samples:
     names = [endpoint(upstream) for upstream in ring.upstreams]
     others = {name: made_other(name, names) for name in OTHERS}
     keys = [key.encode() for key in KEYS]
-    _check_same(ring, others[SAME_RING])
+    same_owners(ring, others[SAME_RING])
     samples: Samples = {name: [] for name in (SLB, *OTHERS, FULL)}
     for _ in range(plan.rounds):
         samples[SLB] += _timed(ring.pick, keys)
@@ -80,7 +80,8 @@ def _picks(plan: Plan) -> Samples:
     return samples
 
 
-def _check_same(ring: Ring, other: Callable[[str], str]) -> None:
+def same_owners(ring: Ring, other: Callable[[str], str]) -> None:
+    """Every key has the same owner in both; raises BenchError."""
     for key in KEYS:
         if endpoint(ring.pick(key.encode())) != other(key):
             raise BenchError(f"uhashring with the same hash has another owner for {key}: they cannot be compared")
@@ -137,10 +138,10 @@ def _made(plan: Plan) -> Samples:
     more = fleet(max(1, plan.endpoints // 4), net=2)
     made: Samples = {"cold": [], "cold_slice": [], "one_more": [], "more": [], "more_slice": [], "one_less": []}
     for _ in range(plan.tries):
-        cold, grown = _slices(Ring.build(upstreams)), _slices(ring.growing(more))
+        cold, grown = slices(Ring.build(upstreams)), slices(ring.growing(more))
         made["cold"].append(sum(cold))
         made["cold_slice"].append(max(cold))
-        made["one_more"].append(sum(_slices(ring.growing([one]))))
+        made["one_more"].append(sum(slices(ring.growing([one]))))
         made["more"].append(sum(grown))
         made["more_slice"].append(max(grown))
         began = time.thread_time_ns()
@@ -149,7 +150,7 @@ def _made(plan: Plan) -> Samples:
     return made
 
 
-def _slices(building: Generator[None, None, Ring]) -> list[float]:
+def slices(building: Generator[None, None, Ring]) -> list[float]:
     """Milliseconds of each."""
     found: list[float] = []
     ended = False

@@ -24,12 +24,12 @@ HALFWAY_SECONDS = 1800.0
 
 
 class BusyRing:
-    """A quarter of `upstreams` are halfway through their fade-in, and the zone through its ramp."""
+    """Of `policy` a quarter of `upstreams` are halfway through their fade-in, and the zone through its ramp."""
 
     def __init__(self, upstreams: Sequence[LiveUpstream]) -> None:
         self._passed = 0.0
         self._eligible = tuple(upstreams)
-        self._policy = ConsistentHash(Random(1), self._clock, zone="z0")
+        self.policy = ConsistentHash(Random(1), self._clock, zone="z0")
         self._settings = RouteSettings.model_validate(SETTINGS)
         self._handles: deque[Handle] = deque()
         self._picked: list[LiveUpstream] = []
@@ -40,7 +40,7 @@ class BusyRing:
 
     def pick(self, key: bytes) -> None:
         """What is measured."""
-        self._picked.append(self._policy.pick(self._eligible, key))
+        self._picked.append(self.policy.pick(self._eligible, key))
 
     def turn_over(self) -> None:
         """Those picked last have their requests, and as many others have ended."""
@@ -55,9 +55,9 @@ class BusyRing:
             self._handles.popleft().release()
 
     def _follow(self, upstreams: Sequence[LiveUpstream]) -> None:
-        self._policy.follow(tuple(upstreams), self._settings)
+        self.policy.follow(tuple(upstreams), self._settings)
         self._passed += self._settings.ring_debounce
-        for _ in self._policy.steps():
+        for _ in self.policy.steps():
             pass
 
     def _clock(self) -> float:

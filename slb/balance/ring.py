@@ -5,6 +5,7 @@ key belongs to the first position at or after its own hash. So one of N that com
 keys, and where an endpoint sits does not depend on who else is there.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
@@ -94,6 +95,8 @@ class Ring:
         owners = self._run.owners
         start = bisect_left(self._positions, xxh64_intdigest(key))
         for at in chain(range(start, len(owners)), range(start)):
+            if len(seen) == len(self.upstreams):
+                return
             owner = owners[at]
             if owner not in seen:
                 yield owner
@@ -109,12 +112,12 @@ class Ring:
         return f"<Ring {' '.join(map(_member, self.upstreams))}>"
 
 
-def _sectors(positions: list[int]) -> tuple[int, list[int]]:
+def _sectors(positions: "array[int]") -> tuple[int, "array[int]"]:
     """The circle cut into equal sectors: how far a hash is shifted to the right to give its sector, and where the
     positions of each start. To search one sector takes a third off a pick."""
     bits = min(MOST_SECTOR_BITS, (len(positions) // SECTOR).bit_length())
     shift = 64 - bits
-    return shift, [bisect_left(positions, sector << shift) for sector in range((1 << bits) + 1)]
+    return shift, array("I", (bisect_left(positions, sector << shift) for sector in range((1 << bits) + 1)))
 
 
 def _member(upstream: LiveUpstream) -> str:

@@ -3,6 +3,7 @@
 What may take long is a generator: whoever drives it may serve requests between two steps.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Generator, Iterable
 from itertools import compress
@@ -16,6 +17,9 @@ T = TypeVar("T")
 
 POSITIONS = 100
 """Of each endpoint, as Skipper has it by default."""
+
+WORDS = "Q"
+"""Of 64 bits."""
 
 _SUFFIXES = tuple(b"-%d" % number for number in range(POSITIONS))
 _SECTOR_BITS = 8
@@ -40,7 +44,7 @@ class Run(NamedTuple):
     """`owners[i]` owns `positions[i]`; not to be changed. Sorted by position, and the owners of one and the same
     position by endpoint: the first of them gets its keys, in whatever order the ring came about."""
 
-    positions: list[int]
+    positions: "array[int]"  # machine words: a list takes five times the memory, and as much cache
     owners: list[LiveUpstream]
 
 
@@ -77,7 +81,7 @@ def _positions(upstream: LiveUpstream) -> list[int]:
 
 
 def _sorted(sectors: list[list[int]], hashes: list[int], owners: list[LiveUpstream]) -> Generator[None, None, Run]:
-    run = Run([], [])
+    run = Run(array(WORDS), [])
     since = 0
     for sector in sectors:
         sector.sort(key=hashes.__getitem__)  # stable: who comes first by endpoint stays first
@@ -92,7 +96,7 @@ def _sorted(sectors: list[list[int]], hashes: list[int], owners: list[LiveUpstre
 
 def merged(old: Run, new: Run) -> Generator[None, None, Run]:
     """Both in one; nothing is hashed again."""
-    run = Run([], [])
+    run = Run(array(WORDS), [])
     done = 0
     for count, (position, owner) in enumerate(zip(*new, strict=True), 1):
         upto = _place(old, position, owner, done)
@@ -119,4 +123,4 @@ def _place(run: Run, position: int, owner: LiveUpstream, start: int) -> int:
 def thinned(run: Run, staying: Collection[LiveUpstream]) -> Run:
     """What is left of `run` when only `staying` (a set) stay."""
     kept = list(map(staying.__contains__, run.owners))
-    return Run(list(compress(run.positions, kept)), list(compress(run.owners, kept)))
+    return Run(array(WORDS, compress(run.positions, kept)), list(compress(run.owners, kept)))

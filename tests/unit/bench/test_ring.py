@@ -1,0 +1,68 @@
+"""The ring's figures: who is compared with whom, and what is told of it."""
+
+import pytest
+
+from bench.errors import BenchError
+from bench.figures.figure import Section
+from bench.figures.ring import FULL, SLB, Plan, fleet, made_section, pick_section, same_owners, slices
+from bench.figures.ring_full import BusyRing
+from bench.figures.ring_other import AS_IT_COMES, KETAMA, OTHERS, SAME_RING, made_other
+from slb.balance.ring import Ring, endpoint
+
+PLAN = Plan(endpoints=8, rounds=1, tries=1)
+
+
+def verdicts(section: Section) -> dict[str, bool | None]:
+    return {figure.what: figure.met for figure in section.figures}
+
+
+def test_slb_is_held_to_its_own_goals_and_to_three_times_what_uhashring_does_as_it_comes() -> None:
+    picks = {SLB: [0.5], AS_IT_COMES: [1.4], KETAMA: [1.5], SAME_RING: [0.6], FULL: [7.0, 7.0, 100.0]}
+    found = verdicts(pick_section(PLAN, picks))
+    assert found[SLB]
+    assert found[FULL]
+    assert found[f"slb is faster than {AS_IT_COMES}"] is False
+    assert found[f"slb is faster than {KETAMA}"]
+    assert found[f"slb is faster than {SAME_RING}"] is None
+
+
+def test_a_slow_ring_misses_its_goals() -> None:
+    names = ("cold", "cold_slice", "one_more", "more", "more_slice", "one_less")
+    found = verdicts(made_section(PLAN, {name: [26.0] for name in names}))
+    assert [what for what, met in found.items() if met is False] == [
+        "made cold",
+        "made cold: its longest slice",
+        "one endpoint more",
+        "2 endpoints more: their longest slice",
+    ]
+
+
+def test_every_slice_of_a_ring_is_measured() -> None:
+    assert len(slices(Ring.build(fleet(20)))) == sum(1 for _ in Ring.build(fleet(20))) + 1
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_kinds_of_uhashring_answer_with_an_endpoint_and_one_of_them_with_slbs(name: str) -> None:
+    pytest.importorskip("uhashring")
+    ring = Ring.of(fleet(8))
+    names = [endpoint(upstream) for upstream in ring.upstreams]
+    other = made_other(name, names)
+    assert {other(f"key-{number}") for number in range(200)} == set(names)
+    if name == SAME_RING:
+        same_owners(ring, other)
+    else:
+        with pytest.raises(BenchError):
+            same_owners(ring, other)
+
+
+def test_the_busy_ring_is_fading_in_and_between_zones_and_has_requests_in_flight() -> None:
+    upstreams = fleet(12)
+    busy = BusyRing(upstreams)
+    assert busy.policy.fading == 1
+    for number in range(500):
+        busy.pick(b"%d" % number)
+        busy.turn_over()
+    assert 0.1 < busy.policy.zone_share < 0.25  # 0.5 ** 2.5
+    assert sum(upstream.inflight for upstream in upstreams) == 24
+    busy.rest()
+    assert not any(upstream.inflight for upstream in upstreams)
