@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from slb import __version__
-from slb.cli import fleet, local, routes, serving, simulate, status
+from slb.cli import fleet, local, quota, routes, serving, simulate, status
 from slb.errors import SlbError
 
 _USAGE_ERROR = 2
@@ -42,7 +42,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for part in (serving, routes, status, fleet, local, simulate):
+for part in (serving, routes, status, fleet, quota, local, simulate):
     part.add_to(app)
 
 

@@ -1,8 +1,9 @@
 """`slb serve`, `slb upstream`, `slb demo`: the commands that stay until they are told to stop."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,6 +56,11 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
+    return serve_with(flags, config, end_with_stdin, revive=not no_revive)
+
+
+def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
+    """What these flags say, and the environment and the file behind them."""
     from slb.config import load_settings
     from slb.reload import Source, source_files
 
@@ -70,7 +76,7 @@ def serve(
         return run_router(settings, source, end_with_stdin)
     if settings.workers > 1:
         return supervise(settings, source, end_with_stdin)
-    return run(settings, source, end_with_stdin, revive=not no_revive)
+    return run(settings, source, end_with_stdin, revive)
 
 
 def worker() -> int:

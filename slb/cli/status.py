@@ -71,16 +71,16 @@ def _watch(client: ApiClient, as_json: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, or the cursor would stay hidden
     try:
         if as_json:
-            for _ in _ticks():
+            for _ in ticks():
                 typer.echo(orjson.dumps(client.call("GET", "/status")))
                 sys.stdout.flush()
         else:
-            _draw(_pictures(_Looks(client)))
+            draw(_pictures(_Looks(client)))
     except KeyboardInterrupt:
         return
 
 
-def _draw(pictures: "Iterable[Group]") -> None:
+def draw(pictures: "Iterable[Group]") -> None:
     """In place on a terminal, else one below the other."""
     from rich.live import Live
 
@@ -95,7 +95,8 @@ def _draw(pictures: "Iterable[Group]") -> None:
             live.update(picture, refresh=True)
 
 
-def _ticks() -> Iterator[None]:
+def ticks() -> Iterator[None]:
+    """One a second."""
     due = time.monotonic()
     while True:
         yield
@@ -107,7 +108,7 @@ def _pictures(looks: "_Looks") -> "Iterator[Group]":
     from rich.console import Group
 
     looks.look()
-    for _ in _ticks():
+    for _ in ticks():
         try:
             looks.look()
             told = summary(looks.status, looks.rates)

@@ -55,14 +55,15 @@ local function refill(model)
   local first = half - MINUTE
   if model.first < first then
     local key = MINUTES .. model.id
-    local slots = call('HGETALL', key)
+    local slots, minute = call('HGETALL', key), 0
     for index = 1, #slots, 2 do
       if tonumber(slots[index]) < first then
-        model.minute = model.minute - tonumber(slots[index + 1])
         call('HDEL', key, slots[index])
+      else
+        minute = minute + tonumber(slots[index + 1])
       end
     end
-    model.first = first
+    model.first, model.minute = first, minute
     model.changed = true
   end
 end

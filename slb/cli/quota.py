@@ -1,0 +1,178 @@
+"""`slb quota` serves the quota router; `slb quota models|advice|watch` ask one that is served."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import orjson
+import typer
+
+from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
+from slb.cli.console import make_table, show, shown
+from slb.cli.options import ConfigOption, EndWithStdin, RedisOption
+from slb.cli.status import draw, ticks
+from slb.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+_COLUMNS = {
+    "id": "model",
+    "weight": "weight",
+    "in_flight": "in flight",
+    "max_concurrent_requests": "of",
+    "tokens_last_minute": "tokens last minute",
+    "max_tokens_per_minute": "of",
+    "tokens": "in bucket",
+    "burst": "of",
+    "waiting": "told to wait",
+}
+_FLAGS = {"true": True, "false": False, "none": None}
+
+ModelArgument = Annotated[str, typer.Argument(help="The model's id, such as gpt-4o-mini.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands part of `slb`."""
+    quota = typer.Typer(help="Decide who may call which model now; or ask who does.", invoke_without_command=True)
+    quota.callback()(serve)
+    models = typer.Typer(
+        help="Show the models and what they take, or change it.", invoke_without_command=True
+    )
+    models.callback()(show_models)
+    models.command("set")(set_model)
+    models.command("delete")(delete_model)
+    quota.add_typer(models, name="models")
+    quota.command("advice")(advice)
+    quota.command("watch")(watch)
+    app.add_typer(quota, name="quota")
+
+
+def serve(
+    context: typer.Context,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
+    redis: RedisOption = None,
+    config: ConfigOption = None,
+    fail: Annotated[str | None, typer.Option(help="While Redis is away: closed or open [closed].")] = None,
+    lease: Annotated[str | None, typer.Option(help="How long a task lives without a heartbeat [150s].")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded Valkey lives.")] = None,
+    name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    end_with_stdin: EndWithStdin = False,
+) -> int:
+    """Serve the quota router, and no traffic: `slb serve --roles quota` in short."""
+    if context.invoked_subcommand is not None:
+        return 0
+    from slb.cli.serving import serve_with
+
+    flags = {
+        "api": api,
+        "redis_url": redis,
+        "roles": "quota",
+        "quota_fail": fail,
+        "quota_lease": lease,
+        "data_dir": data_dir,
+        "name": name,
+        "log_level": log_level,
+    }
+    return serve_with(flags, config, end_with_stdin)
+
+
+def show_models(
+    context: typer.Context,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Every model: what it may take, and what it takes now."""
+    if context.invoked_subcommand is not None:
+        return
+    answer = ApiClient(url, token).call("GET", "/models")
+    if as_json:
+        typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+    elif answer["models"]:
+        show(_table(answer["models"]))
+    else:
+        typer.echo("There are no models yet: slb quota models set ID max_tokens_per_minute=... makes one.")
+
+
+def set_model(
+    model: ModelArgument,
+    settings: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=VALUE...", help="max_tokens_per_minute, max_concurrent_requests, weight, ..."),
+    ],
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Set what a model may take, from the next decision on; what is not named stays as it is."""
+    changes = dict(_setting(each) for each in settings)
+    answer = ApiClient(url, token).call("PUT", _api_path(model), changes)
+    for key in ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused"):
+        typer.echo(f"{key} = {shown(answer[key])}")
+
+
+def delete_model(model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """Remove a model; tasks that run there may finish."""
+    answer = ApiClient(url, token).call("DELETE", _api_path(model))
+    typer.echo(f"{answer['id']}: removed")
+
+
+def advice(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """How many callers would do, going by the last minute."""
+    answer = ApiClient(url, token).call("GET", "/advice")
+    typer.echo(orjson.dumps(answer) if as_json else _advised(answer))
+
+
+def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """The models and the advice, again every second, until Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    client = ApiClient(url, token)
+    client.call("GET", "/advice")  # who does not answer at first is a failure
+    try:
+        draw(_pictures(client))
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+
+
+def _pictures(client: ApiClient) -> "Iterator[Group]":
+    from rich.console import Group
+
+    models: list[dict[str, Any]] = []
+    for _ in ticks():
+        try:
+            told = _advised(client.call("GET", "/advice"))
+            models = client.call("GET", "/models")["models"]
+        except ApiError as error:
+            told = str(error)
+        yield Group(f"{datetime.now().astimezone():%H:%M:%S}  {told}", _table(models))
+
+
+def _table(models: list[dict[str, Any]]) -> "Table":
+    table = make_table(*_COLUMNS.values(), right=tuple(list(_COLUMNS.values())[1:]))
+    for each in models:
+        name = each["id"] + (" (paused)" if each["paused"] else "")
+        table.add_row(name, *(f"{each[key]:.0f}" for key in list(_COLUMNS)[1:]))
+    return table
+
+
+def _advised(answer: dict[str, Any]) -> str:
+    return f"pressure {answer['backpressure_score']:.2f}, suggested parallelism {answer['suggested_parallelism']}"
+
+
+def _api_path(model: str) -> str:
+    return f"/models/{quote(model, safe='/')}"
+
+
+def _setting(text: str) -> tuple[str, int | bool | None]:
+    key, equals, value = text.partition("=")
+    if key and equals and value.lower() in _FLAGS:
+        return key, _FLAGS[value.lower()]
+    if not key or not equals or not value.isascii() or not value.isdigit():
+        raise ConfigError(f"{text!r} is not KEY=VALUE with a whole number, true, false or none")
+    return key, int(value)
