@@ -10,10 +10,11 @@ from slb.balance.order import rotated
 from slb.balance.ring import Ring
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
-from slb.balance.signals import PoolLoad, Signals, mean_latency
+from slb.balance.signals import PoolLoad, Signals
 from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
 from slb.balance.zone import ZoneRamp, ZoneSettings
+from slb.balance.zone_latency import ZoneLatency
 from slb.model import RouteSettings
 
 _ORDERED = 16
@@ -48,6 +49,9 @@ class ConsistentHash:
         self._look_at = 0.0
         self._now = 0.0
         self._factor = 0.0
+        self._compared: tuple[object, ...] = ()
+        self._zone_latency = ZoneLatency()
+        self._own: frozenset[LiveUpstream] = frozenset()
         self.ramp = ZoneRamp(_zone_settings(self._settings))
         self.zone_share = 0.0
         self.distances: Counter[int] = Counter()
@@ -151,13 +155,22 @@ class ConsistentHash:
         parts = rings.shares(now)
         self.zone_share = 0.0
         if local is not None:
-            own = local.newest.members & self._may_take
-            mine = mean_latency((each.signals for each in own if each.signals is not None), now)
-            self.ramp.observe(mine, load.latency or None, now)
-            self.zone_share = share = self.ramp.share(now, len(own))
+            self._compare(local.newest)
+            self.ramp.observe(*self._zone_latency.look(now), now)
+            self.zone_share = share = self.ramp.share(now, len(self._own))
             elsewhere = [(ring, part * (1.0 - share)) for ring, part in parts]
             parts = (*((ring, part * share) for ring, part in local.shares(now)), *elsewhere)
         self._split = Split(parts, self._may_take)
+
+    def _compare(self, local: Ring) -> None:
+        """Whose latencies tell how the zone is doing."""
+        if self._compared == (compared := (local, self._may_take)):
+            return
+        self._compared, self._own = compared, local.members & self._may_take
+        others = self._may_take - self._own
+        self._zone_latency.watch(
+            *([each.signals for each in part if each.signals is not None] for part in (self._own, others))
+        )
 
     def loads(self) -> Iterator[tuple[LiveUpstream, float, float]]:
         """Each upstream's occupancy and effective load, for the metrics."""

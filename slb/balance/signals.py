@@ -20,23 +20,33 @@ MEMORY = 1.0
 """Seconds after which a latency counts 1/e. Longer than the window, for a hit and a miss differ by a hundred times:
 what an upstream does usually is to be seen, not what it did last."""
 
+MEMORY_REQUESTS = 8.0
+"""The memory is as long as it takes to serve this many one by one where that is longer: of an upstream that takes
+ten seconds for each, a second holds none at all, and whoever begins would look stuck at once."""
+
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
 
 
 class Signals:
-    """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here."""
+    """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `completed`: how many
+    were completed since the start, `seconds` what they took together, `squares` the sum of the squares of that.
+    """
 
     __slots__ = (
         "_busy",
         "_clock",
-        "_completed",
         "_count",
+        "_last",
         "_latest",
+        "_memory",
         "_open",
         "_sum",
         "_tokens",
         "_watchers",
+        "completed",
+        "seconds",
+        "squares",
     )
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -47,7 +57,11 @@ class Signals:
         self._latest = int(clock() / BUCKET)
         self._sum = 0.0
         self._count = 0.0
-        self._completed = -1.0e9
+        self._memory = MEMORY
+        self._last = -1.0e9
+        self.completed = 0
+        self.seconds = 0.0
+        self.squares = 0.0
         self._watchers: tuple[PoolLoad, ...] = ()
 
     @property
@@ -72,10 +86,17 @@ class Signals:
             pool.inflight -= 1
         self._add_busy(began, now)
         if completed:
-            fade = self._faded(now)
-            self._sum = self._sum * fade + now - began
-            self._count = self._count * fade + 1.0
-            self._completed = now
+            self._learn(now - began, now)
+
+    def _learn(self, took: float, now: float) -> None:
+        fade = self._faded(now)
+        self._sum = self._sum * fade + took
+        self._count = self._count * fade + 1.0
+        self._memory = max(MEMORY, MEMORY_REQUESTS * self._sum / self._count)
+        self._last = now
+        self.completed += 1
+        self.seconds += took
+        self.squares += took * took
 
     def _add_busy(self, began: float, ended: float) -> None:
         """Count the time in the buckets it lies in; what lies before the window is over."""
@@ -96,7 +117,7 @@ class Signals:
         self._latest = max(self._latest, number)
 
     def _faded(self, now: float) -> float:
-        return exp(min(0.0, self._completed - now) / MEMORY)
+        return exp(min(0.0, self._last - now) / self._memory)
 
     # -- what is read
 
@@ -124,7 +145,7 @@ class Signals:
         if not self._open:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
-        return self._completed < since and next(iter(self._open.values())) < since
+        return self._last < since and next(iter(self._open.values())) < since
 
     def effective_load(self, pool_latency: float, now: float) -> float:
         """Concurrency, weighed by latency against that of the pool (seconds; 0.0 where it has none)."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from slb.balance.ring_set import curve
 
 FLOOR = 0.01
-"""The share at the beginning of the ramp, and under the brake: enough to see how the zone is doing."""
+"""The share at the beginning of the ramp, and under the brake: enough to see how the zone is doing. At the top as
+much is left to all zones: without it there would be nothing to compare the zone with."""
 
 SMOOTHING = 2.0
 """Seconds after which a latency counts 1/e: a brief dip is not to be followed."""
@@ -52,8 +53,8 @@ class ZoneRamp:
         if local_upstreams < settings.least or now < self._began + settings.delay:
             return 0.0
         ramp = curve(self._began + settings.delay, settings.fade_in, now)
-        floor = min(FLOOR, settings.ceiling)
-        return max(floor, settings.ceiling * ramp * self.health)
+        ceiling = min(settings.ceiling, 1.0 - FLOOR)
+        return max(min(FLOOR, ceiling), ceiling * ramp * self.health)
 
     def observe(self, local: float | None, all_zones: float | None, now: float) -> None:
         """The latencies of the zone's own upstreams and of all, seconds; None where nobody knows: of a zone that

@@ -10,6 +10,7 @@ import pytest
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.balance.upstream import Handle, LiveUpstream
+from slb.balance.zone import FLOOR
 from slb.model import RouteSettings
 from tests.unit.balance.rings import KEYS, fleet
 
@@ -50,6 +51,11 @@ class Route:
         """Whom each key goes to, one request at a time."""
         eligible = tuple(each for each in self.upstreams if each not in without)
         return [self.policy.pick(eligible, key) for key in KEYS]
+
+
+def agree(picks: list[LiveUpstream], ring: Ring) -> float:
+    """How many of KEYS, in parts of all, went to their owner in `ring`."""
+    return sum(ring.pick(key) is picked for key, picked in zip(KEYS, picks, strict=True)) / len(KEYS)
 
 
 def test_while_nobody_is_busy_a_key_goes_to_its_owner() -> None:
@@ -204,7 +210,7 @@ def test_what_stays_goes_to_the_owner_in_the_zones_own_ring() -> None:
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s")
     route.pick(b"first")
     route.after(1000.0)
-    assert route.picks() == [Ring.of(local).pick(key) for key in KEYS]
+    assert agree(route.picks(), Ring.of(local)) >= 0.97  # a request in a hundred probes all zones
 
 
 def test_too_few_in_the_zone_and_all_zones_are_used() -> None:
@@ -237,8 +243,8 @@ def test_an_upstream_that_joins_a_zone_while_that_ramps_warms_up_and_lands_in_bo
     owned = [sum(ring.pick(key) is new for key in KEYS) for ring in (everyone, own)]
     assert half == pytest.approx(0.177 * ((1 - share) * owned[0] + share * owned[1]), rel=0.3)
     route.after(100.0)
-    assert route.picks() == [own.pick(key) for key in KEYS]
-    assert route.policy.zone_share == 1.0
+    assert agree(route.picks(), own) >= 0.97
+    assert route.policy.zone_share == 1.0 - FLOOR
 
 
 # -- an order, for capped routes

@@ -123,7 +123,7 @@ def test_what_failed_or_was_abandoned_kept_it_busy_and_says_nothing_of_how_fast_
 
 def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
     busy, idle, silent = Signals(clock), Signals(clock), Signals(clock)
-    served(idle, clock, 1.0)
+    served(idle, clock, 0.1)
     clock.now += 30.0
     served(busy, clock, *[0.010] * 50)
     assert mean_latency((busy, idle, silent), clock.now) == pytest.approx(0.010, rel=0.01)
@@ -195,6 +195,28 @@ def test_in_a_slow_pool_an_upstream_has_twice_the_pools_latency(clock: Clock) ->
     signals.begin()
     assert not signals.is_stuck(10.0, START + 19.9)
     assert signals.is_stuck(10.0, START + 20.1)
+
+
+def test_in_a_slow_pool_nobody_looks_stuck_because_none_has_been_completed_for_a_while(clock: Clock) -> None:
+    """Ten seconds each, and a lull of twenty."""
+    pool = [Signals(clock) for _ in range(4)]
+    for signals in pool:
+        served(signals, clock, 10.0)
+    clock.now += 20.0
+    pool[0].begin()
+    clock.now += 1.0
+    load = PoolLoad()
+    load.watch(pool)
+    load.look(clock.now)
+    assert load.latency == pytest.approx(10.0)
+    assert load.total == pytest.approx(1.0)
+
+
+def test_a_slow_upstreams_latency_is_that_of_several_requests(clock: Clock) -> None:
+    signals = Signals(clock)
+    served(signals, clock, *[10.0] * 20, 20.0)
+    assert signals.latency is not None
+    assert signals.latency < 13.0
 
 
 def test_who_goes_on_completing_is_not_stuck_with_one_that_takes_long(clock: Clock) -> None:

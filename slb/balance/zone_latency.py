@@ -1,0 +1,94 @@
+"""How fast the zone is beside all zones: what the brake of the zone's ramp goes by.
+
+At the top of the ramp nearly all requests are local, so a mean over all requests *is* the zone's own and would
+never look better than it. All zones means here what a request costs that may go to any upstream: the zone's mean
+and that of the others, by how many upstreams each has.
+
+Of the others only a few requests in a hundred tell then, and where a hit takes a millisecond and a miss a hundred,
+the means of a few differ by chance alone. What may be chance is taken off the difference, so that the brake is for
+what is certain, and lets go of what is not.
+"""
+
+from collections.abc import Iterable
+from math import exp, sqrt
+
+from slb.balance.signals import Signals
+
+MEMORY = 5.0
+"""Seconds after which a request counts 1/e, the same for both: what slows all of them is no difference."""
+
+CHANCE = 3.0
+"""Standard errors that the difference of two means may come to by chance: there is a look every few milliseconds,
+and what comes about once in twenty would come every minute."""
+
+_LEAST = 1.0
+"""Requests, with those that are remembered in part: of fewer nothing is known."""
+
+
+class _Side:
+    """The requests completed by some upstreams, lately: how many, their seconds, and the squares of these."""
+
+    __slots__ = ("_seen", "count", "seconds", "signals", "squares")
+
+    def __init__(self) -> None:
+        self.signals: tuple[Signals, ...] = ()
+        self.count = self.seconds = self.squares = 0.0
+        self._seen = (0, 0.0, 0.0)
+
+    def watch(self, signals: Iterable[Signals]) -> None:
+        self.signals = tuple(signals)
+        self._seen = self._totals()
+
+    def take(self, keep: float) -> None:
+        """Add what has been completed since the last time; `keep` is what is left of everything before."""
+        before, self._seen = self._seen, self._totals()
+        self.count = self.count * keep + self._seen[0] - before[0]
+        self.seconds = self.seconds * keep + self._seen[1] - before[1]
+        self.squares = self.squares * keep + self._seen[2] - before[2]
+
+    def _totals(self) -> tuple[int, float, float]:
+        count, seconds, squares = 0, 0.0, 0.0
+        for each in self.signals:
+            count += each.completed
+            seconds += each.seconds
+            squares += each.squares
+        return count, seconds, squares
+
+
+class ZoneLatency:
+    """Told by `watch` whom to compare, and read by `look` every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._local = _Side()
+        self._others = _Side()
+        self._seen = 0.0
+
+    def watch(self, local: Iterable[Signals], others: Iterable[Signals]) -> None:
+        """These can take requests now. What was known of the zone before stays known."""
+        self._local.watch(local)
+        self._others.watch(others)
+
+    def look(self, now: float) -> tuple[float | None, float | None]:
+        """Seconds: the zone's own latency, as far as it differs by more than chance, and that of all zones; None
+        where too little is known to compare them."""
+        keep, self._seen = exp(min(0.0, self._seen - now) / MEMORY), now
+        local, others = self._local, self._others
+        local.take(keep)
+        others.take(keep)
+        if local.count < _LEAST or others.count < _LEAST:
+            return None, None
+        mine, theirs = local.seconds / local.count, others.seconds / others.count
+        chance = CHANCE * _error(local, others)
+        certain = max(0.0, mine - theirs - chance) - max(0.0, theirs - mine - chance)
+        of_local = len(local.signals) / max(1, len(local.signals) + len(others.signals))
+        all_zones = theirs + certain * of_local
+        return theirs + certain, all_zones
+
+
+def _error(local: _Side, others: _Side) -> float:
+    """The standard error of the difference of the means, were both of one kind: the few of one side alone may all
+    be hits, and look as if there were no other."""
+    count = local.count + others.count
+    mean = (local.seconds + others.seconds) / count
+    variance = max(0.0, (local.squares + others.squares) / count - mean * mean)
+    return sqrt(variance * (1.0 / local.count + 1.0 / others.count))
