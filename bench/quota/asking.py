@@ -155,4 +155,4 @@ class Spread:
 
 def limits_of(model: Model) -> Limits:
     """As they are put into a router."""
-    return Limits(weight=model.weight, max_concurrent_requests=model.slots, max_tokens_per_minute=model.limit)
+    return Limits(model.limit, model.slots, model.weight, model.burst)

@@ -75,7 +75,10 @@ def crowded(setting: Setting) -> Standing:
 
 def few_callers(setting: Setting) -> Standing:
     """Neither limits nor slots are short, so that only weights decide."""
-    roomy = [replace(each, limit=each.limit * UNLIMITED, slots=MANY_SLOTS) for each in setting.models]
+    roomy = [
+        replace(each, limit=each.limit * UNLIMITED, burst=each.burst * UNLIMITED, slots=MANY_SLOTS)
+        for each in setting.models
+    ]
     return routed(replace(setting, models=roomy), Manner(workers=FEW_CALLERS), f"slb, {FEW_CALLERS} callers")
 
 

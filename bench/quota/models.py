@@ -16,8 +16,8 @@ ROOM = 3.0
 
 @dataclass(frozen=True)
 class Model:
-    """`limit` is tokens a minute; `speed` is tokens generated a second, after `first` seconds. `hurry` divides what
-    a call takes: 60 in a run where a minute lasts a second."""
+    """`limit` is tokens a minute, `burst` what its bucket holds; `speed` is tokens generated a second, after `first`
+    seconds. `hurry` divides what a call takes: 60 in a run where a minute lasts a second."""
 
     name: str
     limit: int
@@ -25,12 +25,8 @@ class Model:
     first: float
     slots: int
     weight: int
+    burst: int
     hurry: float = 1.0
-
-    @property
-    def burst(self) -> float:
-        """Tokens that its bucket holds."""
-        return self.limit / BURST_PART
 
     @property
     def rate(self) -> float:
@@ -43,7 +39,7 @@ class Model:
         return min(MOST_SECONDS, max(LEAST_SECONDS, takes)) / self.hurry
 
     def hurried(self, factor: float) -> Self:
-        """The same where time is compressed by `factor`."""
+        """The same where time is compressed by `factor`: its bucket holds as much as before."""
         return replace(self, limit=round(self.limit * factor), hurry=self.hurry * factor)
 
 
@@ -71,7 +67,7 @@ def ten_models(backlog: list[Work], scale: float = 1.0) -> list[Model]:
 
 
 def _model(name: str, limit: int, speed: float, backlog: list[Work]) -> Model:
-    bare = Model(name, limit, speed, FIRST_SECONDS, 1, max(1, limit // 5000))
+    bare = Model(name, limit, speed, FIRST_SECONDS, 1, max(1, limit // 5000), limit // BURST_PART)
     fitting = [work for work in backlog if work.estimate <= bare.burst] or backlog
     calls_a_second = bare.rate / (sum(work.tokens for work in fitting) / len(fitting))
     busy = calls_a_second * sum(map(bare.seconds, fitting)) / len(fitting)

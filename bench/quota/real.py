@@ -52,6 +52,7 @@ def put_models(instance: Instance, models: Sequence[Model]) -> None:
             "max_tokens_per_minute": model.limit,
             "max_concurrent_requests": model.slots,
             "weight": model.weight,
+            "burst": model.burst,
         }
         status, text = send_json("PUT", instance.api_port, f"/models/{model.name}", limits)
         if status not in (200, 201):
