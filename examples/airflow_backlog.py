@@ -14,14 +14,15 @@ The Models Backend is emulated here, and its models' limits are put into the rou
 import argparse
 import asyncio
 import math
+import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from aiohttp import ClientSession
+from aiohttp import ClientError, ClientSession
 
-from slb.quota.client import Persistence, Router
+from slb.quota.client import CallRefused, Persistence, Router, RouterUnreachable
 
 CHARACTERS_PER_TOKEN = 4
 EXPECTED_ANSWER = 150
@@ -264,4 +265,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     where = given.router or ["http://127.0.0.1:8081"]
-    asyncio.run(main(where, given.prompts, given.hurry, given.token, given.seed))
+    try:
+        asyncio.run(main(where, given.prompts, given.hurry, given.token, given.seed))
+    except (ClientError, RouterUnreachable, CallRefused) as error:
+        sys.exit(f"airflow_backlog: {error}")

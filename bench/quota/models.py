@@ -16,8 +16,8 @@ ROOM = 3.0
 
 @dataclass(frozen=True)
 class Model:
-    """`limit` is tokens a minute, `burst` what its bucket holds; `speed` is tokens generated a second, after `first`
-    seconds. `hurry` divides what a call takes: 60 in a run where a minute lasts a second."""
+    """`limit` is tokens a minute, `burst` what its bucket holds; `speed` is tokens generated a second, after
+    `first` seconds. `hurry` divides what a call takes: 60 in a run where a minute lasts a second."""
 
     name: str
     limit: int

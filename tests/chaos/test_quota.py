@@ -1,20 +1,18 @@
 """A run with callers and instances that are killed and a Redis that restarts: the quota holds to the letter."""
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slb.demo.processes import Process
 from tests.chaos.quota_history import History, Promise, faults, spent
 from tests.process.commands import Commands
+from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
 
 LEASE = 3.0
@@ -26,7 +24,6 @@ PURSE = Promise(rate=1.0, burst=1_000_000.0, slots=5)
 PROMISES = {"held": HELD, "purse": PURSE}
 CALLERS = 3
 REPOSITORY = Path(__file__).parents[2]
-_URL = re.compile(r"http://[0-9.]+:[0-9]+")
 
 
 class Callers:
@@ -74,75 +71,25 @@ class Callers:
                 await process.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One router process and its API."""
-
-    process: Process
-    api: str
-
-
-class Routers:
-    """Instances on one Valkey, each at an address that stays."""
-
-    def __init__(self, slb: Commands, valkey: Valkey) -> None:
-        self._slb = slb
-        self._valkey = valkey
-        self.serving: list[Instance] = []
-
-    @property
-    def urls(self) -> list[str]:
-        return [each.api for each in self.serving]
-
-    async def start(self, api: str = "127.0.0.1:0") -> Instance:
-        """One that answers."""
-        flags = ["--roles", "quota", "--api", api, "--redis", self._valkey.url]
-        flags += ["--data-dir", str(self._slb.directory / "data")]
-        process = await self._slb.start("serve", *flags, env={"SLB_QUOTA_LEASE": f"{LEASE:g}s"})
-        found = _URL.search(await process.first_line())
-        assert found is not None
-        await self._slb.until_status(f"{found[0]}/advice", 200)
-        return Instance(process, found[0])
-
-    async def kill(self, number: int) -> None:
-        """kill -9, and at once another at its address."""
-        gone = self.serving[number]
-        gone.process.kill()
-        await gone.process.ended()
-        self.serving[number] = await self.start(gone.api.removeprefix("http://"))
-
-    async def put(self, model: str, promise: Promise) -> None:
-        body = {
-            "max_tokens_per_minute": round(promise.rate * 60),
-            "max_concurrent_requests": promise.slots,
-            "burst": round(promise.burst),
-        }
-        async with self._slb.session.put(f"{self.urls[0]}/models/{model}", json=body) as reply:
-            assert reply.status == 200, await reply.text()
-
-    async def models(self) -> dict[str, dict[str, Any]]:
-        """What each instance says of each model has to be the same; this is the first one's."""
-        shown = await self._slb.json(f"{self.urls[0]}/models")
-        return {model["id"]: model for model in shown["models"]}
-
-    async def abandoned(self) -> list[dict[str, Any]]:
-        shown = await self._slb.json(f"{self.urls[-1]}/tasks?state=abandoned")
-        tasks: list[dict[str, Any]] = shown["tasks"]
-        return tasks
-
-
 @pytest.fixture
 async def routers(tmp_path: Path, valkey: Valkey) -> AsyncIterator[Routers]:
     """Three, and the two models."""
     slb = Commands(tmp_path)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(slb.close)
-        routers = Routers(slb, valkey)
-        for _ in range(3):
-            routers.serving.append(await routers.start())
+        routers = Routers(slb, valkey, LEASE)
+        await routers.start(3)
         for model, promise in PROMISES.items():
-            await routers.put(model, promise)
+            await routers.put(model, limits(promise))
         yield routers
+
+
+def limits(promise: Promise) -> dict[str, int]:
+    return {
+        "max_tokens_per_minute": round(promise.rate * 60),
+        "max_concurrent_requests": promise.slots,
+        "burst": round(promise.burst),
+    }
 
 
 @asynccontextmanager

@@ -1,0 +1,48 @@
+"""The example of a DAG, against real routers."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+from tests.process.commands import Commands
+from tests.support.quota_routers import Routers
+from tests.support.valkey import Valkey
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "airflow_backlog.py"
+
+
+async def drained(*words: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLE), *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_example_drains_its_backlog_in_micro_batches_through_two_routers(
+    slb: Commands, valkey: Valkey
+) -> None:
+    routers = Routers(slb, valkey)
+    await routers.start(2)
+    first, second = routers.urls
+    code, out, err = await drained("--router", first, "--router", second, "--prompts", "150", "--hurry", "20")
+    assert code == 0, err
+    assert "150 of 150 prompts solved" in out
+    assert (most := re.search(r"(\d+) at most$", out.strip()))
+    assert int(most[1]) > 1
+    models = await routers.models()
+    assert models.keys() == {"quick", "steady", "thorough"}
+    assert not any(model["in_flight"] for model in models.values())
+
+
+async def test_without_a_router_it_says_so_and_ends() -> None:
+    code, _, err = await drained("--router", "http://127.0.0.1:1", "--prompts", "1")
+    assert code == 1
+    assert err.startswith("airflow_backlog: ")
+    assert "127.0.0.1:1" in err
