@@ -29,9 +29,9 @@ from slb.simulate.keys import ZipfKeys
 
 ROUTE = "/products"
 UPSTREAMS = 6
-KEYS = 2000
-CAPACITY = 500
-"""Of each cache: a sixth of the keys, and half as many again for what an upstream takes over from others."""
+KEYS = 3000
+CAPACITY = 350
+"""Of each cache: less than its part of the keys, so that there are misses all the time."""
 
 EXPONENT = 1.0
 SIGNALS = ("effective", "inflight", "off")

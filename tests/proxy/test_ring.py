@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import count, islice
+from typing import NamedTuple
 
 import pytest
 
@@ -69,9 +70,13 @@ def decides(proxy: Proxy, path: str) -> bool:
     return ring.unready == before
 
 
+BY_KEY_ALONE = {"policy": "consistent_hash", "load_signal": "off"}
+"""How busy an upstream seems depends on how busy this machine is."""
+
+
 async def lead(proxy: Proxy, origins: Sequence[Origin], path: str = "/", **settings: str) -> None:
     """Make `path` lead to these by a ring that is there on return."""
-    proxy.route(path, *origins, policy="consistent_hash", **settings)
+    proxy.route(path, *origins, **{**BY_KEY_ALONE, **settings})
     await eventually(lambda: decides(proxy, path), what="no ring was made")
 
 
@@ -192,7 +197,7 @@ async def test_an_upstream_that_leaves_loses_its_keys_at_once_and_no_other_key_m
 ) -> None:
     proxy, all_three = await proxies(), await three(origins)
     await lead(proxy, all_three)
-    proxy.route("/", *all_three[1:], policy="consistent_hash")
+    proxy.route("/", *all_three[1:], **BY_KEY_ALONE)
     before, after = owners(all_three), await who_serves(proxy, all_three)
     assert after == owners(all_three[1:])
     assert {path for path in PATHS if before[path] is not after[path]} == {
@@ -205,9 +210,9 @@ async def test_a_new_upstream_has_just_its_own_keys_once_it_has_faded_in(
 ) -> None:
     proxy, all_three = await proxies(), await three(origins)
     old = all_three[:2]
-    settings = {"policy": "consistent_hash", "fade_in": LONG, "ring_debounce": "0"}
-    await lead(proxy, old, fade_in=LONG, ring_debounce="0")
-    proxy.route("/", *all_three, **settings)
+    settings = {"fade_in": LONG, "ring_debounce": "0"}
+    await lead(proxy, old, **settings)
+    proxy.route("/", *all_three, **BY_KEY_ALONE, **settings)
     assert await who_serves(proxy, all_three) == owners(old)
     proxy.ahead += LONG_SECONDS
     proxy.route("/other", *all_three)  # a swap wakes who waits by another clock
@@ -220,7 +225,7 @@ async def test_a_new_upstream_that_does_not_fade_in_has_its_keys_as_soon_as_the_
 ) -> None:
     proxy, all_three = await proxies(), await three(origins)
     await lead(proxy, all_three[:2], ring_debounce="0")
-    proxy.route("/", *all_three, policy="consistent_hash", ring_debounce="0")
+    proxy.route("/", *all_three, **BY_KEY_ALONE, ring_debounce="0")
     path = path_of(all_three[2], all_three)
     key = path.encode()
     route = proxy.mirror.table.routes["/"]
@@ -253,3 +258,67 @@ async def test_with_a_cap_requests_one_at_a_time_stay_with_the_owner_of_their_ke
     proxy, all_three = await proxies(redis=valkey.url), await three(origins)
     await lead(proxy, all_three, path="/products", max_inflight="2")
     assert await who_serves(proxy, all_three) == owners(all_three)
+
+
+async def hanging(proxies: MakeProxy, origins: MakeOrigin, signal: str, factor: str = "1.25") -> "Hanging":
+    """A route whose first upstream hangs, with a request of its own key at it."""
+    pod = Pod()
+    all_three = [await origins(pod.handle), await origins(), await origins()]
+    proxy = await proxies()
+    await lead(proxy, all_three, load_signal=signal, balance_factor=factor)
+    path = path_of(all_three[0], all_three)
+    first = ask(proxy, path)
+    await eventually(lambda: len(all_three[0].requests) == 1)
+    return Hanging(proxy, all_three, path, pod, first)
+
+
+class Hanging(NamedTuple):
+    """What `hanging` made; the upstream answers once `pod` may go on."""
+
+    proxy: Proxy
+    origins: list[Origin]
+    path: str
+    pod: Pod
+    first: "asyncio.Task[Reply]"
+
+    async def goes_on(self) -> None:
+        self.pod.go_on.set()
+        assert (await self.first).status == 200
+        await self.proxy.at_rest()
+
+
+async def test_new_requests_of_its_keys_walk_around_an_upstream_that_hangs_and_come_back_when_it_answers(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """Twice its part, two thirds of two, is more than one request: it is passed over for being stuck only."""
+    scene = await hanging(proxies, origins, "effective", factor="2")
+    scene.proxy.ahead += 1.0  # by now it is
+    following = clockwise(scene.origins, scene.path)[1]
+    for number in range(1, 4):
+        assert (await scene.proxy.get(scene.path)).status == 200
+        assert len(following.requests) == number
+    await scene.goes_on()
+    scene.proxy.ahead += 10.0  # and what it took is forgotten
+    assert await who_serves(scene.proxy, scene.origins, [scene.path]) == {scene.path: scene.origins[0]}
+
+
+async def test_a_key_never_leaves_its_upstream_where_there_is_no_load_signal(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    scene = await hanging(proxies, origins, "off")
+    scene.proxy.ahead += 1.0
+    second = ask(scene.proxy, scene.path)
+    await eventually(lambda: len(scene.origins[0].requests) == 2)
+    await scene.goes_on()
+    assert (await second).status == 200
+
+
+async def test_under_skippers_rule_the_next_takes_over_as_soon_as_the_owner_has_more_than_its_part_in_flight(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """One in flight; with the next to come, two among three, times 1.25: less than one each."""
+    scene = await hanging(proxies, origins, "inflight")
+    assert (await scene.proxy.get(scene.path)).status == 200
+    assert len(clockwise(scene.origins, scene.path)[1].requests) == 1
+    await scene.goes_on()
+    assert await who_serves(scene.proxy, scene.origins, [scene.path]) == {scene.path: scene.origins[0]}
