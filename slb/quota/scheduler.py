@@ -34,7 +34,8 @@ what a full bucket cannot hold while one is late it would lack for the next."""
 PAUSED_WAIT = 1_000
 MOST_PROMISES = 10_000
 AWAY = 5_000
-"""Milliseconds without any call after which leases may have lapsed for want of a router that could renew them."""
+"""Milliseconds without any call after which leases may have lapsed for want of a router that could renew them; half
+a lease where that is less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +354,7 @@ class Scheduler:
         """Refill, reclaim what has lapsed, forget what is over; the reclaimed tasks. Call it every second where
         nothing else is called: after a longer silence nobody is reclaimed for one lease."""
         before, self._now = self._now, max(now, self._now)
-        if self._now - before > AWAY:
+        if self._now - before > min(AWAY, self.rules.lease // 2):
             self._spare_until = self._now + self.rules.lease
         if self._now > before:
             for model in self._models.values():

@@ -31,7 +31,7 @@ local now = time[1] * 1000 + floor(time[2] / 1000) + asked.ahead
 local before = tonumber(clock[1])
 now = max(now, before or now)
 local spare = tonumber(clock[2] or 0)
-if not before or now - before > AWAY then
+if not before or now - before > min(AWAY, floor(asked.lease / 2)) then
   spare = now + asked.lease
 end
 local cursor, number = clock[3] or '', tonumber(clock[4] or 0)

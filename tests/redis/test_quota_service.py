@@ -1,0 +1,264 @@
+"""The quota router of several instances on one Valkey; and of one that is without it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from random import Random
+
+import pytest
+
+from slb.control.connection import Connection
+from slb.control.quota import QuotaTiming
+from slb.errors import RedisUnavailable
+from slb.observe.metrics import Metrics
+from slb.quota.local import LocalShare
+from slb.quota.scheduler import Rules
+from slb.quota.service import QuotaService
+from slb.quotas import Admitted, Decision, Denied, Wait
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+QUICK = QuotaTiming(beat=0.1, deadline=5.0, backoff=0.05)
+AMPLE = {"max_tokens_per_minute": 60_000_000, "max_concurrent_requests": 1000}
+
+
+class Instance:
+    """One service and what it counts; `clock` is the local share's, in milliseconds."""
+
+    def __init__(self, valkey: Valkey, rules: Rules, is_open: bool, timing: QuotaTiming, parts: int) -> None:
+        self.metrics = Metrics()
+        self.clock = 0
+        self.connection = Connection(valkey.url, self.metrics)
+        numbers = count()
+        share = LocalShare(rules, lambda: self.clock, lambda: parts) if is_open else None
+        self.quota = QuotaService(
+            self.connection,
+            rules,
+            share,
+            self.metrics.quota,
+            Random(1),
+            timing,
+            lambda: f"t{id(self)}-{next(numbers)}",
+        )
+
+    async def ask(self, tokens: int, key: str = "", models: list[str] | None = None) -> Decision:
+        return await self.quota.schedule(tokens, models, key)
+
+    async def knows(self, *models: str) -> None:
+        """Wait until it has seen that there are these models."""
+        counts = self.metrics.quota
+        await eventually(lambda: [each.model for each in counts.models] == list(models))
+
+
+Starter = Callable[..., Awaitable[Instance]]
+
+
+@pytest.fixture
+async def start(valkey: Valkey) -> AsyncIterator[Starter]:
+    """Makes instances that run."""
+    async with AsyncExitStack() as stack:
+
+        async def make(
+            rules: Rules | None = None, is_open: bool = False, timing: QuotaTiming = QUICK, parts: int = 2
+        ) -> Instance:
+            instance = Instance(valkey, rules or Rules(), is_open, timing, parts)
+            stack.push_async_callback(instance.connection.aclose)
+            task = asyncio.create_task(instance.quota.run())
+
+            async def end() -> None:
+                task.cancel()
+                await asyncio.wait([task])
+
+            stack.push_async_callback(end)
+            return instance
+
+        yield make
+
+
+async def test_what_one_instance_admits_the_others_know_of(start: Starter) -> None:
+    one, other = await start(), await start()
+    await one.quota.put("a", {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 2})
+    first = await one.ask(10)
+    assert isinstance(first, Admitted)
+    assert isinstance(await other.ask(10), Admitted)
+    assert isinstance(await one.ask(10), Wait)
+    assert await other.quota.complete(first.task, 5) == "completed"
+    assert await one.quota.complete(first.task, 0) == "completed"
+    (model,) = await one.quota.models()
+    assert (model.in_flight, model.minute) == (1, 15)
+
+
+async def test_calls_that_come_together_go_to_redis_together(start: Starter) -> None:
+    one = await start(timing=QuotaTiming(beat=60, deadline=5))
+    await one.quota.put("a", AMPLE)
+    before = one.metrics.quota.batches
+    answers = await asyncio.gather(*(one.ask(10) for _ in range(200)))
+    assert all(isinstance(answer, Admitted) for answer in answers)
+    assert len({answer.task for answer in answers if isinstance(answer, Admitted)}) == 200
+    assert one.metrics.quota.batches - before <= 4
+
+
+async def test_limits_that_are_put_hold_from_the_next_decision_on_everywhere(start: Starter) -> None:
+    one, other = await start(), await start()
+    await one.quota.put("a", AMPLE)
+    assert isinstance(await other.ask(10), Admitted)
+    limits = await one.quota.put("a", {"paused": True})
+    assert limits is not None
+    assert (limits.max_tokens_per_minute, limits.paused) == (60_000_000, True)
+    assert await other.ask(10) == Wait(1000, "paused")
+    await one.quota.put("a", {"paused": False, "burst": 5})
+    assert await other.ask(10) == Denied("estimate_exceeds_limit")
+
+
+async def test_a_new_model_needs_its_limits_and_nothing_is_written_without(start: Starter) -> None:
+    one = await start()
+    assert await one.quota.put("a", {"max_tokens_per_minute": 5}) is None
+    assert await one.quota.models() == []
+    assert not await one.quota.delete("a")
+
+
+async def test_of_many_who_put_at_once_each_field_is_of_one_of_them(start: Starter) -> None:
+    instances = [await start() for _ in range(3)]
+    await instances[0].quota.put("a", AMPLE)
+    puts = [
+        each.quota.put("a", {"weight": number + 1, "max_concurrent_requests": 10 * (number + 1)})
+        for number, each in enumerate(instances * 10)
+    ]
+    await asyncio.gather(*puts)
+    (model,) = await instances[0].quota.models()
+    assert model.limits.max_concurrent_requests == 10 * model.limits.weight
+    assert model.limits.max_tokens_per_minute == 60_000_000
+
+
+async def test_a_lapsed_lease_is_reclaimed_once_though_nobody_asks_and_many_could(start: Starter) -> None:
+    rules = Rules(lease=600)
+    instances = [await start(rules) for _ in range(3)]
+    await instances[0].quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 1})
+    given = await instances[0].ask(100, "k")
+    assert isinstance(given, Admitted)
+    counts = [each.metrics.quota for each in instances]
+    await eventually(lambda: sum(each.reclaimed for each in counts) > 0)
+    (model,) = await instances[1].quota.models()
+    assert (model.in_flight, model.minute) == (0, 0)
+    assert model.tokens == 100
+    assert await instances[1].quota.heartbeat(given.task) == "abandoned"
+    assert await instances[2].quota.complete(given.task, 0) == "abandoned"
+    (listed,) = await instances[2].quota.abandoned()
+    assert (listed.task, listed.model, listed.estimate, listed.key) == (given.task, "a", 100, "k")
+    assert sum(each.reclaimed for each in counts) == 1
+    assert isinstance(await instances[0].ask(100, "k"), Admitted)
+
+
+async def test_a_heartbeat_keeps_a_task(start: Starter) -> None:
+    one = await start(Rules(lease=1500))
+    await one.quota.put("a", AMPLE)
+    kept, lost = await one.ask(1), await one.ask(2)
+    assert isinstance(kept, Admitted)
+    assert isinstance(lost, Admitted)
+    async with asyncio.timeout(30):
+        while not await one.quota.abandoned():
+            assert await one.quota.heartbeat(kept.task) == "running"
+            await asyncio.sleep(0.05)
+    assert [each.task for each in await one.quota.abandoned()] == [lost.task]
+
+
+async def test_an_unknown_task_is_none(start: Starter) -> None:
+    one = await start()
+    assert await one.quota.complete("nobody", None) is None
+    assert await one.quota.heartbeat("nobody") is None
+
+
+async def test_the_advice_is_of_all_instances(start: Starter) -> None:
+    one, other = await start(), await start()
+    await one.quota.put("a", {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 8})
+    assert await other.quota.advice() == (0.0, 8)
+    for asking in (one, other):
+        for _ in range(6):
+            await asking.ask(1)
+    score, parallelism = await other.quota.advice()
+    assert 0 < score < 1
+    assert parallelism == 8
+
+
+async def test_keys_are_kept_no_longer_than_they_are_of_use(start: Starter, valkey: Valkey) -> None:
+    one = await start()
+    await one.quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 1})
+    given = await one.ask(60, "k1")
+    await one.ask(90, "k2")
+    assert isinstance(given, Admitted)
+    await one.quota.complete(given.task, 10)
+    lasting = {key for key in valkey.admin.keys("*") if valkey.admin.ttl(key) == -1}
+    assert lasting == {f"slb:{{quota}}:{name}" for name in ("models", "limits", "state", "clock")}
+
+
+async def test_without_redis_everybody_is_told_to_wait_and_why(start: Starter, valkey: Valkey) -> None:
+    one = await start()
+    await one.quota.put("a", AMPLE)
+    given = await one.ask(10)
+    assert isinstance(given, Admitted)
+    valkey.kill()
+    answer = await one.ask(10)
+    assert isinstance(answer, Wait)
+    assert answer.reason == "redis_down"
+    assert 900 <= answer.ms <= 1100
+    with pytest.raises(RedisUnavailable):
+        await one.quota.complete(given.task, None)
+    with pytest.raises(RedisUnavailable):
+        await one.quota.advice()
+    await eventually(lambda: not one.metrics.quota.is_shared)
+    valkey.start()
+    await eventually(lambda: one.metrics.quota.is_shared)
+    assert await one.quota.complete(given.task, None) == "completed"
+    assert isinstance(await one.ask(10), Admitted)
+
+
+async def test_a_redis_that_answers_nothing_is_away_too(start: Starter, valkey: Valkey) -> None:
+    one = await start(timing=QuotaTiming(beat=0.1, deadline=0.2, backoff=0.05))
+    await one.quota.put("a", AMPLE)
+    valkey.freeze()
+    try:
+        answer = await one.ask(10)
+    finally:
+        valkey.thaw()
+    assert isinstance(answer, Wait)
+    assert answer.reason == "redis_down"
+    await eventually(lambda: one.metrics.quota.is_shared)
+
+
+async def test_where_it_fails_open_each_admits_its_share_of_each_limit(start: Starter, valkey: Valkey) -> None:
+    one = await start(is_open=True, parts=2)
+    await one.quota.put("a", {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 6})
+    await one.knows("a")
+    valkey.kill()
+    first = await one.ask(100)
+    assert isinstance(first, Wait), "its bucket is empty at first"
+    assert first.reason == "redis_down"
+    one.clock = 60_000
+    answers = [await one.ask(1_000) for _ in range(10)]
+    admitted = [answer for answer in answers if isinstance(answer, Admitted)]
+    assert len(admitted) == 3, "of six slots"
+    assert await one.quota.heartbeat(admitted[0].task) == "running"
+    assert [await one.quota.complete(each.task, 1_000) for each in admitted] == ["completed"] * 3
+    one.clock = 80_000
+    answers = [await one.ask(2_000) for _ in range(10)]
+    assert sum(isinstance(answer, Admitted) for answer in answers) == 2, "of a bucket of five thousand"
+    assert await one.ask(6_000) == Wait(1_000, "redis_down"), "too large for the share, and not for the model"
+    valkey.start()
+    await eventually(lambda: one.metrics.quota.is_shared)
+    assert await one.quota.complete(admitted[0].task, 0) == "completed"
+    assert isinstance(await one.ask(6_000), Admitted)
+
+
+async def test_a_redis_that_lost_its_data_is_given_the_models_again_with_empty_buckets(
+    start: Starter, valkey: Valkey
+) -> None:
+    one = await start()
+    await one.quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 4, "weight": 3})
+    await one.knows("a")
+    valkey.admin.flushall()
+    async with asyncio.timeout(20):
+        while not (found := await one.quota.models()):
+            await asyncio.sleep(0.05)
+    assert found[0].limits.weight == 3
+    assert found[0].tokens < 100

@@ -1,0 +1,77 @@
+"""Crowds of callers in simulated time: rates, shares, bounds, promises kept. Seeded; tolerances are stated."""
+
+from random import Random
+
+import pytest
+
+from slb.quotas import Limits
+from tests.unit.quota.world import World
+
+THREE = {"a": Limits(60_000, 50, 1), "b": Limits(120_000, 50, 2), "c": Limits(240_000, 50, 3)}
+AMPLE = {name: Limits(10**8, 100, weight) for name, weight in (("a", 1), ("b", 2), ("c", 3))}
+
+
+def scattered(rng: Random) -> int:
+    """Tokens, most of them few."""
+    return int(min(8000, max(50, rng.lognormvariate(6.5, 1))))
+
+
+def seconds(rng: Random) -> int:
+    return int(rng.uniform(500, 4000))
+
+
+@pytest.mark.parametrize("callers", [200, 1000])
+@pytest.mark.parametrize("size", [scattered, lambda rng: 1000], ids=["scattered", "alike"])
+def test_under_demand_each_model_runs_at_its_limit_and_no_minute_has_more_than_that_and_a_bucket(
+    callers: int, size: object
+) -> None:
+    world = World(THREE, size, seconds)  # type: ignore[arg-type]
+    world.run(callers, 600)
+    for name, limits in THREE.items():
+        assert world.rate(name, (60, 600)) >= 0.99
+        assert world.most_in_a_minute(name) <= limits.max_tokens_per_minute + limits.bucket
+    assert world.kept >= 0.99 * world.tried_again > 1000
+
+
+def test_where_nobody_says_who_they_are_nine_in_ten_are_admitted_when_they_come_back_too() -> None:
+    world = World(THREE, lambda rng: 1000, seconds, keyed=False)
+    world.run(200, 600)
+    assert world.kept >= 0.9 * world.tried_again > 1000
+    assert all(world.rate(name, (60, 600)) >= 0.99 for name in THREE)
+
+
+@pytest.mark.parametrize("callers", [5, 30])
+def test_where_callers_are_few_shares_are_the_weights(callers: int) -> None:
+    world = World(AMPLE, scattered, seconds)
+    world.run(callers, 1200)
+    for name, limits in AMPLE.items():
+        assert world.share(name) == pytest.approx(limits.weight / 6, rel=0.02)
+    assert world.tried_again == 0
+
+
+def test_a_model_that_is_full_now_and_then_makes_up_for_it() -> None:
+    models = {name: Limits(10**8, 10, limits.weight) for name, limits in AMPLE.items()}
+    world = World(models, scattered, lambda rng: int(rng.expovariate(1 / 2000)) + 1)
+    world.run(18, 1200)
+    for name, limits in models.items():
+        assert world.share(name) == pytest.approx(limits.weight / 6, rel=0.02)
+        assert world.most_running[name] <= 10
+
+
+@pytest.mark.parametrize("slots", [5, 20])
+def test_slots_are_in_use_and_who_waits_for_one_finds_it_nine_times_in_ten(slots: int) -> None:
+    world = World({"a": Limits(10**8, slots, 1)}, lambda rng: 100, lambda rng: rng.randint(1500, 2500))
+    world.counts_from = 200_000
+    world.run(2 * slots, 1200)
+    assert world.kept >= 0.9 * world.tried_again > 10
+    assert len(world.admitted) >= 0.93 * slots * 1200 / 2
+    assert world.most_running["a"] == slots
+
+
+@pytest.mark.parametrize("large", [9_000, 10_000])
+def test_large_requests_are_not_starved_by_small_ones_nor_the_other_way_round(large: int) -> None:
+    world = World({"a": Limits(60_000, 50)}, lambda rng: rng.choice((100, 100, 100, large)), seconds)
+    world.run(40, 1200)
+    assert world.rate("a", (60, 1200)) >= 0.985
+    for_large, for_small = world.mean_wait(large), world.mean_wait(100)
+    assert for_large == pytest.approx(for_small, rel=0.2)

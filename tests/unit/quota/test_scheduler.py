@@ -1,0 +1,236 @@
+"""Decisions one by one."""
+
+from slb.quota.scheduler import AWAY, TICK, Rules, Scheduler
+from slb.quotas import Admitted, Denied, Limits, TaskState, Wait
+
+ONE = {"a": Limits(60_000, 3)}
+"""A thousand tokens a second, a bucket of ten thousand."""
+
+RULES = Rules(lease=20_000, longest_wait=60_000)
+
+
+def drained(models: dict[str, Limits] | None = None) -> Scheduler:
+    """With empty buckets."""
+    scheduler = Scheduler(models or ONE, RULES)
+    scheduler.empty()
+    return scheduler
+
+
+def ask(scheduler: Scheduler, now: int, tokens: int, task: str = "t", key: str = "") -> Admitted | Wait | Denied:
+    return scheduler.schedule(now, task, tokens, key=key)
+
+
+def level(scheduler: Scheduler, now: int) -> float:
+    (model,) = scheduler.models(now)
+    return model.tokens
+
+
+def test_a_full_bucket_goes_at_once_and_no_more() -> None:
+    scheduler = Scheduler(ONE)
+    assert ask(scheduler, 0, 10_000, "t1") == Admitted("a", "t1")
+    assert ask(scheduler, 0, 1, "t2") == Wait(TICK)
+
+
+def test_a_wait_ends_on_the_first_tick_at_which_there_are_tokens() -> None:
+    assert ask(drained(), 0, 1_234) == Wait(1_300)
+    assert ask(drained(), 0, 1_200) == Wait(1_200)
+
+
+def test_nobody_is_told_to_come_back_sooner_than_in_50_ms() -> None:
+    scheduler = drained()
+    scheduler.advance(1_070)
+    assert ask(scheduler, 1_070, 1_080) == Wait(130)
+
+
+def test_jitter_makes_a_wait_longer_by_up_to_a_tenth_and_never_shorter() -> None:
+    waits = {drained().schedule(0, "t", 5_000, jitter=jitter).ms for jitter in range(1001)}  # type: ignore[union-attr]
+    assert waits == {5_000, 5_100, 5_200, 5_300, 5_400, 5_500}
+
+
+def test_each_of_many_is_told_a_time_of_its_own() -> None:
+    scheduler = drained()
+    assert [ask(scheduler, 0, 1_000, key=f"k{number}") for number in range(4)] == [
+        Wait(1_000),
+        Wait(2_000),
+        Wait(3_000),
+        Wait(4_000),
+    ]
+
+
+def test_who_was_told_to_wait_goes_before_whoever_comes_along() -> None:
+    scheduler = drained()
+    assert ask(scheduler, 0, 9_000, key="large") == Wait(9_000)
+    assert ask(scheduler, 5_000, 10, key="small") == Wait(4_100)
+    assert ask(scheduler, 9_000, 9_000, "t1", "large") == Admitted("a", "t1")
+
+
+def test_who_comes_back_early_is_told_the_same_time_again() -> None:
+    scheduler = drained()
+    ask(scheduler, 0, 5_000, key="k")
+    assert ask(scheduler, 1_000, 5_000, key="k") == Wait(4_000)
+    assert scheduler.models(1_000)[0].waiting == 1
+
+
+def test_a_promise_nobody_comes_for_is_given_to_others() -> None:
+    scheduler = drained()
+    ask(scheduler, 0, 9_000, key="k")
+    assert scheduler.models(11_000)[0].waiting == 1
+    assert ask(scheduler, 11_100, 9_000, "t1") == Admitted("a", "t1")
+
+
+def test_no_wait_is_longer_than_the_longest() -> None:
+    scheduler = drained({"a": Limits(6, 1, burst=100)})
+    assert ask(scheduler, 0, 100) == Wait(RULES.longest_wait)
+    assert scheduler.models(0)[0].waiting == 0
+
+
+def test_what_no_bucket_holds_is_denied_by_name() -> None:
+    models = {"a": Limits(60_000, 3), "b": Limits(600, 1)}
+    assert ask(Scheduler(models), 0, 10_001) == Denied("estimate_exceeds_limit")
+    assert Scheduler(models).schedule(0, "t", 101, ["b"]) == Denied("estimate_exceeds_limit")
+
+
+def test_a_bucket_is_a_sixth_of_the_limit_unless_it_is_set() -> None:
+    assert Limits(60_000, 1).bucket == 10_000
+    assert Limits(7, 1).bucket == 2
+    assert Limits(60_000, 1, burst=70_000).bucket == 70_000
+
+
+def test_only_the_models_that_are_named_will_do() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 3), "b": Limits(60_000, 3, 100)})
+    assert [scheduler.schedule(0, f"t{n}", 10, ["a"]) for n in range(3)] == [
+        Admitted("a", f"t{n}") for n in range(3)
+    ]
+    assert scheduler.schedule(0, "t", 10, ["a", "nobody"]) == Denied("unknown_model")
+    assert Scheduler().schedule(0, "t", 10) == Denied("no_models")
+
+
+def test_weights_are_kept_to_in_turn() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 99, 1), "b": Limits(60_000, 99, 2)})
+    given = [ask(scheduler, 0, 300, f"t{number}") for number in range(9)]
+    assert "".join(each.model for each in given if isinstance(each, Admitted)) == "bbabbabba"
+
+
+def test_nobody_saves_more_than_a_bucket_while_nobody_asks() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 1, 1000), "b": Limits(6_000_000, 99, 1)})
+    for number in range(100):
+        ask(scheduler, 0, 1_000, f"t{number}")
+    assert scheduler.models(0)[0].deficit <= 10_000
+
+
+def test_a_paused_model_takes_nothing_and_the_wait_says_so() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 3, paused=True)})
+    assert ask(scheduler, 0, 10) == Wait(1_000, "paused")
+    scheduler.put(0, "a", Limits(60_000, 3))
+    assert ask(scheduler, 0, 10, "t1") == Admitted("a", "t1")
+
+
+def test_limits_that_are_lowered_below_what_is_in_flight_let_that_finish_first() -> None:
+    scheduler = Scheduler(ONE)
+    for task in ("t1", "t2", "t3"):
+        ask(scheduler, 0, 10, task)
+    scheduler.put(0, "a", Limits(600, 1))
+    assert level(scheduler, 0) == 100
+    scheduler.complete(0, "t1")
+    scheduler.complete(0, "t2")
+    assert isinstance(ask(scheduler, 0, 10), Wait)
+    scheduler.complete(0, "t3")
+    assert ask(scheduler, 0, 10, "t4") == Admitted("a", "t4")
+
+
+def test_removing_a_model_and_setting_it_again_does_not_fill_its_bucket() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 10_000)
+    scheduler.delete(0, "a")
+    scheduler.put(0, "a", ONE["a"])
+    assert level(scheduler, 0) == 0
+    assert scheduler.models(0)[0].in_flight == 1
+
+
+def test_completing_settles_the_estimate_once_in_both_directions() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 5_000, "t1")
+    ask(scheduler, 0, 4_000, "t2")
+    assert scheduler.complete(0, "t1", 1_000) == "completed"
+    assert level(scheduler, 0) == 5_000
+    assert scheduler.complete(0, "t1", 0) == "completed"
+    assert level(scheduler, 0) == 5_000
+    scheduler.complete(0, "t2", 10_000)
+    assert level(scheduler, 0) == -1_000
+    assert scheduler.complete(0, "nobody") is None
+
+
+def test_a_debt_is_no_more_than_a_bucket_and_nothing_comes_back_above_one() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 5_000, "t1")
+    scheduler.complete(60_000, "t1", 0)
+    assert level(scheduler, 60_000) == 10_000
+    ask(scheduler, 60_000, 10_000, "t2")
+    scheduler.complete(60_000, "t2", 10**9)
+    assert level(scheduler, 60_000) == -10_000
+
+
+def test_what_comes_back_does_not_let_a_minute_have_more_than_the_limit_and_a_bucket() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 99)}, Rules())
+    admitted: list[tuple[int, str]] = []
+    for now in range(0, 120_000, 500):
+        for _ in range(20):
+            task = f"t{len(admitted)}"
+            if isinstance(ask(scheduler, now, 1_000, task), Admitted):
+                admitted.append((now, task))
+        if now == 60_000:  # all of the first half minute was for nothing, and is long refilled
+            for at, task in admitted:
+                if at < 30_000:
+                    scheduler.complete(now, task, 0)
+    later = [at for at, _ in admitted if at >= 30_000]
+    most = max(sum(first <= at < first + 60_000 for at in later) for first in later)
+    assert most <= 70
+
+
+def test_a_lease_lapses_without_a_heartbeat_and_gives_back_what_it_held_once() -> None:
+    scheduler = Scheduler(ONE, RULES)
+    for now in range(0, 25_000, 1_000):
+        scheduler.advance(now)
+    ask(scheduler, 25_000, 10_000, "t1", "k")
+    assert scheduler.heartbeat(29_000, "t1") == "running"
+    reclaimed = [task for now in range(30_000, 60_000, 1_000) for task in scheduler.advance(now)]
+    assert reclaimed == ["t1"]
+    assert scheduler.heartbeat(60_000, "t1") == "abandoned"
+    assert scheduler.complete(60_000, "t1", 0) == "abandoned"
+    (model,) = scheduler.models(60_000)
+    assert (model.in_flight, model.tokens) == (0, 10_000)
+    assert [(each.task, each.estimate, each.key, each.at) for each in scheduler.abandoned(60_000)] == [
+        ("t1", 10_000, "k", 49_000)
+    ]
+    assert ask(scheduler, 60_000, 10_000, "t2", "k") == Admitted("a", "t2")
+
+
+def test_nobody_is_reclaimed_for_a_lease_after_a_silence_in_which_nobody_could_beat() -> None:
+    scheduler = Scheduler(ONE, RULES, now=0)
+    for now in range(0, 25_000, 1_000):
+        scheduler.advance(now)
+    ask(scheduler, 25_000, 10, "t1")
+    back = 25_000 + RULES.lease + AWAY
+    assert scheduler.advance(back) == []
+    assert scheduler.heartbeat(back + 10, "t1") == "running"
+
+
+def test_ended_tasks_are_known_for_an_hour() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 10, "t1")
+    scheduler.complete(0, "t1")
+    states: list[TaskState | None] = [scheduler.heartbeat(now, "t1") for now in (0, 3_599_999, 3_600_000)]
+    assert states == ["completed", "completed", None]
+
+
+def test_who_asks_again_by_the_same_key_gets_the_same_task() -> None:
+    scheduler = Scheduler(ONE)
+    assert ask(scheduler, 0, 10, "t1", "k") == Admitted("a", "t1")
+    assert ask(scheduler, 0, 10, "t2", "k") == Admitted("a", "t1")
+    assert scheduler.models(0)[0].in_flight == 1
+    assert ask(scheduler, 0, 11, "t3", "k") == Denied("idempotency_mismatch")
+
+
+def test_the_shares_of_a_limit_are_never_more_than_the_whole() -> None:
+    assert Limits(60_000, 3).share(3) == Limits(20_000, 1, burst=3_333)
+    assert Limits(60_000, 2).share(3).paused

@@ -1,0 +1,101 @@
+"""Callers of a scheduler, in simulated time: each has one request after another, and obeys what it is told."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from slb.quota.scheduler import Scheduler
+from slb.quotas import Admitted, Limits, Wait
+
+Size = Callable[[Random], int]
+Duration = Callable[[Random], int]
+
+
+class World:
+    """`size` draws an estimate, `duration` the milliseconds of a call. A caller is up to `late` milliseconds late.
+    `kept` of those who had `tried_again` were admitted on their first try after a wait, from `counts_from` on."""
+
+    def __init__(
+        self, models: Mapping[str, Limits], size: Size, duration: Duration, keyed: bool = True, late: int = 5
+    ) -> None:
+        self.rng = Random(6)
+        self.scheduler = Scheduler(models)
+        self.models = dict(models)
+        self.admitted: list[tuple[int, str, int]] = []
+        self.tried_again = self.kept = 0
+        self.most_running: Counter[str] = Counter()
+        self.waited: dict[int, list[int]] = {}
+        self.counts_from = 0
+        self._running: Counter[str] = Counter()
+        self._size, self._duration, self._keyed, self._late = size, duration, keyed, late
+        self._numbers = count()
+        self._due: list[tuple[int, int, Callable[[int], None]]] = []
+
+    def run(self, callers: int, seconds: int) -> None:
+        """From the start."""
+        for _ in range(callers):
+            self._at(self.rng.randrange(1000), self._ask_anew)
+        for second in range(seconds):
+            self._at(1000 * second, lambda now: None)
+        while self._due[0][0] < 1000 * seconds:
+            now, _, act = heappop(self._due)
+            self.scheduler.advance(now)
+            act(now)
+
+    def rate(self, model: str, seconds: tuple[int, int]) -> float:
+        """What was admitted between these, as a share of the limit."""
+        first, last = seconds
+        tokens = sum(size for at, name, size in self.admitted if name == model and first <= at / 1000 < last)
+        return tokens / (last - first) * 60 / self.models[model].max_tokens_per_minute
+
+    def share(self, model: str) -> float:
+        """Of all tokens admitted."""
+        sizes = [(name, size) for _, name, size in self.admitted]
+        return sum(size for name, size in sizes if name == model) / sum(size for _, size in sizes)
+
+    def mean_wait(self, size: int) -> float:
+        """Milliseconds."""
+        return sum(self.waited[size]) / len(self.waited[size])
+
+    def most_in_a_minute(self, model: str) -> int:
+        """Tokens admitted in the fullest window of 60 s."""
+        taken = [(at, size) for at, name, size in self.admitted if name == model]
+        first = tokens = most = 0
+        for at, size in taken:
+            tokens += size
+            while taken[first][0] <= at - 60_000:
+                tokens -= taken[first][1]
+                first += 1
+            most = max(most, tokens)
+        return most
+
+    def _at(self, when: int, act: Callable[[int], None]) -> None:
+        heappush(self._due, (when, next(self._numbers), act))
+
+    def _ask_anew(self, now: int) -> None:
+        key = f"k{next(self._numbers)}" if self._keyed else ""
+        self._ask(now, now, self._size(self.rng), key, 0)
+
+    def _ask(self, now: int, since: int, size: int, key: str, tries: int) -> None:
+        task = f"t{next(self._numbers)}"
+        decision = self.scheduler.schedule(now, task, size, key=key, jitter=self.rng.randrange(1001))
+        counts = tries == 1 and now >= self.counts_from
+        self.tried_again += counts
+        self.kept += counts and isinstance(decision, Admitted)
+        lateness = self.rng.randint(1, self._late)
+        if isinstance(decision, Wait):
+            self._at(now + decision.ms + lateness, lambda then: self._ask(then, since, size, key, tries + 1))
+            return
+        assert isinstance(decision, Admitted)
+        self.waited.setdefault(size, []).append(now - since)
+        self.admitted.append((now, decision.model, size))
+        self._running[decision.model] += 1
+        self.most_running[decision.model] = max(self.most_running[decision.model], self._running[decision.model])
+        self._at(now + self._duration(self.rng), lambda then: self._done(then, decision))
+
+    def _done(self, now: int, task: Admitted) -> None:
+        self._running[task.model] -= 1
+        self.scheduler.complete(now, task.task)
+        self._at(now + self.rng.randint(1, self._late), self._ask_anew)
