@@ -87,6 +87,7 @@ class QuotaService:
         try:
             return _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
         except RedisUnavailable:
+            self._counts.is_shared = False
             if self._share is None:
                 return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
             self._share.follow([(each.model, each.limits) for each in self._known])
@@ -148,6 +149,7 @@ class QuotaService:
 
     def _heard(self, is_new: bool, reclaimed: int) -> None:
         self._counts.batches += 1
+        self._counts.is_shared = True
         self._counts.reclaimed += reclaimed
         self._is_lost = self._is_lost or is_new
 
