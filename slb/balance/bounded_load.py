@@ -5,11 +5,14 @@ from its cache as can be, at the worst moment.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from slb.balance.upstream import LiveUpstream
 
 MOST_HOPS = 10
+
+_inflight = attrgetter("inflight")
 
 
 class Found(NamedTuple):
@@ -43,7 +46,7 @@ def bounded_as_skipper(
 ) -> Found | None:
     """The rule of Zalando's Skipper: plain requests in flight against their mean, this one included, and no end to
     the walk but the ring's. `walk` has only `eligible` ones."""
-    threshold = (1 + sum(each.inflight for each in eligible)) / len(eligible) * factor
+    threshold = (1 + sum(map(_inflight, eligible))) / len(eligible) * factor
     for hops, upstream in enumerate(walk):
         if upstream.inflight <= threshold:
             return Found(upstream, hops)

@@ -69,6 +69,8 @@ class ConsistentHash:
         self._settings = settings
         self._look_at = 0.0
         self.ramp.settings = _zone_settings(settings)
+        if not settings.zone_affinity:
+            self.ramp = ZoneRamp(self.ramp.settings)  # caches have turned to all zones meanwhile
         for each in upstreams:
             each.signals = each.signals or Signals(self._clock)
         self._load.watch(each.signals for each in upstreams if each.signals is not None)

@@ -168,6 +168,19 @@ def test_a_brake_during_the_ramp_does_not_begin_it_again_and_a_scale_up_does_not
     assert traffic.policy.zone_share == 1.0 - FLOOR
 
 
+def test_zones_that_were_switched_off_ramp_from_the_start_when_they_are_switched_on_again() -> None:
+    traffic = Traffic()
+    traffic.run(30.0)
+    on = traffic.settings
+    traffic.settings = on.model_copy(update={"zone_affinity": False})
+    traffic.has(list(traffic.upstreams))
+    assert traffic.share_of_zone(2.0) < 0.5
+    traffic.settings = on
+    traffic.has(list(traffic.upstreams))
+    traffic.run(1.0)
+    assert traffic.policy.zone_share == 0.0
+
+
 def test_a_brief_dip_leaves_the_share_as_it_is() -> None:
     traffic = Traffic()
     traffic.run(30.0)
