@@ -93,6 +93,7 @@ class Checker:
         self._counts: Counter[Place] = Counter()
         self._expired: dict[str, dict[str, Granted]] = {}
         self._scores: dict[str, Scored] = {}
+        self._lease_ends: dict[str, list[float]] = {}
         self._last_return = -inf
         self._free_since: dict[Place, float] = {}
         self._until = _ends_of_waits(history.events)
@@ -176,6 +177,7 @@ class Checker:
             del self._leases[ask]
             self._count(lease, -1)
         self._expired.setdefault(event.instance, {}).update(gone)
+        self._lease_ends.setdefault(event.instance, []).append(event.time)
 
     def _return(self, event: Returned) -> None:
         self._last_return = event.time
@@ -220,9 +222,20 @@ class Checker:
         """Nothing has changed since the event before."""
         mended = max((span.end for span in self._history.disturbed if span.start <= now), default=-inf)
         for place, since in self._free_since.items():
-            if now - max(since, mended) > self._patience:
+            if now - max(since, mended, self._perhaps_held_until(since)) > self._patience:
                 self._fault("slot not given", now, f"{place} is free since {since:.3f}, and somebody waits for it")
                 self._free_since[place] = inf
+
+    def _perhaps_held_until(self, since: float) -> float:
+        """What an instance had just been granted, or not given back yet, when it was stopped looks free from
+        outside: it is its own until its lease has ended, or it goes on."""
+        ends = [-inf]
+        for instance, spans in self._history.stalled.items():
+            for span in spans:
+                if abs(span.start - since) <= self._slack:
+                    leases = [each for each in self._lease_ends.get(instance, ()) if each >= span.start]
+                    ends.append(min([span.end, *leases]))
+        return max(ends)
 
     def _judge_end(self, now: float) -> None:
         self._judge_free_slots(now)

@@ -321,3 +321,22 @@ def test_spans_are_written_down_while_they_last() -> None:
     assert made.was_stalled("one", 2.5, 9)
     assert not made.was_stalled("one", 3.5, 9)
     assert not made.was_stalled("two", 2.5, 9)
+
+
+def test_a_slot_may_be_with_an_instance_that_was_stopped_just_then_until_its_lease_has_ended() -> None:
+    """It was granted and never used, or given back to nobody any more."""
+    events: list[Event] = [granted(1, "a", instance="two"), queued(2, "b", 1), Released(3, "a")]
+    rest: list[Event] = [Expired(15, "two"), granted(18, "b"), Released(19, "b")]
+    assert not faults(stalled(history(*events, *rest), "two", 3.1, 1e9), slack=0.5, patience=5)
+    for stopped in (2.0, 4.0):  # it had nothing to do with that
+        found = faults(stalled(history(*events, *rest), "two", stopped, 1e9), slack=0.5, patience=5)
+        assert found == ["slot not given"]
+
+
+@pytest.mark.parametrize("thawed", [True, False])
+def test_but_not_for_longer(thawed: bool) -> None:
+    events: list[Event] = [granted(1, "a", instance="two"), queued(2, "b", 1), Released(3, "a")]
+    ended: list[Event] = [] if thawed else [Expired(15, "two")]
+    late: list[Event] = [granted(21, "b"), Released(22, "b")]
+    checked = stalled(history(*events, *ended, *late), "two", 3.1, 15.0 if thawed else 1e9)
+    assert faults(checked, slack=0.5, patience=5) == ["slot not given"]

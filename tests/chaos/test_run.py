@@ -42,29 +42,20 @@ async def cluster(tmp_path: Path, valkey: Valkey) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_slots_are_given_out_rightly_whatever_breaks(cluster: Cluster, valkey: Valkey) -> None:
+async def test_slots_are_given_out_rightly_whatever_breaks(
+    cluster: Cluster, valkey: Valkey, request: pytest.FixtureRequest
+) -> None:
+    seed = int(request.config.getoption("randomly_seed", 4))
+    rng = Random(seed)
+    troubles = [freeze_one_past_its_lease, restart_redis, pause_redis, lose_redis]
+    rng.shuffle(troubles)
+    print(f"--randomly-seed={seed}:", *(trouble.__name__ for trouble in troubles))
     watching = asyncio.create_task(cluster.watch())
-    async with cluster.clients(CLIENTS, Random(4)):
+    async with cluster.clients(CLIENTS, Random(rng.random())):
         await asyncio.sleep(3)
-        async with cluster.frozen(cluster.alive[0]):
-            cluster.kill(cluster.alive[0])
-            await cluster.start()
-            await asyncio.sleep(PAST_THE_LEASE)
-        async with cluster.redis_trouble():
-            valkey.kill()
-            await asyncio.sleep(1)
-            valkey.start()
-        await asyncio.sleep(2)
-        async with cluster.redis_trouble():
-            valkey.freeze()
-            await asyncio.sleep(1)
-            valkey.thaw()
-        await asyncio.sleep(2)
-        async with cluster.redis_trouble():
-            valkey.kill()
-            valkey.lose_data()
-            valkey.start()
-        await asyncio.sleep(2)
+        for trouble in troubles:
+            await trouble(cluster, valkey, rng)
+            await asyncio.sleep(2)
     await eventually(lambda: not cluster.remaining(), 20, "something is left in Redis")
     watching.cancel()
     await asyncio.wait([watching])
@@ -73,5 +64,38 @@ async def test_slots_are_given_out_rightly_whatever_breaks(cluster: Cluster, val
     capacities = {"/p": dict.fromkeys(cluster.members, 1)}
     verdict = Checker(cluster.history, capacities, SLACK, PATIENCE).check()
     print(verdict)
-    assert not verdict.violations, str(verdict)
+    assert not verdict.violations, f"seed {seed}: {verdict}"
     assert verdict.strict > 300
+
+
+async def freeze_one_past_its_lease(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
+    """And kill another meanwhile, in whose place a new one comes."""
+    async with cluster.frozen(rng.choice(cluster.alive)):
+        cluster.kill(rng.choice(cluster.alive))
+        await cluster.start()
+        await asyncio.sleep(PAST_THE_LEASE)
+
+
+async def restart_redis(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
+    """It comes back with its data, but for what it was told last."""
+    async with cluster.redis_trouble():
+        valkey.kill()
+        await asyncio.sleep(rng.uniform(0, 2))
+        valkey.start()
+
+
+async def pause_redis(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
+    """It answers nobody, and then everybody."""
+    async with cluster.redis_trouble():
+        valkey.freeze()
+        await asyncio.sleep(rng.uniform(0.5, 2))
+        valkey.thaw()
+
+
+async def lose_redis(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
+    """It comes back with nothing."""
+    async with cluster.redis_trouble():
+        valkey.kill()
+        valkey.lose_data()
+        await asyncio.sleep(rng.uniform(0, 2))
+        valkey.start()
