@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu bench-quota bench-policy bench-ledger bench-kill bench-frozen bench-ring e2e lock clean
+.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -80,6 +80,9 @@ bench-gpu: $(VENV)/installed-bench ## slow requests over a fleet: slb's view of 
 
 bench-quota: $(VENV)/installed-bench ## a backlog of prompts: single calls through the quota router beside batches
 	@$(BIN)/python -m bench quota $(ARGS)
+
+bench-quota-rate: $(VENV)/installed-bench ## decisions a second of the quota router, beside one command for each
+	@$(BIN)/python -m bench quota-rate $(ARGS)
 
 e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requests, exact halves
 	@$(BIN)/python -m e2e $(ARGS)

@@ -22,11 +22,13 @@ from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
 from bench.gpu.command import gpu
 from bench.quota.command import quota
+from bench.quota.rate import quota_rate
 
 app = typer.Typer(add_completion=False)
 app.callback(invoke_without_command=True)(compare)
 app.command()(gpu)
 app.command()(quota)
+app.command()(quota_rate)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]

@@ -36,6 +36,12 @@ class PrivateRedis:
             protocol=2,
         )
 
+    @property
+    def pid(self) -> int:
+        """Of the server that runs."""
+        assert self._running is not None
+        return self._running.pid
+
     def start(self) -> float:
         """Start it with what is in its file; the `time.monotonic` at which it first answered."""
         self._running = self._processes.start(self._command(), None, self._home, {})

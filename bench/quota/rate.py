@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Annotated
 
 import typer
@@ -45,10 +44,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Turn:
-    """Decisions a second, and CPU time of the router for each, microseconds."""
+    """Decisions a second; CPU time of the router and of Redis for each, microseconds."""
 
     rate: float
     cpu_us: float
+    redis_us: float
 
 
 def quota_rate(
@@ -111,7 +111,7 @@ class Bench:
             running = start(home, redis.url, port)
             try:
                 wait_until(lambda: _answers(port), running, READY_SECONDS, "becoming ready")
-                return self._loaded(running, port, home)
+                return self._loaded(running, redis.pid, port, home)
             finally:
                 self._processes.stop(running)
 
@@ -122,7 +122,17 @@ class Bench:
             raise BenchError("slb is not installed")
         place = home / "router"
         place.mkdir(exist_ok=True)
-        words = ["serve", "--roles", "quota", "--api", f"127.0.0.1:{port}", "--redis", url]
+        words = [
+            "serve",
+            "--roles",
+            "quota",
+            "--api",
+            f"127.0.0.1:{port}",
+            "--redis",
+            url,
+            "--access-log",
+            "errors",
+        ]
         environment = {"SLB_DATA_DIR": str(place / "data")}
         return self._processes.start([program, *words], self._router_core, place, environment)
 
@@ -146,16 +156,16 @@ class Bench:
         finally:
             self._processes.stop(running)
 
-    def _loaded(self, running: Running, port: int, home: Path) -> Turn:
+    def _loaded(self, running: Running, redis: int, port: int, home: Path) -> Turn:
         self._wrk.run(self._case, port, WARMUP_SECONDS, home, lambda: None, LOOK_SECONDS)
-        tree = ProcessTree(running.pid)
-        before = tree.cpu_seconds()
+        trees = ProcessTree(running.pid), ProcessTree(redis)
+        before = [tree.cpu_seconds() for tree in trees]
         report = self._wrk.run(self._case, port, self._plan.seconds, home, lambda: None, LOOK_SECONDS)
-        used = tree.cpu_seconds() - before
+        used = [tree.cpu_seconds() - had for tree, had in zip(trees, before, strict=True)]
         running.check_alive()
         if report.errors or not report.requests:
             raise BenchError(f"{home.name}: {report.requests} decisions, errors: {report.errors}; {running.tail()}")
-        return Turn(report.requests / report.seconds, used / report.requests * 1e6)
+        return Turn(report.requests / report.seconds, *(each / report.requests * 1e6 for each in used))
 
 
 def _answers(port: int) -> bool:
@@ -166,13 +176,20 @@ def _answers(port: int) -> bool:
 
 
 def _section(name: str, slb: list[Turn], plain: list[Turn], plan: Plan) -> Section:
-    ratio = median(one.rate / other.rate for one, other in zip(slb, plain, strict=True))
+    """The best of all rounds: whatever else the machine does can only slow a round down."""
+    best, other = max(slb, key=_rate), max(plain, key=_rate)
     figures = [
-        Figure("slb, coalesced", median(turn.rate for turn in slb), "decisions/s"),
-        Figure("one command for each", median(turn.rate for turn in plain), "decisions/s"),
-        Figure("their ratio", ratio, at_least=GOAL),
-        Figure("CPU of slb", median(turn.cpu_us for turn in slb), "µs a decision"),
-        Figure("CPU of the other", median(turn.cpu_us for turn in plain), "µs a decision"),
+        Figure("slb, coalesced", best.rate, "decisions/s"),
+        Figure("one command for each", other.rate, "decisions/s"),
+        Figure("their ratio", best.rate / other.rate, at_least=GOAL),
+        Figure("CPU of slb", best.cpu_us, "µs a decision"),
+        Figure("CPU of the other router", other.cpu_us, "µs a decision"),
+        Figure("CPU of Redis, with slb", best.redis_us, "µs a decision"),
+        Figure("CPU of Redis, with the other", other.redis_us, "µs a decision"),
     ]
-    title = f"{name}: {plan.connections} callers, {MODELS} models, one core; median of {plan.rounds} rounds"
+    title = f"{name}: {plan.connections} callers, {MODELS} models, one core; best of {plan.rounds} rounds"
     return Section(title, figures)
+
+
+def _rate(turn: Turn) -> float:
+    return turn.rate
