@@ -1,0 +1,120 @@
+"""`slb quota`, and `slb serve` with the role: processes that share one quota."""
+
+import asyncio
+import re
+from typing import Any
+
+import orjson
+import pytest
+
+from slb.demo.processes import Process
+from tests.process.commands import Commands
+from tests.support.valkey import Valkey
+
+_URL = re.compile(r"API (http://[0-9.]+:[0-9]+)")
+MODEL = ("max_tokens_per_minute=60000", "max_concurrent_requests=2")
+
+
+@pytest.fixture
+async def quota(slb: Commands, valkey: Valkey) -> Any:
+    """Starts `slb ARGUMENTS` on the shared Valkey; its process and the URL of its API."""
+
+    async def start(*arguments: str, env: dict[str, str] | None = None) -> tuple[Process, str]:
+        flags = ["--api", "127.0.0.1:0", "--redis", valkey.url, "--data-dir", str(slb.directory / "data")]
+        process = await slb.start(*arguments, *flags, env=env)
+        line = await process.first_line()
+        found = _URL.search(line)
+        assert found is not None, line
+        return process, found[1]
+
+    return start
+
+
+async def post(slb: Commands, url: str, body: dict[str, Any]) -> tuple[int, Any]:
+    async with slb.session.post(url, json=body) as reply:
+        return reply.status, await reply.json()
+
+
+async def test_two_processes_share_one_quota(slb: Commands, quota: Any) -> None:
+    (first, one), (_, other) = await asyncio.gather(quota("quota"), quota("serve", "--roles", "quota"))
+    made = await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", one)
+    assert made.code == 0, made.err
+    tasks = [(await post(slb, f"{url}/schedule", {"estimated_tokens": 10}))[1] for url in (one, other, one)]
+    assert [set(task) for task in tasks] == [{"model_backend_id", "task_id"}] * 2 + [{"wait_for_ms"}]
+    status, said = await post(slb, f"{other}/complete", {"task_id": tasks[0]["task_id"]})
+    assert (status, said["state"]) == (200, "completed")
+    shown = await slb.run("quota", "models", "--json", "--url", other)
+    assert [each["in_flight"] for each in orjson.loads(shown.out)["models"]] == [1]
+    advised = await slb.run("quota", "advice", "--url", other)
+    assert re.fullmatch(r"pressure 0\.\d\d, suggested parallelism 2\n", advised.out)
+    assert {tuple(each["roles"]) for each in (await slb.json(f"{one}/instances"))["instances"]} == {("quota",)}
+    assert (await slb.get(f"{one}/readyz"))[0] == 200
+    assert await first.stop() == 0
+
+
+async def test_a_process_may_have_both_roles_with_workers_too(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve("--roles", "proxy,quota", "--workers", "2", redis=valkey.url))
+    made = await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", serving.api)
+    assert made.code == 0, made.err
+    status, said = await post(slb, f"{serving.api}/schedule", {"estimated_tokens": 10})
+    assert (status, said["model_backend_id"]) == (200, "gpt")
+    _, text = await slb.get(f"{serving.api}/metrics")
+    assert 'slb_quota_decisions_total{decision="admitted",model="gpt",reason=""} 1.0' in text
+    assert (await post(slb, f"{serving.url}/schedule", {"estimated_tokens": 10}))[0] == 404, "that is for traffic"
+
+
+async def test_the_role_is_off_unless_it_is_asked_for(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.serve(redis=valkey.url)
+    assert (await post(slb, f"{serving.api}/schedule", {"estimated_tokens": 10}))[0] == 404
+
+
+async def test_what_to_do_without_redis_may_stand_in_the_file_or_the_environment(
+    slb: Commands, quota: Any, valkey: Valkey
+) -> None:
+    file = slb.directory / "slb.toml"
+    file.write_text('quota.fail = "open"\n')
+    _, by_file = await quota("quota", "--config", str(file))
+    _, by_default = await quota("quota")
+    await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", by_file)
+    await until_known(slb, by_file)
+    valkey.kill()
+    for url, models in ((by_file, {"gpt"}), (by_default, set())):
+        given = await until_alone(slb, url)
+        assert {given.get("model_backend_id")} - {None} == models
+
+
+async def until_known(slb: Commands, url: str) -> None:
+    """The process has seen the model, so that it knows it without Redis."""
+    async with asyncio.timeout(20):
+        while 'slb_quota_tokens{model="gpt"}' not in (await slb.get(f"{url}/metrics"))[1]:
+            await asyncio.sleep(0.05)
+
+
+async def until_alone(slb: Commands, url: str) -> dict[str, Any]:
+    """The first answer that admits, or the tenth; every wait has to say why."""
+    said: dict[str, Any] = {}
+    for _ in range(10):
+        status, said = await post(slb, f"{url}/schedule", {"estimated_tokens": 10})
+        assert status == 200
+        if "model_backend_id" in said:
+            break
+        assert said["reason"] == "redis_down"
+        await asyncio.sleep(min(said["wait_for_ms"], 200) / 1000)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("quota", "--fail", "ajar"), "quota_fail"),
+        (("quota", "--lease", "0"), "quota_lease"),
+        (("serve", "--roles", "quota", "--workers", "2"), "workers"),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused_in_one_line(
+    slb: Commands, arguments: tuple[str, ...], named: str
+) -> None:
+    result = await slb.run(*arguments)
+    assert result.code == 1
+    assert named in result.err
+    assert result.err.count("\n") == 1

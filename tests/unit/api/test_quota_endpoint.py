@@ -1,0 +1,215 @@
+"""The quota router as its callers speak to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+
+from slb.control.connection import Connection
+from slb.control.quota import QuotaTiming
+from slb.observe.quota import QuotaCounts
+from slb.quota.scheduler import Rules
+from slb.quota.service import QuotaService
+from tests.unit.api.conftest import Api, ApiMaker, Json
+
+GPT = {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 2}
+
+
+@pytest.fixture
+async def router(serve: ApiMaker, connection: Connection) -> AsyncIterator[Api]:
+    """The API with the role on, and the model `gpt`."""
+    timing = QuotaTiming(deadline=10)
+    quota = QuotaService(connection, Rules(), None, QuotaCounts(), Random(1), timing)
+    running = asyncio.create_task(quota.run())
+    router = await serve(quota=quota)
+    assert (await router.call("PUT", "/models/gpt", GPT)).status == 200
+    yield router
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def schedule(router: Api, tokens: Json, **more: Json) -> Json:
+    answer = await router.call("POST", "/schedule", {"estimated_tokens": tokens, **more})
+    assert answer.status == 200, answer.json
+    return answer.json
+
+
+async def test_a_caller_is_given_a_model_or_a_wait_and_nothing_besides(router: Api) -> None:
+    first = await schedule(router, 1800)
+    assert set(first) == {"model_backend_id", "task_id"}
+    assert first["model_backend_id"] == "gpt"
+    assert first["task_id"].startswith("tsk_")
+    wait = await schedule(router, 9000)
+    assert set(wait) == {"wait_for_ms"}
+    assert 50 <= wait["wait_for_ms"] <= 1100
+
+
+async def test_completing_is_answered_alike_each_time(router: Api) -> None:
+    task = (await schedule(router, 1800))["task_id"]
+    for _ in range(2):
+        answer = await router.call("POST", "/complete", {"task_id": task, "actual_tokens": 1000})
+        assert (answer.status, answer.json) == (200, {"ok": True, "state": "completed"})
+    shown = await router.call("GET", "/models/gpt")
+    assert shown.json["in_flight"] == 0
+    assert shown.json["tokens_last_minute"] == 1000
+
+
+async def test_a_heartbeat_says_whether_there_is_a_lease(router: Api) -> None:
+    task = (await schedule(router, 1))["task_id"]
+    assert (await router.call("POST", "/heartbeat", {"task_id": task})).json == {"ok": True}
+    await router.call("POST", "/complete", {"task_id": task})
+    answer = await router.call("POST", "/heartbeat", {"task_id": task})
+    assert (answer.status, answer.json) == (200, {"ok": False, "reason": "not_found", "state": "completed"})
+
+
+@pytest.mark.parametrize("path", ["/complete", "/heartbeat"])
+async def test_a_task_nobody_was_given_is_unknown(router: Api, path: str) -> None:
+    answer = await router.call("POST", path, {"task_id": "tsk_never"})
+    assert (answer.status, answer.json["error"]) == (404, "unknown_task")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "status", "reason"),
+    [
+        (-1, 400, "bad_request"),
+        (0, 400, "bad_request"),
+        (1.5, 400, "bad_request"),
+        (2.0, 400, "bad_request"),
+        (True, 400, "bad_request"),
+        ("5", 400, "bad_request"),
+        (None, 400, "bad_request"),
+        ([5], 400, "bad_request"),
+        (10**30, 400, "bad_request"),
+        (10_001, 422, "estimate_exceeds_limit"),
+        (2**53 - 1, 422, "estimate_exceeds_limit"),
+    ],
+)
+async def test_estimates_that_are_none_are_refused_by_name(
+    router: Api, tokens: Json, status: int, reason: str
+) -> None:
+    answer = await router.call("POST", "/schedule", {"estimated_tokens": tokens})
+    assert (answer.status, answer.json["error"]) == (status, reason)
+    assert "estimated_tokens" in answer.json["detail"]
+    assert (await router.call("GET", "/models/gpt")).json["in_flight"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"estimated_tokens": 1, "models": []},
+        {"estimated_tokens": 1, "models": "gpt"},
+        {"estimated_tokens": 1, "models": ["a b"]},
+        {"estimated_tokens": 1, "idempotency_key": ""},
+        {"estimated_tokens": 1, "idempotency_key": "a\nb"},
+        {"estimated_tokens": 1, "priority": 3},
+        [],
+        5,
+    ],
+)
+async def test_bodies_that_are_not_what_they_have_to_be_are_refused(router: Api, body: Json) -> None:
+    answer = await router.call("POST", "/schedule", body)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+
+
+async def test_a_model_that_is_not_there_is_unknown(router: Api) -> None:
+    answer = await router.call("POST", "/schedule", {"estimated_tokens": 1, "models": ["gpt", "other"]})
+    assert (answer.status, answer.json["error"]) == (404, "unknown_model")
+    for method in ("GET", "DELETE"):
+        answer = await router.call(method, "/models/other")
+        assert (answer.status, answer.json["error"]) == (404, "unknown_model")
+
+
+async def test_a_router_without_models_says_so(router: Api) -> None:
+    assert (await router.call("DELETE", "/models/gpt")).json == {"id": "gpt", "removed": True}
+    answer = await router.call("POST", "/schedule", {"estimated_tokens": 1})
+    assert (answer.status, answer.json["error"]) == (409, "no_models")
+
+
+async def test_a_key_gives_the_same_task_again_and_no_other_estimate(router: Api) -> None:
+    first = await schedule(router, 10, idempotency_key="Ω 1")
+    assert await schedule(router, 10, idempotency_key="Ω 1") == first
+    answer = await router.call("POST", "/schedule", {"estimated_tokens": 11, "idempotency_key": "Ω 1"})
+    assert (answer.status, answer.json["error"]) == (409, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("actual", [-1, 1.5, "x", 10**12])
+async def test_actual_tokens_that_are_none_are_refused_and_the_task_goes_on(router: Api, actual: Json) -> None:
+    task = (await schedule(router, 10))["task_id"]
+    answer = await router.call("POST", "/complete", {"task_id": task, "actual_tokens": actual})
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert (await router.call("POST", "/heartbeat", {"task_id": task})).json == {"ok": True}
+
+
+async def test_a_put_changes_what_it_names_and_shows_all(router: Api) -> None:
+    answer = await router.call("PUT", "/models/gpt", {"weight": 3, "paused": True, "burst": 500})
+    assert answer.json == {
+        "id": "gpt",
+        "weight": 3,
+        "max_concurrent_requests": 2,
+        "max_tokens_per_minute": 60_000,
+        "burst": 500,
+        "paused": True,
+        "in_flight": 0,
+        "tokens": 500.0,
+        "waiting": 0,
+        "tokens_last_minute": 0,
+    }
+    assert await schedule(router, 10) == {"wait_for_ms": 1000, "reason": "paused"}
+    assert (await router.call("PUT", "/models/gpt", {"burst": None})).json["burst"] == 10_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"max_tokens_per_minute": 0},
+        {"max_tokens_per_minute": 10**10},
+        {"max_tokens_per_minute": None},
+        {"max_concurrent_requests": -1},
+        {"max_concurrent_requests": 1.5},
+        {"weight": 0},
+        {"burst": 0},
+        {"paused": "yes"},
+        {"max_token_per_minute": 5},
+    ],
+)
+async def test_limits_that_are_none_are_refused_by_name_and_nothing_is_written(router: Api, body: Json) -> None:
+    before = (await router.call("GET", "/models")).json
+    answer = await router.call("PUT", "/models/gpt", {"weight": 9, **body})
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert next(iter(body)) in answer.json["detail"]
+    after = (await router.call("GET", "/models")).json
+    assert [each["weight"] for each in after["models"]] == [each["weight"] for each in before["models"]] == [1]
+
+
+async def test_a_new_model_needs_both_limits(router: Api) -> None:
+    answer = await router.call("PUT", "/models/new", {"max_tokens_per_minute": 5})
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert "max_concurrent_requests" in answer.json["detail"]
+    assert (await router.call("GET", "/models/new")).status == 404
+
+
+async def test_ids_may_have_slashes_and_no_blanks(router: Api) -> None:
+    for path in ("/models/openai/gpt-4o:free", "/models/openai%2Fgpt-4o:free"):
+        assert (await router.call("PUT", path, GPT)).json["id"] == "openai/gpt-4o:free"
+    answer = await router.call("PUT", "/models/a%20b", GPT)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+
+
+async def test_only_abandoned_tasks_are_listed(router: Api) -> None:
+    assert (await router.call("GET", "/tasks?state=abandoned")).json == {"tasks": []}
+    for query in ("", "?state=running", "?state=abandoned&x=1"):
+        assert (await router.call("GET", f"/tasks{query}")).status == 400
+
+
+async def test_the_advice_has_its_two_fields(router: Api) -> None:
+    assert (await router.call("GET", "/advice")).json == {"backpressure_score": 0.0, "suggested_parallelism": 2}
+
+
+async def test_the_document_has_the_router_where_the_role_is_on(router: Api, api: Api) -> None:
+    paths = (await router.call("GET", "/openapi.json")).json["paths"]
+    assert {"/schedule", "/complete", "/heartbeat", "/tasks", "/advice", "/models", "/models/{model}"} <= set(paths)
+    assert set(paths["/schedule"]["post"]["responses"]) >= {"200", "400", "404", "409", "422"}
+    assert "/schedule" not in (await api.call("GET", "/openapi.json")).json["paths"]
+    assert (await api.call("POST", "/schedule", {"estimated_tokens": 1})).status == 404
