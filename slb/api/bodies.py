@@ -117,7 +117,7 @@ def _said(fault: ErrorDetails) -> str:
 async def read_json(request: web.Request, timeout: float) -> Any:
     """The body as JSON, whatever its Content-Type; `timeout` in seconds. Raises Refused."""
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(None if request.content.is_eof() else timeout):  # no timer for what is here
             text = await request.read()
     except TimeoutError:
         raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
