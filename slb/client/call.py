@@ -11,7 +11,7 @@ from aiohttp.typedefs import StrOrURL
 
 from slb.client.buffer import Buffer
 from slb.client.choice import Chooser, Destination, Question
-from slb.client.hash_key import Options, given
+from slb.client.hash_key import given
 from slb.client.retry import SERVER_ERROR, backoff, is_failure, may_send_again, reason_of, rest_of
 from slb.client.sending import Desk, Sending, send_once
 from slb.client.target import parse_target
@@ -29,15 +29,15 @@ class Calls:
         self._timeout = timeout
         self._rng = rng
 
-    async def make(self, method: str, path: StrOrURL, key: str | bytes | None, options: Options) -> ClientResponse:
-        """The answer; the call is out until its body has ended. Written in one piece: each coroutine between the
-        caller and aiohttp is paid for at every step of the call."""
+    async def make(
+        self, method: str, path: StrOrURL, key: str | bytes | None, options: dict[str, Any]
+    ) -> ClientResponse:
+        """The answer; the call is out until its body has ended. `options` become this call's own."""
         question = Question(method, parse_target(path), None if key is None else given(key), options)
         buffer = self._buffer
         if not buffer.take():
             await self._turn()
         try:
-            began = self._desk.clock()
             destination = self._chooser.first(question)
             sending = self._sending(destination, question, 1)
             try:
@@ -46,11 +46,11 @@ class Calls:
                 second = self._second(question, destination, error)
                 if second is None:
                     raise
-                sending, response = await self._sent_again(question, second, reason_of(error), began)
+                sending, response = await self._sent_again(question, second, reason_of(error), sending.took())
             else:
                 if response.status >= SERVER_ERROR and (second := self._second(question, destination, None)):
                     sending.drop(response)
-                    sending, response = await self._sent_again(question, second, "status", began)
+                    sending, response = await self._sent_again(question, second, "status", sending.took())
         except BaseException:
             buffer.give_back()
             raise
@@ -75,12 +75,14 @@ class Calls:
         return self._chooser.again(question, failed)
 
     async def _sent_again(
-        self, question: Question, second: Destination, why: str, began: float
+        self, question: Question, second: Destination, why: str, spent: float
     ) -> tuple[Sending, ClientResponse]:
+        """`spent` seconds of the call's time limit are over, and the wait comes to that."""
         self._desk.metrics.retries[why] += 1
-        await asyncio.sleep(backoff(self._rng))
-        options = self._options(question, second)
-        options["timeout"] = rest_of(options.get("timeout", self._timeout), self._desk.clock() - began)
+        pause = backoff(self._rng)
+        await asyncio.sleep(pause)
+        options = {**self._options(question, second)}
+        options["timeout"] = rest_of(options.get("timeout", self._timeout), spent + pause)
         sending = self._sending(second, question, 2)
         return sending, await sending.send(options)
 
@@ -90,11 +92,12 @@ class Calls:
         return Sending(self._desk, destination, question, attempt)
 
     def _options(self, question: Question, destination: Destination) -> dict[str, Any]:
-        options = dict(question.options)
-        if options.get("middlewares") is not None:  # they take the place of the session's
-            options["middlewares"] = (*options["middlewares"], send_once)
-        if destination.plan is not None and self._timeout is None and "timeout" not in options:
-            options["timeout"] = destination.plan.timeout
+        """What aiohttp is given. The route's time limits hold where neither the call nor the session has any."""
+        options = question.options
+        if "middlewares" in options:
+            options = {**options, "middlewares": (*(options["middlewares"] or ()), send_once)}
+        if self._timeout is None and destination.plan is not None and "timeout" not in options:
+            return {**options, "timeout": destination.plan.timeout}
         return options
 
 

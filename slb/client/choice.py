@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import Any
 
 import structlog
 from aiohttp import ClientTimeout
@@ -10,10 +10,10 @@ from aiohttp import ClientTimeout
 from slb.addresses import AddressRules, is_address
 from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
-from slb.client.hash_key import Options, found
+from slb.client.hash_key import found
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
-from slb.client.traffic import Traffic
+from slb.client.traffic import WHOLE, Traffic
 from slb.errors import NO_ROUTE, NO_UPSTREAM, NOT_READY, Reason
 from slb.model import RouteSettings
 from slb.routing.mirror import Mirror
@@ -22,31 +22,50 @@ from slb.routing.table import Route
 _log = structlog.get_logger()
 
 
-class Plan(NamedTuple):
-    """What holds for a route until it changes. `allowed`: those of `serving` whose addresses may be upstreams'."""
-
-    route: Route
-    serving: tuple[LiveUpstream, ...]
-    allowed: tuple[LiveUpstream, ...]
-    timeout: ClientTimeout
-
-
-class Question(NamedTuple):
+class Question:
     """What is to be sent: the key given with it (None: find it), and what was given for aiohttp."""
 
-    method: str
-    target: Target
-    key: bytes | None
-    options: Options
+    __slots__ = ("key", "method", "options", "target")
+
+    def __init__(self, method: str, target: Target, key: bytes | None, options: dict[str, Any]) -> None:
+        self.method = method
+        self.target = target
+        self.key = key
+        self.options = options
 
 
-class Destination(NamedTuple):
+class Plan:
+    """What holds for a route until it changes. `allowed`: those of `serving` whose addresses may be upstreams'."""
+
+    __slots__ = ("allowed", "by_key", "by_path", "percentage", "plain", "policy", "route", "serving", "timeout")
+
+    def __init__(self, route: Route, allowed: tuple[LiveUpstream, ...]) -> None:
+        settings = route.settings
+        self.route = route
+        self.policy = route.policy
+        self.serving = route.serving
+        self.allowed = allowed
+        self.timeout = _timeout(settings)
+        self.percentage = settings.client_percentage
+        self.by_key = route.policy.ring is not None
+        self.by_path = self.by_key and settings.hash_key == "path"
+        self.plain = not settings.strip_prefix or route.path == "/"
+
+    def holds_for(self, route: Route) -> bool:
+        """Whether nothing has changed since it was made."""
+        return self.route is route and self.serving is route.serving and self.policy is route.policy
+
+
+class Destination:
     """upstream: None for the fallback, and `plan` too where there is no route. why: the reason for the fallback."""
 
-    url: str
-    upstream: LiveUpstream | None
-    plan: Plan | None
-    why: str = ""
+    __slots__ = ("plan", "upstream", "url", "why")
+
+    def __init__(self, url: str, upstream: LiveUpstream | None, plan: Plan | None, why: str = "") -> None:
+        self.url = url
+        self.upstream = upstream
+        self.plan = plan
+        self.why = why
 
 
 class Chooser:
@@ -72,13 +91,13 @@ class Chooser:
 
     def first(self, question: Question) -> Destination:
         """Where the first attempt goes. Raises CallRefused where there is no upstream and no fallback."""
-        mirror = self._mirror
-        route = mirror.table.match(question.target.normal)
+        route = self._mirror.table.match(question.target.normal)
         if route is None:
-            reason = NO_ROUTE if mirror.ready else NOT_READY
+            reason = NO_ROUTE if self._mirror.ready else NOT_READY
             return self._elsewhere(question, None, reason, f"no route takes {question.target.normal}")
         plan = self._plan(route)
-        if not self._traffic.goes_by_ring(route.settings.client_percentage) and self._fallback:
+        traffic = self._traffic
+        if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
             return self._to_fallback(question, plan, "percentage")
         if route.settings.max_inflight:
             detail = f"{route.path} has max_inflight, which only slb's instances count: calls go by the fallback"
@@ -96,36 +115,41 @@ class Chooser:
         left = untried(plan.allowed, (failed.upstream,))
         if not left:
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
-        if plan.route.policy.ring is not None:
+        if plan.by_key:
             return self._picked(question, plan, left)
         least = min(upstream.inflight for upstream in left)
         # Not by the policy: a round that a retry moved on would begin at the same bad upstream again.
         upstream = self._rng.choice([each for each in left if each.inflight == least])
         return _to(upstream, plan, question.target)
 
+    def _goes_by_ring(self, plan: Plan) -> bool:
+        return self._traffic.goes_by_ring(plan.percentage) or not self._fallback
+
     def _picked(self, question: Question, plan: Plan, upstreams: tuple[LiveUpstream, ...]) -> Destination:
-        route = plan.route
         try:
-            if route.policy.ring is not None:
-                return _to(route.policy.pick(upstreams, self._key(question, route)), plan, question.target)
-            return _to(route.policy.pick(self._warm(route, upstreams)), plan, question.target)
+            if plan.by_key:
+                key = question.key
+                upstream = plan.policy.pick(upstreams, self._key(question, plan) if key is None else key)
+            else:
+                upstream = plan.policy.pick(self._warm(plan, upstreams))
+            return _to(upstream, plan, question.target)
         except CallRefused:
             raise
         except Exception:
             if not self._fallback:
                 raise
-            _log.exception("routing_failed", route=route.path)
+            _log.exception("routing_failed", route=plan.route.path)
             return self._to_fallback(question, plan, "routing_failed")
 
-    def _warm(self, route: Route, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
-        if not route.fading_until:
+    def _warm(self, plan: Plan, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
+        if not plan.route.fading_until:
             return upstreams
-        return self._permitted(route.candidates(self._clock(), self._rng)) or upstreams
+        return self._permitted(plan.route.candidates(self._clock(), self._rng)) or upstreams
 
-    def _key(self, question: Question, route: Route) -> bytes:
-        if question.key is not None:
-            return question.key
-        return found(route.settings.hash_key, question.target, question.options)
+    def _key(self, question: Question, plan: Plan) -> bytes:
+        if plan.by_path:
+            return question.target.normal.encode()
+        return found(plan.route.settings.hash_key, question.target, question.options)
 
     def _elsewhere(
         self, question: Question, plan: Plan | None, reason: Reason, detail: str, why: str = ""
@@ -140,9 +164,8 @@ class Chooser:
 
     def _plan(self, route: Route) -> Plan:
         plan = self._plans.get(route.path)
-        if plan is None or plan.route is not route or plan.serving is not route.serving:
-            plan = Plan(route, route.serving, self._permitted(route.serving), _timeout(route.settings))
-            self._plans[route.path] = plan
+        if plan is None or not plan.holds_for(route):
+            plan = self._plans[route.path] = Plan(route, self._permitted(route.serving))
         return plan
 
     def _permitted(self, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
@@ -160,10 +183,8 @@ def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:
     """A member is the authority of http, and the whole origin of https."""
     member = upstream.member
     origin = member if member.startswith("https://") else f"http://{member}"
-    settings = plan.route.settings
-    if settings.strip_prefix and plan.route.path != "/":
-        return Destination(origin + target.without(plan.route.path), upstream, plan)
-    return Destination(origin + target.path + target.query, upstream, plan)
+    rest = target.path + target.query if plan.plain else target.without(plan.route.path)
+    return Destination(origin + rest, upstream, plan)
 
 
 def _timeout(settings: RouteSettings) -> ClientTimeout:

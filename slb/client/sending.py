@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from typing import Any
-from weakref import ref
 
 import structlog
 from aiohttp import (
@@ -22,7 +21,7 @@ from aiohttp import (
 from slb.balance.upstream import Handle
 from slb.client.choice import Destination, Question
 from slb.client.retry import SERVER_ERROR, reason_of
-from slb.observe.outbound import FALLBACK, NO_CODE, RING, OutboundMetrics
+from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
 _log = structlog.get_logger()
 
@@ -46,17 +45,19 @@ class Desk:
 
 
 class Sending:
-    """`ended` is called once what was held has been given back."""
+    """`send`, and then one of `until_body_ends` and `drop`. Where `send` raises, all is given back already."""
 
     __slots__ = (
         "_attempt",
+        "_content",
         "_desk",
         "_destination",
         "_ended",
         "_handle",
         "_question",
-        "_response",
         "_started",
+        "_status",
+        "_way",
     )
 
     def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
@@ -64,16 +65,12 @@ class Sending:
         self._destination = destination
         self._question = question
         self._attempt = attempt
-        self._ended: Callable[[], None] | None = None
-
-    @property
-    def _way(self) -> str:
-        return FALLBACK if self._destination.upstream is None else RING
+        self._way = desk.metrics.fallback if destination.upstream is None else desk.metrics.ring
 
     async def send(self, options: dict[str, Any]) -> ClientResponse:
         """The answer, as soon as its head is there. Raises what aiohttp does."""
         upstream = self._destination.upstream
-        self._handle = Handle(upstream) if upstream is not None else None
+        self._handle = None if upstream is None else Handle(upstream)
         self._started = self._desk.clock()
         try:
             response = await self._desk.http.request(self._question.method, self._destination.url, **options)
@@ -83,70 +80,74 @@ class Sending:
         except BaseException as error:
             self._failed(error)
             raise
-        self._response = ref(response)
-        self._answered(response.status)
-        if response.status >= SERVER_ERROR:
-            self._tell("status", f"status {response.status}")
+        self._status = status = response.status
+        self._way.requests[status] += 1
+        if status >= SERVER_ERROR:
+            self._tell("status", f"status {status}")
         return response
 
     def until_body_ends(self, response: ClientResponse, ended: Callable[[], None]) -> None:
-        """Give back what is held once the connection is free again: at the end of the body, or when the response is
-        released or closed before."""
+        """Give back what is held, and call `ended`, once the connection is free again: at the end of the body, or
+        when the response is released or closed before."""
         self._ended = ended
+        self._content = response.content
         connection = response.connection
         if connection is None:  # a short body has ended with its head
-            self.give_back()
+            self._give_back()
         else:
-            connection.add_callback(self.give_back)
+            connection.add_callback(self._give_back)
 
     def drop(self, response: ClientResponse) -> None:
         """The answer is not wanted: another attempt follows."""
         self._release(False)
         response.release()
 
-    def give_back(self) -> None:
-        """The body has ended, failed or been left."""
-        response = self._response()
-        content = None if response is None else response.content
-        error = None if content is None else content.exception()
-        whole = content is not None and error is None and content.is_eof()
-        served = whole and response is not None and response.status < SERVER_ERROR
-        self._release(served)
-        if whole:
-            self._desk.metrics.durations[self._way].observe(self._desk.clock() - self._started)
-        elif error is None or type(error) is ClientConnectionError:  # what aiohttp sets when a body is left unread
-            self._desk.metrics.abandoned[self._way] += 1
+    def took(self) -> float:
+        """Seconds since it was sent."""
+        return self._desk.clock() - self._started
+
+    def _give_back(self) -> None:
+        """aiohttp calls this back, once, and hides what it raises."""
+        try:
+            self._count(self._content.exception())
+        finally:
+            self._ended()
+
+    def _count(self, error: BaseException | None) -> None:
+        way = self._way
+        if error is None and self._content.is_eof():
+            self._release(self._status < SERVER_ERROR)
+            way.durations.observe(self.took())
+            return
+        self._release(False)
+        if error is None or type(error) is ClientConnectionError:  # what aiohttp sets where a body is left unread
+            way.abandoned += 1
         else:
             self._tell("body", _words(error))
-        if self._ended is not None:
-            self._ended()
 
     def _failed(self, error: BaseException) -> None:
         self._release(False)
         if isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
-            self._answered(error.status)
+            self._way.requests[error.status] += 1
             if error.status >= SERVER_ERROR:
                 self._tell("status", f"status {error.status}")
         elif isinstance(error, ClientError | OSError):
-            self._answered(None)
+            self._way.requests[NO_ANSWER] += 1
             self._tell(reason_of(error), _words(error))
         elif isinstance(error, asyncio.CancelledError):
-            self._desk.metrics.abandoned[self._way] += 1
+            self._way.abandoned += 1
 
     def _release(self, completed: bool) -> None:
         if self._handle is not None:
             self._handle.release(completed)
 
-    def _answered(self, status: int | None) -> None:
-        self._desk.metrics.requests[self._way, NO_CODE if status is None else str(status)] += 1
-
     def _tell(self, reason: str, error: str) -> None:
         """With both nodes: where all that fails has one in common, it is the node and not the upstream."""
-        self._desk.metrics.errors[self._way, reason] += 1
+        self._way.errors[reason] += 1
         upstream, plan = self._destination.upstream, self._destination.plan
         _log.warning(
             "outbound_error",
-            way=self._way,
+            way=self._way.name,
             destination=self._desk.fallback if upstream is None else upstream.member,
             destination_node="" if upstream is None else upstream.spec.node,
             node=self._desk.node,
@@ -169,7 +170,7 @@ class _Lost(ClientError):
 
 async def send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
     """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, and
-    seen by nobody. Here only `Call` does that. A middleware."""
+    seen by nobody. Here only `Calls` does that. A middleware."""
     try:
         return await handler(request)
     except ClientConnectorError:

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from aiohttp.typedefs import StrOrURL
@@ -168,34 +168,37 @@ class Session:
 
         Raises what aiohttp raises, and CallRefused where the call was not sent.
         """
+        return self._call(method, path, key, options)
+
+    def _call(self, method: str, path: StrOrURL, key: str | bytes | None, options: RequestOptions) -> Call:
         if self._calls is None:
             return Call(_refused())
-        return Call(self._calls.make(method, path, key, options))
+        return Call(self._calls.make(method, path, key, cast("dict[str, Any]", options)))
 
     def get(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self.request("GET", path, key=key, **options)
+        return self._call("GET", path, key, options)
 
     def head(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         """Redirects are not followed unless asked for, as aiohttp has it."""
         options.setdefault("allow_redirects", False)
-        return self.request("HEAD", path, key=key, **options)
+        return self._call("HEAD", path, key, options)
 
     def options(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self.request("OPTIONS", path, key=key, **options)
+        return self._call("OPTIONS", path, key, options)
 
     def post(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         """Sent a second time only where no connection was made."""
-        return self.request("POST", path, key=key, **options)
+        return self._call("POST", path, key, options)
 
     def put(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self.request("PUT", path, key=key, **options)
+        return self._call("PUT", path, key, options)
 
     def patch(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         """Sent a second time only where no connection was made."""
-        return self.request("PATCH", path, key=key, **options)
+        return self._call("PATCH", path, key, options)
 
     def delete(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self.request("DELETE", path, key=key, **options)
+        return self._call("DELETE", path, key, options)
 
     def _made_http(self) -> ClientSession:
         """Connections are not limited by the connector, which would be a second buffer; and no cookie of one

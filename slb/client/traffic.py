@@ -9,13 +9,14 @@ WHOLE = 100.0
 
 class Traffic:
     """`percentage` of the calls go by the ring, 0 to 100, and none of them unless `enabled`. What a route says
-    (`client_percentage`) may lower that, never raise it."""
+    (`client_percentage`) may lower that, never raise it. `share` is what both come to."""
 
     def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
         self._rng = rng
         self._has_fallback = has_fallback
-        self._enabled = enabled
+        self._enabled = True
         self._percentage = WHOLE
+        self.share = WHOLE
         self.percentage = percentage
         self.enabled = enabled
 
@@ -31,6 +32,7 @@ class Traffic:
         if value < WHOLE and not self._has_fallback:
             raise ConfigError(f"percentage = {value!r}: set fallback, the URL that the rest of the calls go to")
         self._percentage = float(value)
+        self._add_up()
 
     @property
     def enabled(self) -> bool:
@@ -44,10 +46,12 @@ class Traffic:
         if not value and not self._has_fallback:
             raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
         self._enabled = value
+        self._add_up()
+
+    def _add_up(self) -> None:
+        self.share = self._percentage if self._enabled else 0.0
 
     def goes_by_ring(self, allowed: float) -> bool:
         """Whether the next call does, `allowed` being its route's percentage."""
-        if not self._enabled:
-            return False
-        share = min(self._percentage, allowed)
+        share = min(self.share, allowed)
         return share >= WHOLE or self._rng.random() * WHOLE < share

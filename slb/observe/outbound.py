@@ -9,23 +9,31 @@ from prometheus_client.registry import Collector
 
 from slb.observe.metrics import Histogram
 
-RING = "ring"
-"""The way of a request whose upstream was picked here. By whichever policy: the name is that of the usual one."""
+NO_ANSWER = 0
+"""Stands for the status where none came; shown as `none`."""
 
-FALLBACK = "fallback"
 
-NO_CODE = "none"
-"""Stands for the status where no answer came."""
+class WayMetrics:
+    """Of the requests that went one way: by status, errors by reason, time to the end of the body in seconds, and
+    how many the caller gave up."""
+
+    __slots__ = ("abandoned", "durations", "errors", "name", "requests")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests: defaultdict[int, int] = defaultdict(int)
+        self.errors: defaultdict[str, int] = defaultdict(int)
+        self.durations = Histogram()
+        self.abandoned = 0
 
 
 class OutboundMetrics:
-    """What one session counts. `out`, `waiting` and `percentage` give what holds now."""
+    """What one session counts. `ring`: requests whose upstream was picked here, by whichever policy. `out`,
+    `waiting` and `percentage` give what holds now."""
 
     def __init__(self) -> None:
-        self.requests: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.errors: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.durations: defaultdict[str, Histogram] = defaultdict(Histogram)
-        self.abandoned: defaultdict[str, int] = defaultdict(int)
+        self.ring = WayMetrics("ring")
+        self.fallback = WayMetrics("fallback")
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.fallbacks: defaultdict[str, int] = defaultdict(int)
         self.buffer_wait = Histogram()
@@ -42,39 +50,39 @@ class OutboundCollector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._requests()
+        yield from self._ways()
         yield from self._counters()
         yield from self._buffer()
 
-    def _requests(self) -> Iterator[Metric]:
-        metrics = self._metrics
+    def _ways(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "slb_outbound_requests", "Requests sent; a retry is one more.", labels=("way", "code")
         )
-        for pair, count in list(metrics.requests.items()):
-            requests.add_metric(pair, count)
-        yield requests
         errors = CounterMetricFamily("slb_outbound_errors", "Requests that failed.", labels=("way", "reason"))
-        for pair, count in list(metrics.errors.items()):
-            errors.add_metric(pair, count)
-        yield errors
+        abandoned = CounterMetricFamily(
+            "slb_outbound_abandoned", "Requests that the caller gave up.", labels=("way",)
+        )
         durations = HistogramMetricFamily(
             "slb_outbound_duration_seconds", "From a request's start to the end of its answer.", labels=("way",)
         )
-        for way, histogram in list(metrics.durations.items()):
-            durations.add_metric((way,), histogram.buckets(), histogram.sum)
-        yield durations
+        for way in (self._metrics.ring, self._metrics.fallback):
+            for code, count in list(way.requests.items()):
+                requests.add_metric((way.name, "none" if code == NO_ANSWER else str(code)), count)
+            for reason, count in list(way.errors.items()):
+                errors.add_metric((way.name, reason), count)
+            abandoned.add_metric((way.name,), way.abandoned)
+            durations.add_metric((way.name,), way.durations.buckets(), way.durations.sum)
+        yield from (requests, errors, abandoned, durations)
 
     def _counters(self) -> Iterator[Metric]:
         metrics = self._metrics
-        for name, text, label, counts in (
-            ("slb_outbound_abandoned", "Requests the caller gave up.", "way", metrics.abandoned),
-            ("slb_outbound_retries", "Second attempts.", "reason", metrics.retries),
-            ("slb_outbound_fallbacks", "Calls sent to the fallback.", "reason", metrics.fallbacks),
+        for name, text, counts in (
+            ("slb_outbound_retries", "Second attempts.", metrics.retries),
+            ("slb_outbound_fallbacks", "Requests sent to the fallback.", metrics.fallbacks),
         ):
-            family = CounterMetricFamily(name, text, labels=(label,))
-            for value, count in list(counts.items()):
-                family.add_metric((value,), count)
+            family = CounterMetricFamily(name, text, labels=("reason",))
+            for reason, count in list(counts.items()):
+                family.add_metric((reason,), count)
             yield family
         yield CounterMetricFamily("slb_outbound_shed", "Inbound requests refused at the cap.", value=metrics.shed)
 

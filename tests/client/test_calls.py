@@ -98,7 +98,7 @@ async def test_an_upstream_is_held_until_the_body_has_ended(upstreams: Upstreams
         gate.set()
         assert await response.text() == "begun ended"
         assert [each.inflight for each in live(session)] == [0]
-        assert session.metrics.durations["ring"].counts != [0] * 18
+        assert sum(session.metrics.ring.durations.counts) == 1
 
 
 async def test_a_cancelled_call_gives_its_upstream_back_once(upstreams: Upstreams) -> None:
@@ -111,8 +111,8 @@ async def test_a_cancelled_call_gives_its_upstream_back_once(upstreams: Upstream
             task.cancel()
         await asyncio.wait(tasks)
         await at_rest(session)
-        assert session.metrics.abandoned["ring"] == 3
-        assert not session.metrics.errors
+        assert session.metrics.ring.abandoned == 3
+        assert not session.metrics.ring.errors
 
 
 @pytest.mark.parametrize("leave", ["release", "close"])
@@ -131,8 +131,8 @@ async def test_a_body_left_unread_gives_its_upstream_back_once_and_is_no_error(
         response = await session.get("/x")
         getattr(response, leave)()
         await at_rest(session)
-        assert session.metrics.abandoned["ring"] == 1
-        assert not session.metrics.errors
+        assert session.metrics.ring.abandoned == 1
+        assert not session.metrics.ring.errors
 
 
 async def test_a_body_cut_short_is_an_error_of_its_upstream(upstreams: Upstreams) -> None:
@@ -150,7 +150,7 @@ async def test_a_body_cut_short_is_an_error_of_its_upstream(upstreams: Upstreams
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
         await at_rest(session)
-        assert dict(session.metrics.errors) == {("ring", "body"): 1}
+        assert session.metrics.ring.errors == {"body": 1}
 
 
 async def test_the_fallbacks_own_path_stands_before_the_calls(upstreams: Upstreams) -> None:

@@ -106,7 +106,8 @@ async def test_calls_without_a_key_are_shared_evenly(upstreams: Upstreams) -> No
 async def test_keys_stay_where_they_are_warm_when_an_upstream_joins(valkey: Valkey, upstreams: Upstreams) -> None:
     four = [await upstreams() for _ in range(4)]
     admin = valkey.admin
-    admin.hset("slb:route:/", mapping={**PLAIN})  # type: ignore[arg-type]
+    for name, value in PLAIN.items():
+        admin.hset("slb:route:/", name, value)
     admin.sadd("slb_", *(each.member for each in four[:3]))
     paths = [f"/products/{number}" for number in range(60)]
     members = [each.member for each in four]
