@@ -8,8 +8,8 @@ from slb.simulate.events import Schedule
 from slb.simulate.measures import Measures
 from slb.simulate.server import Server
 
-Choose = Callable[[bytes], tuple[LiveUpstream, int]]
-"""From a key to the upstream and how many others were walked past on the way."""
+Choose = Callable[[bytes], LiveUpstream]
+"""From a key to the upstream that is to answer it."""
 
 
 class Client:
@@ -25,11 +25,11 @@ class Client:
         self._measures = measures
 
     def send(self, key: bytes) -> None:
-        upstream, hops = self._choose(key)
-        answered = partial(self._answered, Handle(upstream), self._schedule.now, hops)
+        upstream = self._choose(key)
+        answered = partial(self._answered, Handle(upstream), self._schedule.now)
         self._servers[upstream.member].serve(key, answered)
 
-    def _answered(self, handle: Handle, sent: float, hops: int, hit: bool) -> None:
+    def _answered(self, handle: Handle, sent: float, hit: bool) -> None:
         handle.release()
         now = self._schedule.now
-        self._measures.answered(now, hit, now - sent, hops)
+        self._measures.answered(now, hit, now - sent)

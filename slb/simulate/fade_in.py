@@ -143,8 +143,8 @@ class FadeInExperiment:
 def _add_client(fleet: Fleet, scene: Scene, pick: Pick) -> None:
     schedule, began, old = fleet.schedule, scene.began, scene.old
 
-    def choose(key: bytes) -> tuple[LiveUpstream, int]:
-        return (pick(schedule.now, key) if schedule.now >= began else old.pick(key)), 0
+    def choose(key: bytes) -> LiveUpstream:
+        return pick(schedule.now, key) if schedule.now >= began else old.pick(key)
 
     fleet.add_client(choose)
 

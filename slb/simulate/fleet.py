@@ -49,6 +49,7 @@ class Fleet:
 
     def __init__(self, shape: Shape, seed: int) -> None:
         self.shape = shape
+        self.seed = seed
         self.schedule = Schedule()
         self.measures = Measures()
         self.rng = Random(f"{seed} choices")
@@ -57,10 +58,11 @@ class Fleet:
         self._arriving = Random(f"{seed} arrivals")
         self._clients: list[Client] = []
 
-    def add_servers(self, numbers: Iterable[int]) -> None:
-        """Upstreams with empty caches."""
+    def add_servers(self, numbers: Iterable[int], cache: Callable[[int], int] | None = None) -> None:
+        """Upstreams with empty caches; `cache` is how much room each has, where they are not all alike."""
         for number in numbers:
-            server = Server(member(number), self.schedule, LruCache(self.shape.cache), self.shape.work)
+            room = cache(number) if cache is not None else self.shape.cache
+            server = Server(member(number), self.schedule, LruCache(room), self.shape.work)
             self.servers[server.member] = server
 
     def add_client(self, choose: Choose) -> None:

@@ -13,7 +13,6 @@ class Second(NamedTuple):
 
     requests: int
     hits: int
-    walked: int
 
     @property
     def reads(self) -> int:
@@ -27,45 +26,32 @@ class Second(NamedTuple):
 
 
 class Measures:
-    """Filled by the clients of a run: one call for each answer. `hops` is how far the answer's request walked."""
+    """Filled by the clients of a run: one call for each answer."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[int, int] = defaultdict(int)
         self._hits: defaultdict[int, int] = defaultdict(int)
-        self._walked: defaultdict[int, int] = defaultdict(int)
-        self.hops: defaultdict[int, int] = defaultdict(int)
         self.latencies = array("d")
 
-    def answered(self, now: float, hit: bool, latency: float, hops: int) -> None:
+    def answered(self, now: float, hit: bool, latency: float) -> None:
         second = int(now)
         self._requests[second] += 1
         self._hits[second] += hit
-        self._walked[second] += hops > 0
-        self.hops[hops] += 1
         self.latencies.append(latency)
 
     def second(self, number: int) -> Second:
         """The one that begins at `number`."""
-        return Second(self._requests[number], self._hits[number], self._walked[number])
+        return Second(self._requests[number], self._hits[number])
 
     def between(self, begin: int, end: int) -> Second:
         """All seconds from `begin` up to, without, `end` in one."""
         seconds = [self.second(number) for number in range(begin, end)]
-        return Second(*(sum(each) for each in zip(*seconds, strict=True))) if seconds else Second(0, 0, 0)
+        return Second(*(sum(each) for each in zip(*seconds, strict=True))) if seconds else Second(0, 0)
 
     def quantile(self, share: float) -> float:
         """Seconds below which this share of all answers lies."""
         ordered = sorted(self.latencies)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
-
-    def furthest(self, share: float) -> int:
-        """Hops that this share of the requests did not exceed."""
-        left = share * sum(self.hops.values())
-        for hops in sorted(self.hops):
-            left -= self.hops[hops]
-            if left <= 0:
-                return hops
-        return 0
 
 
 class Occupancies:

@@ -8,3 +8,5 @@ class Name(StrEnum):
 
     RING = "ring"
     FADE_IN = "fade-in"
+    BOUNDED = "bounded"
+    ZONES = "zones"

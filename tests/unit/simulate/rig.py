@@ -31,7 +31,7 @@ class OneServer:
         self.measures = Measures()
         self.server = server(self.schedule, capacity, work)
         only = LiveUpstream(Upstream.of(self.server.member))
-        client = Client(lambda key: (only, 0), {only.member: self.server}, self.schedule, self.measures)
+        client = Client(lambda key: only, {only.member: self.server}, self.schedule, self.measures)
         self.only = only
         rng = Random(seed)
         self.keys = ZipfKeys(keys, 1.0, rng)

@@ -7,34 +7,26 @@ from slb.simulate.measures import Measures, Second
 
 def measured() -> Measures:
     measures = Measures()
-    for now, hit, latency, hops in (
-        (0.2, True, 0.001, 0),
-        (0.9, False, 0.100, 2),
-        (1.0, True, 0.001, 0),
-        (3.5, True, 0.002, 1),
-    ):
-        measures.answered(now, hit, latency, hops)
+    for now, hit, latency in ((0.2, True, 0.001), (0.9, False, 0.100), (1.0, True, 0.001), (3.5, True, 0.002)):
+        measures.answered(now, hit, latency)
     return measures
 
 
 def test_answers_are_counted_by_the_second() -> None:
     measures = measured()
-    assert measures.second(0) == Second(requests=2, hits=1, walked=1)
+    assert measures.second(0) == Second(requests=2, hits=1)
     assert measures.second(0).reads == 1
     assert measures.second(0).hit_rate == 0.5
     assert measures.second(2).hit_rate == 1.0
-    assert measures.between(0, 4) == Second(4, 3, 2)
-    assert measures.between(2, 2) == Second(0, 0, 0)
+    assert measures.between(0, 4) == Second(4, 3)
+    assert measures.between(2, 2) == Second(0, 0)
 
 
 def test_quantiles_are_of_what_was_measured() -> None:
     measures = measured()
     assert measures.quantile(0.5) == 0.002
     assert measures.quantile(0.99) == 0.100
-    assert measures.furthest(0.5) == 0
-    assert measures.furthest(0.75) == 1
-    assert measures.furthest(0.99) == 2
-    assert Measures().quantile(0.5) == Measures().furthest(0.5) == 0
+    assert Measures().quantile(0.5) == 0.0
 
 
 def test_a_spread_of_nothing_is_none() -> None:
