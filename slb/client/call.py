@@ -14,7 +14,7 @@ from slb.client.choice import Chooser, Destination, Question
 from slb.client.hash_key import given
 from slb.client.retry import SERVER_ERROR, backoff, is_failure, may_send_again, reason_of, rest_of
 from slb.client.sending import Desk, Sending, send_once
-from slb.client.target import parse_target
+from slb.client.target import Targets
 
 
 class Calls:
@@ -28,12 +28,13 @@ class Calls:
         self._desk = desk
         self._timeout = timeout
         self._rng = rng
+        self._targets = Targets()
 
     async def make(
         self, method: str, path: StrOrURL, key: str | bytes | None, options: dict[str, Any]
     ) -> ClientResponse:
         """The answer; the call is out until its body has ended. `options` become this call's own."""
-        question = Question(method, parse_target(path), None if key is None else given(key), options)
+        question = Question(method, self._targets.get(path), None if key is None else given(key), options)
         buffer = self._buffer
         if not buffer.take():
             await self._turn()

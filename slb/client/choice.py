@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 from aiohttp import ClientTimeout
+from yarl import URL
 
 from slb.addresses import AddressRules, is_address
 from slb.balance.eligible import untried
@@ -61,7 +62,7 @@ class Destination:
 
     __slots__ = ("plan", "upstream", "url", "why")
 
-    def __init__(self, url: str, upstream: LiveUpstream | None, plan: Plan | None, why: str = "") -> None:
+    def __init__(self, url: URL, upstream: LiveUpstream | None, plan: Plan | None, why: str = "") -> None:
         self.url = url
         self.upstream = upstream
         self.plan = plan
@@ -159,8 +160,7 @@ class Chooser:
         return self._to_fallback(question, plan, why or reason.name)
 
     def _to_fallback(self, question: Question, plan: Plan | None, why: str) -> Destination:
-        target = question.target
-        return Destination(self._fallback + target.path + target.query, None, plan, why)
+        return Destination(question.target.at(self._fallback), None, plan, why)
 
     def _plan(self, route: Route) -> Plan:
         plan = self._plans.get(route.path)
@@ -183,8 +183,8 @@ def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:
     """A member is the authority of http, and the whole origin of https."""
     member = upstream.member
     origin = member if member.startswith("https://") else f"http://{member}"
-    rest = target.path + target.query if plan.plain else target.without(plan.route.path)
-    return Destination(origin + rest, upstream, plan)
+    url = target.at(origin) if plan.plain else target.without(plan.route.path, origin)
+    return Destination(url, upstream, plan)
 
 
 def _timeout(settings: RouteSettings) -> ClientTimeout:
