@@ -99,7 +99,7 @@ class Instances:
             async with self._session.request(method, url + path, json=body) as reply:
                 return _judged(reply.status, await reply.read())
         except (ClientError, OSError, TimeoutError) as error:
-            raise _Unanswered(error or type(error).__name__) from None
+            raise _Unanswered(str(error) or type(error).__name__) from None
 
 
 class _Unanswered(Exception):

@@ -133,6 +133,14 @@ async def test_one_that_does_not_is_given_up_by_name(small: SmallRouter, router:
         await router.admit(1)
 
 
+async def test_one_that_does_not_answer_in_time_is_given_up_too(small: SmallRouter) -> None:
+    small.held.clear()
+    hasty = Persistence(timeout=SOON, first_pause=SOON, last_pause=SOON, patience=SOON)
+    async with Router.at(small.url, persistence=hasty) as router:
+        with pytest.raises(RouterUnreachable, match=f"{small.url}: .*Timeout"):
+            await router.admit(1)
+
+
 async def test_a_result_is_not_lost_because_the_router_cannot_be_told(
     small: SmallRouter, router: Router, caplog: pytest.LogCaptureFixture
 ) -> None:
