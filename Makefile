@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring e2e lock clean
+.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring bench-client e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -74,6 +74,9 @@ bench-frozen: $(VENV)/installed-run ## one of six upstreams with caches frozen u
 
 bench-ring: $(VENV)/installed-bench ## what a pick from the ring costs, beside uhashring, and what making one does
 	@$(BIN)/python -m bench ring $(ARGS)
+
+bench-client: $(VENV)/installed-bench ## what the client library costs a call, beside the aiohttp call that it wraps
+	@$(BIN)/python -m bench client $(ARGS)
 
 bench-gpu: $(VENV)/installed-bench ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
 	@$(BIN)/python -m bench gpu $(ARGS)

@@ -9,6 +9,7 @@ from bench.comparison import compare
 from bench.figures import frozen as freezes
 from bench.figures import kill as kills
 from bench.figures import ledger as ledgers
+from bench.figures import library as libraries
 from bench.figures import memory as memories
 from bench.figures import outage as outages
 from bench.figures import policy as policies
@@ -262,6 +263,27 @@ def ring(
     plan = rings.Plan(endpoints, rounds, tries)
     settings: dict[str, object] = {"endpoints": endpoints, "rounds": rounds, "tries": tries}
     code = run_bare("ring", lambda _, __, steps: rings.measure(steps, plan), rings.STEPS, settings, json, check)
+    raise typer.Exit(code)
+
+
+@app.command()
+def client(
+    upstreams: Annotated[int, typer.Option(min=2, max=200, help="On loopback addresses of their own.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that each has, for each policy.")] = 60,
+    calls: Annotated[int, typer.Option(min=8, help="In each turn.")] = 800,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """The client library's own CPU a call, beside the aiohttp call that it wraps."""
+    plan = libraries.Plan(upstreams, rounds, calls)
+    code = run_bare(
+        "client",
+        lambda processes, home, steps: libraries.measure(processes, home, steps, plan),
+        rounds * len(libraries.POLICIES),
+        {"upstreams": upstreams, "rounds": rounds, "calls": calls},
+        json,
+        check,
+    )
     raise typer.Exit(code)
 
 
