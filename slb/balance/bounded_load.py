@@ -25,9 +25,9 @@ class Found(NamedTuple):
 Measure = Callable[[LiveUpstream], float]
 
 
-def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> Found | None:
-    """The first of `walk` that is not above its threshold; after ten hops the least loaded of those met. None where
-    `walk` is empty."""
+def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> Found:
+    """The first of `walk` that is not above its threshold; after ten hops the least loaded of those met. `walk` is
+    not empty."""
     least: LiveUpstream | None = None
     lowest = 0.0
     for hops, upstream in enumerate(walk):
@@ -38,16 +38,18 @@ def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> 
             least, lowest = upstream, busy
         if hops == MOST_HOPS:
             break
-    return Found(least, hops) if least is not None else None
+    assert least is not None
+    return Found(least, hops)
 
 
-def bounded_as_skipper(
-    walk: Iterable[LiveUpstream], eligible: Collection[LiveUpstream], factor: float
-) -> Found | None:
+def bounded_as_skipper(walk: Iterable[LiveUpstream], eligible: Collection[LiveUpstream], factor: float) -> Found:
     """The rule of Zalando's Skipper: plain requests in flight against their mean, this one included, and no end to
-    the walk but the ring's. `walk` has only `eligible` ones."""
+    the walk but the ring's. `walk` has all of `eligible`; or some of them, of a ring that others are still fading
+    in over, and then the least loaded of those where all are above it."""
     threshold = (1 + sum(map(_inflight, eligible))) / len(eligible) * factor
+    met = []
     for hops, upstream in enumerate(walk):
         if upstream.inflight <= threshold:
             return Found(upstream, hops)
-    return None
+        met.append(upstream)
+    return Found(min(met, key=_inflight), len(met) - 1)

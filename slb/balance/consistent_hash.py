@@ -43,7 +43,8 @@ class ConsistentHash:
         self._round_robin = RoundRobin(rng)
         self._keeper = RingKeeper(0.0, 0.0)
         self._eligible: tuple[LiveUpstream, ...] = ()
-        self._may_take: frozenset[LiveUpstream] = frozenset()
+        self._once: tuple[LiveUpstream, ...] = ()
+        self._may_take = self._takes = frozenset[LiveUpstream]()
         self._load = PoolLoad()
         self._split: Split | None = None
         self._look_at = 0.0
@@ -79,6 +80,10 @@ class ConsistentHash:
         keeper.zone = self._zone if settings.zone_affinity else ""
         keeper.follow(upstreams, self._clock())
 
+    def leave(self) -> None:
+        """The route is gone, or goes by this policy no more."""
+        self._load.watch(())
+
     @property
     def wake(self) -> float:
         """When `steps` has something to do, by the clock."""
@@ -93,9 +98,13 @@ class ConsistentHash:
 
     def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
         ring = self._ring_for(eligible, key)
-        found = self._find(ring, key) if ring is not None else None
-        if found is None:
+        if ring is None:
             return self._round_robin.pick(eligible)
+        owner = ring.pick(key)  # nearly always who it is: a walk costs more
+        if owner in self._takes and self._keeps(owner):
+            self.distances[0] += 1
+            return owner
+        found = self._find(ring, key)
         self.distances[found.distance] += 1
         return found.upstream
 
@@ -111,28 +120,45 @@ class ConsistentHash:
         if not key:
             self.keyless += 1
             return None
-        if eligible is not self._eligible:  # a route passes the same tuple until something changes
-            self._eligible, self._may_take = eligible, frozenset(eligible)
+        self._settle(eligible)
         self._now = self._clock()
         if self._now >= self._look_at:
             self._look()
         ring = self._split.draw(self._rng.random()) if self._split is not None else None
-        if ring is None or ring.members.isdisjoint(self._may_take):
+        if ring is None or ring.members.isdisjoint(self._takes):
             self.unready += 1
             return None
         return ring
 
-    def _walk(self, ring: Ring, key: bytes) -> Iterator[LiveUpstream]:
-        return filter(self._may_take.__contains__, ring.walk(key))
+    def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
+        """`_takes` are who can take this request; `_may_take` those who can take any, by which the pool is judged.
+        A route passes the same tuple until something changes, and a retry one that is never seen again."""
+        if eligible is not self._eligible:
+            self._takes = frozenset(eligible)
+            if self._eligible and eligible is not self._once:
+                self._once = eligible
+                return
+            self._eligible, self._may_take = eligible, self._takes
+        self._takes = self._may_take
 
-    def _find(self, ring: Ring, key: bytes) -> Found | None:
-        walk = self._walk(ring, key)
+    def _walk(self, ring: Ring, key: bytes) -> Iterator[LiveUpstream]:
+        return filter(self._takes.__contains__, ring.walk(key))
+
+    def _keeps(self, owner: LiveUpstream) -> bool:
+        """Whether it has room for one more of its keys."""
         signal = self._settings.load_signal
+        if signal == "effective":
+            self._factor = (self._load.total + 1.0) * self._settings.balance_factor  # with this request
+            return self._load_of(owner) <= self._threshold_of(owner)
+        return signal == "off"
+
+    def _find(self, ring: Ring, key: bytes) -> Found:
+        """Who has, clockwise."""
+        walk, signal = self._walk(ring, key), self._settings.load_signal
         if signal == "off":
             return Found(next(walk), 0)
         if signal == "inflight":
-            return bounded_as_skipper(walk, self._may_take, self._settings.balance_factor)
-        self._factor = (self._load.total + 1.0) * self._settings.balance_factor  # with this request
+            return bounded_as_skipper(walk, self._takes, self._settings.balance_factor)
         return bounded(walk, self._load_of, self._threshold_of)
 
     def _load_of(self, upstream: LiveUpstream) -> float:
@@ -141,7 +167,9 @@ class ConsistentHash:
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
         assert self._split is not None
-        return self._split.expected(upstream) * self._factor
+        # One request at a time is never too much: where few are in flight, a lone one is more than its share of
+        # them, and passing its upstream over would scatter keys for nothing.
+        return max(1.0, self._split.expected(upstream) * self._factor)
 
     # -- every few milliseconds
 
@@ -159,10 +187,16 @@ class ConsistentHash:
         if local is not None:
             self._compare(local.newest)
             self.ramp.observe(*self._zone_latency.look(now), now)
-            self.zone_share = share = self.ramp.share(now, len(self._own))
+            self.zone_share = share = self.ramp.share(now, self._live_in_zone(now))
             elsewhere = [(ring, part * (1.0 - share)) for ring, part in parts]
             parts = (*((ring, part * share) for ring, part in local.shares(now)), *elsewhere)
         self._split = Split(parts, self._may_take)
+
+    def _live_in_zone(self, now: float) -> int:
+        """How many upstreams the zone has; 0 where all are stuck: of a zone that has frozen no latencies come."""
+        latency = self._load.latency
+        stuck = all(each.signals is not None and each.signals.is_stuck(latency, now) for each in self._own)
+        return 0 if stuck else len(self._own)
 
     def _compare(self, local: Ring) -> None:
         """Whose latencies tell how the zone is doing."""

@@ -31,6 +31,7 @@ _FORGOTTEN = 1e-3
 class Signals:
     """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `completed`: how many
     were completed since the start, `seconds` what they took together, `squares` the sum of the squares of that.
+    `watchers`: the pools in which it counts.
     """
 
     __slots__ = (
@@ -43,10 +44,10 @@ class Signals:
         "_open",
         "_sum",
         "_tokens",
-        "_watchers",
         "completed",
         "seconds",
         "squares",
+        "watchers",
     )
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -62,7 +63,7 @@ class Signals:
         self.completed = 0
         self.seconds = 0.0
         self.squares = 0.0
-        self._watchers: tuple[PoolLoad, ...] = ()
+        self.watchers: tuple[PoolLoad, ...] = ()
 
     @property
     def inflight(self) -> int:
@@ -74,7 +75,7 @@ class Signals:
         """A request begins; the token it ends with."""
         self._tokens += 1
         self._open[self._tokens] = self._clock()
-        for pool in self._watchers:
+        for pool in self.watchers:
             pool.inflight += 1
         return self._tokens
 
@@ -82,7 +83,7 @@ class Signals:
         """It has ended. Where it failed or was abandoned it kept the upstream busy, but says nothing of how fast
         that is: one that fails at once is not fast."""
         began, now = self._open.pop(token), self._clock()
-        for pool in self._watchers:
+        for pool in self.watchers:
             pool.inflight -= 1
         self._add_busy(began, now)
         if completed:
@@ -179,10 +180,10 @@ class PoolLoad:
     def watch(self, signals: Iterable[Signals]) -> None:
         """These are the upstreams' from now on."""
         for each in self.signals:
-            each._watchers = tuple(pool for pool in each._watchers if pool is not self)
+            each.watchers = tuple(pool for pool in each.watchers if pool is not self)
         self.signals = tuple(signals)
         for each in self.signals:
-            each._watchers = (*each._watchers, self)
+            each.watchers = (*each.watchers, self)
         self.inflight = self._seen = sum(each.inflight for each in self.signals)
 
     def look(self, now: float) -> None:

@@ -20,6 +20,7 @@ class Rings:
         self._mirror = mirror
         self._clock = clock
         self._wake = asyncio.Event()
+        self._known: set[ConsistentHash] = set()
         mirror.on_swap(lambda _: self._follow())
         self._follow()
 
@@ -35,9 +36,14 @@ class Rings:
         return ((route.path, ring) for route, ring in self.routes())
 
     def _follow(self) -> None:
+        there = set()
         for route, ring in self.routes():
             ring.follow(route.upstreams, route.settings)
+            there.add(ring)
             self._wake.set()
+        for ring in self._known - there:
+            ring.leave()
+        self._known = there
 
     async def run(self) -> None:
         """Make rings as they fall due, until cancelled."""

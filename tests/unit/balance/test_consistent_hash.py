@@ -112,6 +112,65 @@ def test_a_hot_key_spreads_to_those_behind_its_owner() -> None:
     assert len(loads) >= 8
 
 
+def test_a_lone_request_at_an_upstream_is_not_too_much_for_its_keys() -> None:
+    """Of ten in flight at fifty upstreams each is far more than its share: that is how few they are, not load."""
+    route = Route(fleet(50))
+    ring = Ring.of(route.upstreams)
+    keys = list({ring.pick(key): key for key in KEYS}.values())[:5]
+    held = [Handle(route.pick(key)) for key in keys]
+    assert all(route.pick(key) is ring.pick(key) for key in keys)
+    held += [Handle(route.pick(key)) for key in keys]
+    assert all(route.pick(key) is not ring.pick(key) for key in keys)
+    assert len(held) == 10
+
+
+def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
+    local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
+    route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
+    route.pick(b"first")
+    route.after(1000.0)
+    route.pick(b"second")
+    for _ in range(3):
+        route.now += 1.0
+        assert route.pick(b"key", without=local[:1]) is not local[0]
+        assert route.policy.zone_share > 0.9
+
+
+def test_who_is_really_out_is_counted_out() -> None:
+    local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
+    route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
+    route.pick(b"first")
+    route.after(1000.0)
+    route.picks(without=local[:1])
+    route.after(1.0)
+    route.picks(without=local[:1])
+    assert route.policy.zone_share == 0.0
+
+
+def test_a_zone_that_has_frozen_whole_is_left_for_all_zones() -> None:
+    local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
+    route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s")
+    route.pick(b"first")
+    route.after(1000.0)
+    held = [Handle(each) for each in local]
+    route.after(1.0)
+    route.pick(b"key")
+    assert route.policy.zone_share == 0.0
+    held[0].release()
+    route.after(1.0)
+    route.pick(b"key")
+    assert route.policy.zone_share > 0.9
+
+
+def test_a_policy_that_is_left_costs_its_upstreams_nothing_more() -> None:
+    route = Route(fleet(2))
+    other = Route(route.upstreams)
+    other.policy.leave()
+    signals = route.upstreams[0].signals
+    assert signals is not None
+    assert len(signals.watchers) == 1
+
+
 def test_with_no_signal_a_hot_key_stays() -> None:
     route = Route(fleet(10), load_signal="off")
     assert len({Handle(route.pick(b"hot")).upstream for _ in range(100)}) == 1

@@ -103,3 +103,15 @@ async def test_a_table_that_was_there_before_is_taken_up() -> None:
     await eventually(lambda: next(ring.loads(), None) is not None, what="no ring was made")
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_a_route_that_goes_leaves_nothing_with_its_upstreams(following: Following) -> None:
+    following.route("/stays", *MEMBERS)
+    for _ in range(5):
+        following.route("/goes", *MEMBERS)
+        following.mirror.update({"/goes": None}, {})
+        following.route("/turns", *MEMBERS)
+        following.route("/turns", *MEMBERS, policy="random")
+    signals = following.mirror.upstreams[MEMBERS[0]].signals
+    assert signals is not None
+    assert len(signals.watchers) == 1
