@@ -26,9 +26,10 @@ from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.answers import Answered
-from slb.api.application import make_api, make_data_api
+from slb.api.application import make_api, make_data_api, make_shortcut
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
+from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
@@ -178,12 +179,14 @@ class Core:
 
     async def serve_api(self, parts: ApiParts) -> None:
         """Open the API listener."""
-        runner = await self.run_application(make_api(parts))
+        runner = await self.run_application(make_api(parts), make_shortcut(parts, self._answered))
         await web.SockSite(runner, self.sockets.api).start()
 
-    async def run_application(self, application: web.Application) -> web.AppRunner:
+    async def run_application(
+        self, application: web.Application, shortcut: Shortcut | None = None
+    ) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = make_runner(application, self.settings, _API_GRACE, parse_line, self._answered)
+        runner = make_runner(application, self.settings, _API_GRACE, parse_line, self._answered, shortcut)
         await runner.setup()
         self._runners.append(runner)
         return runner

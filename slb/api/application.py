@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from slb.api.answers import OnAnswer
 from slb.api.auth import authorise
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
@@ -17,6 +18,7 @@ from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
 from slb.api.replies import closing, in_our_form
 from slb.api.routes import RoutesEndpoint
+from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
 
@@ -37,6 +39,13 @@ def make_api(parts: ApiParts) -> web.Application:
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
     endpoints += OpenApiEndpoint(endpoints).endpoints()
     return _application(parts, endpoints, ())
+
+
+def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
+    """The short way through the API listener, where something is served by it."""
+    if parts.quota is None:
+        return None
+    return Shortcut(QuotaEndpoint(parts, parts.quota).short_ways(), lambda: parts.settings, on_answer)
 
 
 def make_data_api(parts: ApiParts) -> web.Application:

@@ -42,6 +42,17 @@ def authorise(token: Callable[[], SecretStr | None], open_paths: Container[str])
     return check
 
 
+def may_call(remote: str, headers: CIMultiDictProxy[str], token: SecretStr | None) -> bool:
+    """Whether that rule lets through a request that came from `remote` by TCP."""
+    if not token:
+        return is_loopback(remote) and _header_fault(headers) is None
+    try:
+        _check_token(headers, token.get_secret_value())
+    except Refused:
+        return False
+    return True
+
+
 def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
     scheme, _, given = headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     known = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), secret.encode())

@@ -123,6 +123,11 @@ async def read_json(request: web.Request, timeout: float) -> Any:
         raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
     except web.RequestPayloadError as error:
         raise Refused(BAD_REQUEST, f"the body is broken: {' '.join(str(error).split())}") from None
+    return parsed(text)
+
+
+def parsed(text: bytes) -> Any:
+    """A body. Raises Refused."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from slb.api.bodies import read_json
+from slb.api.bodies import parsed, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import (
@@ -20,6 +20,7 @@ from slb.api.quota_bodies import (
     body_of,
 )
 from slb.api.replies import json_reply
+from slb.api.shortcut import Handler as ShortHandler
 from slb.errors import (
     BAD_REQUEST,
     BODY_TOO_LARGE,
@@ -83,26 +84,43 @@ class QuotaEndpoint:
             Endpoint("GET", "/advice", self.advice, "How many callers would do", AdviceShown, None, (REDIS_DOWN,)),
         ]
 
+    def short_ways(self) -> dict[str, ShortHandler]:
+        """Of those that are asked for most."""
+        return {
+            "/schedule": lambda text: self._schedule(parsed(text)),
+            "/complete": lambda text: self._complete(parsed(text)),
+            "/heartbeat": lambda text: self._heartbeat(parsed(text)),
+        }
+
     async def schedule(self, request: web.Request) -> web.Response:
-        body = body_of(ScheduleBody, await self._read(request))
-        decision = await self._quota.schedule(body.estimated_tokens, body.models, body.idempotency_key or "")
-        return json_reply(_decided(decision))
+        return json_reply(await self._schedule(await self._read(request)))
 
     async def complete(self, request: web.Request) -> web.Response:
-        body = body_of(CompleteBody, await self._read(request))
+        return json_reply(await self._complete(await self._read(request)))
+
+    async def heartbeat(self, request: web.Request) -> web.Response:
+        return json_reply(await self._heartbeat(await self._read(request)))
+
+    async def _schedule(self, data: object) -> Scheduled:
+        body = body_of(ScheduleBody, data)
+        decision = await self._quota.schedule(body.estimated_tokens, body.models, body.idempotency_key or "")
+        return _decided(decision)
+
+    async def _complete(self, data: object) -> Completed:
+        body = body_of(CompleteBody, data)
         state = await self._quota.complete(body.task_id, body.actual_tokens)
         if state is None:
             raise _unknown(body.task_id)
-        return json_reply(Completed(ok=True, state=state))
+        return Completed(ok=True, state=state)
 
-    async def heartbeat(self, request: web.Request) -> web.Response:
-        body = body_of(HeartbeatBody, await self._read(request))
+    async def _heartbeat(self, data: object) -> Beaten:
+        body = body_of(HeartbeatBody, data)
         state = await self._quota.heartbeat(body.task_id)
         if state is None:
             raise _unknown(body.task_id)
         if state == "running":
-            return json_reply(Beaten(ok=True))
-        return json_reply(Beaten(ok=False, reason="not_found", state=state))
+            return Beaten(ok=True)
+        return Beaten(ok=False, reason="not_found", state=state)
 
     async def tasks(self, request: web.Request) -> web.Response:
         if list(request.query.items()) != [("state", _ABANDONED)]:

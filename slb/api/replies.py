@@ -82,7 +82,7 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     except Refused as refused:
         reply = refusal(refused.reason, refused.detail, request_id)
     except RedisUnavailable as error:
-        reply = refusal(REDIS_DOWN, _outage(error, request), request_id)
+        reply = outage_reply(error, request.method, request_id)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
     except ConnectionError:
@@ -128,10 +128,11 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     return await handler(request)
 
 
-def _outage(error: RedisUnavailable, request: web.Request) -> str:
-    """An answer that did not come in time says nothing of what was done."""
-    reads = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
-    return str(error) if reads else f"{error}; it may or may not have been written, asking again is safe"
+def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refusal:
+    """The answer while Redis is away. One that did not come in time says nothing of what was done."""
+    reads = method in (hdrs.METH_GET, hdrs.METH_HEAD)
+    detail = str(error) if reads else f"{error}; it may or may not have been written, asking again is safe"
+    return refusal(REDIS_DOWN, detail, request_id)
 
 
 def _in_our_words(error: web.HTTPException, request: web.Request, request_id: str) -> Refusal:

@@ -20,6 +20,7 @@ from multidict import CIMultiDict
 
 from slb.api.answers import Answered, OnAnswer, answers_to
 from slb.api.replies import refusal, request_id_of, signed
+from slb.api.shortcut import Asked, Shortcut
 from slb.config import Settings
 from slb.errors import (
     BAD_REQUEST,
@@ -35,6 +36,9 @@ _log = structlog.get_logger("slb.api")
 
 LineJudge = Callable[[bytes], object]
 """Takes a request line with its line end. Raises Refused."""
+
+_MOST_BEHIND = 65_536
+"""Bytes a client may send ahead of the answer it waits for."""
 
 _LINGER = 1.0
 """Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
@@ -60,14 +64,16 @@ def make_runner(
     shutdown_timeout: float = 2.0,
     judge: LineJudge = _any_line,
     on_answer: OnAnswer = _tell_nobody,
+    shortcut: Shortcut | None = None,
 ) -> web.AppRunner:
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
     `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
-    each connection, `on_answer` is told of every answer."""
+    each connection, `on_answer` is told of every answer; `shortcut` answers what it can before aiohttp sees it."""
     return _Runner(
         app,
         settings,
         judge,
+        shortcut,
         access_log=logging.getLogger("slb.api"),
         access_log_class=answers_to(on_answer),
         lingering_time=_LINGER,
@@ -79,20 +85,23 @@ def make_runner(
 
 
 class _Runner(web.AppRunner):
-    def __init__(self, app: web.Application, settings: Settings, judge: LineJudge, **options: Any) -> None:
+    def __init__(
+        self, app: web.Application, settings: Settings, judge: LineJudge, shortcut: Shortcut | None, **options: Any
+    ) -> None:
         super().__init__(app, **options)
         self._settings = settings
         self._judge = judge
+        self._shortcut = shortcut
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return _Server(made, self._settings, self._judge)
+        return _Server(made, self._settings, self._judge, self._shortcut)
 
 
 class _Server(web.Server):
     """Another server's handler and options, with our protocol."""
 
-    def __init__(self, made: web.Server, settings: Settings, judge: LineJudge) -> None:
+    def __init__(self, made: web.Server, settings: Settings, judge: LineJudge, shortcut: Shortcut | None) -> None:
         make_request = made.request_factory
 
         def request_factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
@@ -106,6 +115,7 @@ class _Server(web.Server):
         )
         self.settings = settings
         self.judge = judge
+        self.shortcut = shortcut
 
     def __call__(self) -> web.RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
@@ -121,7 +131,7 @@ class _Writer(StreamWriter):
 
 
 class _Protocol(web.RequestHandler):
-    __slots__ = ("_head_timer", "_line", "_refused", "_rules")
+    __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short")
 
     def __init__(self, server: _Server, **options: Any) -> None:
         super().__init__(server, **options)
@@ -129,6 +139,10 @@ class _Protocol(web.RequestHandler):
         self._line: bytes | None = b""  # what came of the first line; None once it is with aiohttp
         self._refused: Refused | None = None
         self._head_timer: asyncio.TimerHandle | None = None
+        self._short = server.shortcut
+        """None once something has gone to aiohttp: the rest of the connection is its."""
+        self._asked: asyncio.Task[None] | None = None
+        self._behind = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -140,7 +154,7 @@ class _Protocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """What belongs to the first line is kept until all of it is there."""
-        if self._refused is not None:
+        if self._refused is not None or self._is_answered_shortly(data):
             return
         if self._line is not None:
             data = self._line = self._line + data
@@ -150,6 +164,52 @@ class _Protocol(web.RequestHandler):
         super().data_received(data)
         if self._request_count:
             self._end_head_timer()
+
+    def _is_answered_shortly(self, data: bytes) -> bool:
+        """Whether the short way takes it; what comes meanwhile waits for the answer."""
+        if self._asked is not None:
+            self._behind += data
+            if len(self._behind) > _MOST_BEHIND and self.transport is not None:
+                self.transport.pause_reading()
+            return True
+        if self._short is None or self.transport is None:
+            return False
+        remote = self._remote()
+        asked = self._short.read(data, remote) if remote and not self._force_close else None
+        if asked is None:
+            if self._head_timer is None:  # as for a connection's first request
+                self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
+            self._short = None
+            return False
+        self._end_head_timer()
+        self._keepalive = True  # aiohttp closes what has been idle for long
+        self._asked = self._loop.create_task(self._answer_shortly(self._short, asked, remote))
+        return True
+
+    def _remote(self) -> str:
+        """The peer's address; empty for a unix socket."""
+        peer = self.transport.get_extra_info("peername") if self.transport else None
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    async def _answer_shortly(self, short: Shortcut, asked: Asked, remote: str) -> None:
+        reply = await short.answer(asked, remote)
+        self._asked = None
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(reply)
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if behind := self._behind:
+            self._behind = b""
+            if len(behind) > _MOST_BEHIND:
+                transport.resume_reading()
+            self.data_received(behind)
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:
+        """What is being answered is answered still."""
+        if self._asked is not None:
+            await asyncio.wait([self._asked], timeout=timeout)
+        await super().shutdown(timeout)
 
     def _first_line_is_good(self, data: bytes) -> bool:
         """False too while the end of it is to come."""

@@ -3,6 +3,7 @@ while Redis is away."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -49,14 +50,14 @@ class QuotaService:
         counts: QuotaCounts,
         rng: Random,
         timing: QuotaTiming | None = None,
-        new_task: Callable[[], str] = lambda: f"tsk_{uuid4().hex}",
+        new_task: Callable[[], str] | None = None,
     ) -> None:
         said = {"lease": rules.lease, "longest": rules.longest_wait, "kept": rules.kept}
         self._lane = QuotaLane(connection, said, self._heard, timing)
         self._share = share
         self._counts = counts
         self._rng = rng
-        self._new_task = new_task
+        self._new_task = new_task or _task_ids()
         self._known: list[ModelState] = []
         self._is_lost = False
         counts.is_on = True
@@ -182,6 +183,12 @@ class QuotaService:
             values = {field: getattr(limits, field) for field in _FIELDS}
             await self._lane.ask("restore", each.model, *_written(values))
         _log.warning("quota_models_restored")
+
+
+def _task_ids() -> Callable[[], str]:
+    """Of this instance, each once: the system's randomness for each would take longer than all the rest."""
+    mine, numbers = uuid4().hex[:20], count()
+    return lambda: f"tsk_{mine}{next(numbers):012x}"
 
 
 def _decision(reply: list[Any]) -> Decision:

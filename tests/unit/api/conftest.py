@@ -18,7 +18,7 @@ from yarl import URL
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.answers import OnAnswer
-from slb.api.application import make_api, make_data_api
+from slb.api.application import make_api, make_data_api, make_shortcut
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
 from slb.config import Settings
@@ -163,7 +163,8 @@ async def serve(parts: ApiParts, connection: Connection) -> AsyncIterator[ApiMak
         ) -> Api:
             changed = Settings(**{**parts.settings.model_dump(exclude_unset=True), **(settings or {})})
             made = replace(parts, settings=changed, **replaced)
-            runner = make_runner(make(made), changed, judge=parse_line, on_answer=on_answer)
+            shortcut = make_shortcut(made, on_answer) if make is make_api else None
+            runner = make_runner(make(made), changed, judge=parse_line, on_answer=on_answer, shortcut=shortcut)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -1,0 +1,158 @@
+"""A short way for the few requests that come by the thousand: callers of the quota router ask, wait and ask again.
+
+aiohttp takes ten times as long for such a request as the answer itself. So what is plain enough is read here: a
+whole POST to one of the paths that are served this way, its head in one piece and of the simplest form, from
+somebody who may. Heads repeat on kept-alive connections, so each distinct one is parsed once. Whatever is not just
+so goes to aiohttp, and the rest of its connection with it: nothing is refused here that was not understood.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import formatdate
+from http import HTTPStatus
+from itertools import count
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import structlog
+from aiohttp import hdrs
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from slb.api.answers import Answered, OnAnswer
+from slb.api.auth import may_call
+from slb.api.replies import REQUEST_ID, Refusal, dumped, outage_reply, refusal, request_id_of
+from slb.config import Settings
+from slb.errors import INTERNAL, RedisUnavailable, Refused
+
+_LONGEST_HEAD = 4096
+_LONGEST_BODY = 65_536
+_MOST_HEADS = 1024
+_HEAD = re.compile(
+    rb"POST (/[a-z]{1,32}) HTTP/1\.1\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}: ?[!-~]?[ -~]*\r\n){1,32})\r\n"
+)
+_NOT_PLAIN = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te", "content-encoding"})
+_LENGTH = re.compile(r"[0-9]{1,5}")
+_MORE = (hdrs.RETRY_AFTER,)
+_log = structlog.get_logger("slb.api")
+
+Handler = Callable[[bytes], Awaitable[Any]]
+"""Body to what is answered as JSON. Raises Refused, RedisUnavailable."""
+
+
+class _Head(NamedTuple):
+    """`request_id`: the one it came with, or empty."""
+
+    path: str
+    length: int
+    request_id: str
+
+
+class Asked(NamedTuple):
+    """A whole request."""
+
+    path: str
+    body: bytes
+    request_id: str
+
+
+class Shortcut:
+    """`handlers` by path."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], settings: Callable[[], Settings], on_answer: OnAnswer
+    ) -> None:
+        self._handlers = handlers
+        self._settings = settings
+        self._on_answer = on_answer
+        self._heads: dict[tuple[bytes, str], _Head | None] = {}
+        self._heads_by: Settings | None = None
+        self._ids = count(int(uuid4().hex[:16], 16) << 64)
+        self._date = ""
+        self._date_at = -1.0
+
+    def read(self, data: bytes, remote: str) -> Asked | None:
+        """The request `data` is, whole and with nothing behind it; None where it is for aiohttp to read."""
+        end = data.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
+        if end < 4:
+            return None
+        head = self._known(data[:end], remote)
+        if head is None or len(data) != end + head.length:
+            return None
+        return Asked(head.path, data[end:], head.request_id or f"{next(self._ids):032x}")
+
+    async def answer(self, asked: Asked, remote: str) -> bytes:
+        """The whole reply."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        reason, extra = "", ""
+        try:
+            status, body = 200, dumped(await self._handlers[asked.path](asked.body))
+        except Exception as error:  # noqa: BLE001 -- the last net; what nobody expected is logged
+            refused = self._refused(error, asked)
+            status, body, reason = refused.status, _bytes(refused.body), refused.name
+            extra = "".join(f"{name}: {refused.headers[name]}\r\n" for name in _MORE if name in refused.headers)
+        now = loop.time()
+        self._on_answer(Answered("POST", asked.path, status, reason, asked.request_id, remote, now - started))
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n{extra}"
+            f"Content-Length: {len(body)}\r\nDate: {self._today(now)}\r\nServer: slb\r\n"
+            f"{REQUEST_ID}: {asked.request_id}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    def _refused(self, error: Exception, asked: Asked) -> Refusal:
+        if isinstance(error, Refused):
+            return refusal(error.reason, error.detail, asked.request_id)
+        if isinstance(error, RedisUnavailable):
+            return outage_reply(error, "POST", asked.request_id)
+        _log.error("unexpected_exception", path=asked.path, request_id=asked.request_id, exc_info=error)
+        return refusal(INTERNAL, "slb failed; its log tells more under this request id", asked.request_id)
+
+    def _known(self, data: bytes, remote: str) -> _Head | None:
+        settings = self._settings()
+        if settings is not self._heads_by or len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()  # another token may hold now
+            self._heads_by = settings
+        key = data, remote
+        if key not in self._heads:
+            self._heads[key] = self._parsed(data, remote, settings)
+        return self._heads[key]
+
+    def _parsed(self, data: bytes, remote: str, settings: Settings) -> _Head | None:
+        match = _HEAD.fullmatch(data)
+        path = match[1].decode() if match else ""
+        if match is None or path not in self._handlers:
+            return None
+        fields: CIMultiDict[str] = CIMultiDict()
+        for line in match[2].decode().split("\r\n")[:-1]:
+            name, _, value = line.partition(":")
+            fields.add(name, value.strip())
+        length = fields.get(hdrs.CONTENT_LENGTH, "")
+        if not _is_plain(fields) or not _LENGTH.fullmatch(length) or int(length) > _LONGEST_BODY:
+            return None
+        if not may_call(remote, CIMultiDictProxy(fields), settings.api_token):
+            return None
+        given = REQUEST_ID in fields
+        return _Head(path, int(length), request_id_of(fields) if given else "")
+
+    def _today(self, now: float) -> str:
+        if now - self._date_at >= 1 or not self._date:
+            self._date, self._date_at = formatdate(usegmt=True), now
+        return self._date
+
+
+def _bytes(body: object) -> bytes:
+    assert isinstance(body, bytes)
+    return body
+
+
+def _is_plain(fields: CIMultiDict[str]) -> bool:
+    if not _NOT_PLAIN.isdisjoint(name.lower() for name in fields):
+        return False
+    if any(len(fields.getall(name, ())) != 1 for name in (hdrs.HOST, hdrs.CONTENT_LENGTH)):
+        return False
+    return (
+        len(fields.getall(hdrs.CONNECTION, ())) < 2
+        and fields.get(hdrs.CONNECTION, "keep-alive").lower() == "keep-alive"
+    )
