@@ -1,5 +1,7 @@
 """The documents say what the code does: their samples are parsed and run, their tables compared."""
 
+import ast
+import inspect
 import re
 import shlex
 import tomllib
@@ -10,6 +12,7 @@ from typing import Any, get_args
 import pytest
 import typer
 
+import slb.client
 from slb import errors
 from slb.admission.shown import Verdict
 from slb.cli.entry import app
@@ -17,11 +20,13 @@ from slb.config import Settings, load_settings
 from slb.control import keys
 from slb.model import RouteSettings
 from slb.observe.metrics import AdmissionCollector, Metrics, MetricsCollector
+from slb.observe.outbound import OutboundCollector, OutboundMetrics
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+CLIENT = (ROOT / "docs" / "client.md").read_text()
 GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -87,9 +92,28 @@ def test_every_toml_sample_is_one_slb_accepts(sample: str, tmp_path: Path) -> No
     assert tomllib.loads(sample)
 
 
+@pytest.mark.parametrize("sample", _samples("python"))
+def test_every_python_sample_is_python_whose_names_are_there(sample: str) -> None:
+    tree = compile(sample, "sample", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    arguments = inspect.signature(slb.client.Session).parameters
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "slb.client":
+            assert node.attr in slb.client.__all__
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "slb.client.Session":
+            assert {keyword.arg for keyword in node.keywords} <= set(arguments)
+
+
+def test_the_librarys_page_has_every_argument_and_every_metric() -> None:
+    arguments = inspect.signature(slb.client.Session).parameters.values()
+    listed = [(row[0], row[1]) for row in _rows(CLIENT, "argument")]
+    assert listed == [(each.name, repr(each.default)) for each in arguments if each.kind is each.KEYWORD_ONLY]
+    measured = {family.name for family in OutboundCollector(OutboundMetrics()).collect()}
+    assert {row[0].partition("{")[0].removesuffix("_total") for row in _rows(CLIENT, "metric")} == measured
+
+
 def test_every_sample_is_in_a_language_that_is_checked() -> None:
     languages = {match[1] for file in DOCUMENTS for match in _FENCE.finditer(file.read_text())}
-    assert languages <= {"sh", "toml", "acl", ""}, "give the language a test here, or in test_operations"
+    assert languages <= {"sh", "toml", "acl", "python", ""}, "give the language a test here, or in test_operations"
 
 
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)

@@ -6,6 +6,8 @@ from typing import Any
 
 import structlog
 from aiohttp import ClientTimeout
+from aiohttp.typedefs import LooseHeaders
+from multidict import CIMultiDict
 from yarl import URL
 
 from slb.addresses import AddressRules, is_address
@@ -70,7 +72,8 @@ class Destination:
 
 
 class Chooser:
-    """`fallback`: the URL before the target, empty where there is none. `clock` is the mirror's."""
+    """`fallback`: the URL before the target, empty where there is none. `clock` is the mirror's. `headers`: what
+    every call has."""
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Chooser:
         rules: AddressRules,
         clock: Callable[[], float],
         rng: Random,
+        headers: LooseHeaders | None = None,
     ) -> None:
         self._mirror = mirror
         self._traffic = traffic
@@ -87,6 +91,7 @@ class Chooser:
         self._rules = rules
         self._clock = clock
         self._rng = rng
+        self._headers = CIMultiDict(headers or ())
         self._plans: dict[str, Plan] = {}
         mirror.on_swap(lambda _: self._plans.clear())
 
@@ -150,7 +155,7 @@ class Chooser:
     def _key(self, question: Question, plan: Plan) -> bytes:
         if plan.by_path:
             return question.target.normal.encode()
-        return found(plan.route.settings.hash_key, question.target, question.options)
+        return found(plan.route.settings.hash_key, question.target, question.options, self._headers)
 
     def _elsewhere(
         self, question: Question, plan: Plan | None, reason: Reason, detail: str, why: str = ""

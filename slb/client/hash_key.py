@@ -18,7 +18,9 @@ LONGEST_KEY = 64 * 1024
 Options = Mapping[str, Any]
 """What the call was given for aiohttp: headers, params, cookies, ..."""
 
-KeyOf = Callable[[Target, Options], str]
+Headers = CIMultiDict[str]
+
+KeyOf = Callable[[Target, Options, Headers], str]
 
 
 def given(key: str | bytes) -> bytes:
@@ -32,11 +34,12 @@ def given(key: str | bytes) -> bytes:
     return key
 
 
-def found(hash_key: str, target: Target, options: Options) -> bytes:
-    """The key that this setting names; empty where the call has no such thing."""
+def found(hash_key: str, target: Target, options: Options, headers: Headers) -> bytes:
+    """The key that this setting names; empty where the call has no such thing. `headers`: the session's, which a
+    call's own go before."""
     if hash_key == "path":
         return target.normal.encode()
-    return given(_finder(hash_key)(target, options))
+    return given(_finder(hash_key)(target, options, headers))
 
 
 @lru_cache(maxsize=256)
@@ -46,11 +49,15 @@ def _finder(hash_key: str) -> KeyOf:
 
 
 def _header(name: str) -> KeyOf:
-    return lambda _, options: CIMultiDict(options.get("headers") or ()).get(name, "")
+    def find(_: Target, options: Options, headers: Headers) -> str:
+        own: Headers = CIMultiDict(options.get("headers") or ())
+        return own.get(name, headers.get(name, ""))
+
+    return find
 
 
 def _cookie(name: str) -> KeyOf:
-    def find(_: Target, options: Options) -> str:
+    def find(_: Target, options: Options, __: Headers) -> str:
         cookies = SimpleCookie(options.get("cookies") or {})
         return cookies[name].value if name in cookies else ""
 
@@ -58,16 +65,20 @@ def _cookie(name: str) -> KeyOf:
 
 
 def _query(name: str) -> KeyOf:
-    def find(target: Target, options: Options) -> str:
-        url = URL(f"/{target.query}")
-        return url.update_query(options.get("params") or {}).query.get(name, "")
+    """The first of that name: the target's own stand before `params`."""
+
+    def find(target: Target, options: Options, __: Headers) -> str:
+        written = URL(f"/{target.query}").query
+        if name in written:
+            return written[name]
+        return URL("/").with_query(options.get("params") or {}).query.get(name, "")
 
     return find
 
 
 def _address(_: str) -> KeyOf:
     """The caller is one client, whatever its calls are for: its address would send them all to one upstream."""
-    return lambda target, options: ""
+    return lambda target, options, headers: ""
 
 
 _KINDS: dict[str, Callable[[str], KeyOf]] = {

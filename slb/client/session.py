@@ -25,6 +25,7 @@ from slb.client.resolver import RuledResolver
 from slb.client.sending import Desk, send_once
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
+from slb.observe.log import masked
 from slb.observe.outbound import OutboundMetrics
 from slb.routing.table import Table
 
@@ -101,7 +102,15 @@ class Session:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
         desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback))
-        chooser = Chooser(self._feed.mirror, self._traffic, self._fallback, self._rules, time.monotonic, self._rng)
+        chooser = Chooser(
+            self._feed.mirror,
+            self._traffic,
+            self._fallback,
+            self._rules,
+            time.monotonic,
+            self._rng,
+            self._http_arguments.get("headers"),
+        )
         try:
             await self._feed.open(_FIRST_TABLE_OR_FALLBACK if self._fallback else _FIRST_TABLE)
         except BaseException:
@@ -236,9 +245,9 @@ def _checked_fallback(fallback: str | None) -> str:
     try:
         url = URL(fallback)
     except ValueError as error:
-        raise ConfigError(f"fallback = {fallback!r}: {error}") from None
+        raise ConfigError(f"fallback = {masked(fallback)!r}: {error}") from None
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
-        raise ConfigError(f"fallback = {_shown(fallback)!r}: a URL such as http://slb.internal:8080")
+        raise ConfigError(f"fallback = {masked(fallback)!r}: a URL such as http://slb.internal:8080")
     return fallback.rstrip("/")
 
 

@@ -79,6 +79,7 @@ async def test_the_key_is_the_path_where_none_is_given(upstreams: Upstreams) -> 
     ("hash_key", "options"),
     [
         ("header:X-Key", {"headers": {"x-key": "k7"}}),
+        ("header:X-Tenant", {}),
         ("cookie:k", {"cookies": {"k": "k7"}}),
         ("query:k", {"params": {"k": "k7"}}),
     ],
@@ -88,7 +89,9 @@ async def test_the_key_is_found_where_hash_key_says(
 ) -> None:
     three = [await upstreams() for _ in range(3)]
     members = [each.member for each in three]
-    async with Session(upstreams=members, settings={**PLAIN, "hash_key": hash_key}) as session:
+    async with Session(
+        upstreams=members, settings={**PLAIN, "hash_key": hash_key}, headers={"X-Tenant": "k7"}
+    ) as session:
         for number in range(9):
             async with session.get(f"/{number}", **options) as response:
                 assert response.status == 200

@@ -1,0 +1,89 @@
+"""The buffer alone."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slb.client.buffer import Buffer
+from slb.client.refusals import CallRefused
+
+
+async def turns() -> None:
+    """Let what can run, run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_nobody_overtakes_who_waits() -> None:
+    buffer = Buffer(1, 30)
+    assert buffer.take()
+    waiting = asyncio.create_task(buffer.wait())
+    await turns()
+    buffer.give_back()
+    assert not buffer.take()
+    await waiting
+    assert (buffer.out, buffer.waiting) == (1, 0)
+    buffer.give_back()
+    assert buffer.take()
+
+
+async def test_a_turn_that_comes_together_with_the_end_of_waiting_is_passed_on() -> None:
+    buffer = Buffer(1, 30)
+    buffer.take()
+    first, second = asyncio.create_task(buffer.wait()), asyncio.create_task(buffer.wait())
+    await turns()
+    buffer.give_back()  # to the first, which has not run yet
+    first.cancel()
+    await turns()
+    assert first.cancelled()
+    assert second.done()
+    assert (buffer.out, buffer.waiting) == (1, 0)
+
+
+async def test_waiting_ends_by_name() -> None:
+    buffer = Buffer(1, 0.01)
+    buffer.take()
+    with pytest.raises(CallRefused, match="queue_timeout: 1 calls are out"):
+        await buffer.wait()
+    assert (buffer.out, buffer.waiting) == (1, 0)
+
+
+async def test_a_callers_own_timeout_stays_the_callers() -> None:
+    buffer = Buffer(1, 30)
+    buffer.take()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await buffer.wait()
+    assert (buffer.out, buffer.waiting) == (1, 0)
+
+
+@given(st.lists(st.sampled_from(["call", "end", "cancel"]), max_size=60), st.integers(1, 4))
+def test_never_more_are_out_than_there_is_room_and_nobody_is_lost(steps: list[str], width: int) -> None:
+    asyncio.run(_drive(steps, width))
+
+
+async def _drive(steps: list[str], width: int) -> None:
+    buffer = Buffer(width, 30)
+    out, waiting = 0, list[asyncio.Task[None]]()
+    for step in steps:
+        if step == "call":
+            if buffer.take():
+                out += 1
+            else:
+                waiting.append(asyncio.create_task(buffer.wait()))
+        elif step == "end" and out:
+            buffer.give_back()
+            out -= 1
+        elif step == "cancel" and waiting:
+            waiting.pop(len(waiting) // 2).cancel()
+        await turns()
+        out += sum(each.done() for each in waiting)
+        waiting = [each for each in waiting if not each.done()]
+        assert (buffer.out, buffer.waiting) == (out, len(waiting))
+        assert out <= width
+        assert not waiting or out == width
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,51 @@
+"""Where a call's key is found."""
+
+from typing import Any
+
+import pytest
+from multidict import CIMultiDict
+
+from slb.client.hash_key import LONGEST_KEY, found, given
+from slb.client.refusals import CallRefused
+from slb.client.target import parse_target
+
+SESSION = CIMultiDict({"X-Tenant": "t1"})
+
+
+@pytest.mark.parametrize(
+    ("hash_key", "path", "options", "key"),
+    [
+        ("path", "/a//b/./c?q=1", {}, b"/a/b/c"),
+        ("ip", "/a", {}, b""),
+        ("header:X-Key", "/a", {"headers": {"x-key": "k"}}, b"k"),
+        ("header:X-Key", "/a", {"headers": [("X-KEY", "k"), ("x-key", "l")]}, b"k"),
+        ("header:X-Key", "/a", {"headers": None}, b""),
+        ("header:x-tenant", "/a", {}, b"t1"),
+        ("header:x-tenant", "/a", {"headers": {"X-Tenant": "t2"}}, b"t2"),
+        ("cookie:sid", "/a", {"cookies": {"sid": "k", "other": "o"}}, b"k"),
+        ("cookie:sid", "/a", {}, b""),
+        ("query:id", "/a?id=7&id=8", {}, b"7"),
+        ("query:id", "/a?x=y&id=%C3%A9+b", {}, "é b".encode()),
+        ("query:id", "/a?id=7", {"params": {"id": "9"}}, b"7"),
+        ("query:id", "/a", {"params": [("id", "9")]}, b"9"),
+        ("query:id", "/a", {"params": {"id": 9}}, b"9"),
+        ("query:id", "/a?idx=7", {}, b""),
+    ],
+)
+def test_the_key_that_a_setting_names_is_found(hash_key: str, path: str, options: Any, key: bytes) -> None:
+    assert found(hash_key, parse_target(path), options, SESSION) == key
+
+
+def test_a_key_is_text_or_bytes_and_nothing_else() -> None:
+    assert (given("é"), given(b"\xff"), given("")) == ("é".encode(), b"\xff", b"")
+    with pytest.raises(TypeError, match="key is int"):
+        given(7)  # type: ignore[arg-type]
+
+
+def test_a_key_may_be_as_long_as_a_head_and_no_longer() -> None:
+    assert len(given("k" * LONGEST_KEY)) == LONGEST_KEY
+    for long in ("k" * (LONGEST_KEY + 1), b"k" * 2**20):
+        with pytest.raises(CallRefused, match=rf"a key of {len(long)} bytes"):
+            given(long)
+    with pytest.raises(CallRefused, match="a key of 1048576 bytes"):
+        found("header:x", parse_target("/"), {"headers": {"X": "k" * 2**20}}, SESSION)
