@@ -14,6 +14,7 @@ from aiohttp import ClientError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.keys import pool_keys
 from tests.chaos.history import Expired, History, Left, Queued, Returned, Scored, Span
 from tests.chaos.upstream import ASK, INSTANCE, PRIORITY, Leases, Upstream
@@ -178,6 +179,7 @@ class Cluster:
         before = self.history.clock()
         try:
             while True:
+                raise_if_cancelled()
                 await asyncio.sleep(_LOOK)
                 try:
                     async with asyncio.timeout(1), client.pipeline(transaction=True) as pipe:
