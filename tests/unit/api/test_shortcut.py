@@ -73,7 +73,7 @@ def test_who_may_is_asked_of_every_peer_and_every_token_anew() -> None:
     assert short.read(PLAIN, "127.0.0.1") is not None
     assert short.read(PLAIN, "10.0.0.1") is None
     settings = [Settings(api_token=SecretStr("one"))]
-    guarded = Shortcut({"/schedule": echo}, lambda: settings[0], [].append)
+    guarded = Shortcut({"/schedule": echo}, lambda: settings[0], lambda _: None)
     bearer = PLAIN.replace(b"Host", b"Authorization: Bearer one\r\nHost")
     assert guarded.read(PLAIN, "127.0.0.1") is None
     assert guarded.read(bearer, "10.0.0.1") is not None
