@@ -4,9 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from slb.balance.bounded_load import Found, bounded
 from slb.balance.consistent_hash import ConsistentHash
-from slb.balance.ring import Ring
 from slb.balance.signals import WINDOW
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
@@ -23,18 +21,20 @@ class ByThroughput(ConsistentHash):
         self._sent: deque[tuple[float, LiveUpstream]] = deque()
         self._rate: Counter[LiveUpstream] = Counter()
 
-    def _find(self, ring: Ring, key: bytes) -> Found | None:
-        self._forget(self._now - WINDOW)
-        threshold = (len(self._sent) + 1) / len(self._may_take) * self._settings.balance_factor
-        found = bounded(self._walk(ring, key), self._rate.__getitem__, lambda upstream: threshold)
-        if found is not None:
-            self._sent.append((self._now, found.upstream))
-            self._rate[found.upstream] += 1
-        return found
-
-    def _forget(self, before: float) -> None:
-        while self._sent and self._sent[0][0] < before:
+    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
+        now = self._clock()
+        while self._sent and self._sent[0][0] < now - WINDOW:
             self._rate[self._sent.popleft()[1]] -= 1
+        upstream = super().pick(eligible, key)
+        self._sent.append((now, upstream))
+        self._rate[upstream] += 1
+        return upstream
+
+    def _load_of(self, upstream: LiveUpstream) -> float:
+        return self._rate[upstream]
+
+    def _threshold_of(self, upstream: LiveUpstream) -> float:
+        return (len(self._sent) + 1) / len(self._may_take) * self._settings.balance_factor
 
 
 class NaiveThreshold(ConsistentHash):
@@ -42,7 +42,7 @@ class NaiveThreshold(ConsistentHash):
     its share of the whole looks overloaded."""
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        return self._factor / len(self._may_take)
+        return max(1.0, self._factor / len(self._may_take))
 
 
 def add_policy(

@@ -3,7 +3,7 @@
 Three zones with as many upstreams and clients each. Bounded load goes by effective load in all runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,20 +17,28 @@ from slb.simulate.pictures import COLOURS, OURS, panels, save
 from slb.simulate.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
 from slb.simulate.report import Claim, Report, percent
 
-SHAPE = Shape(upstreams=12, clients=6, rate=4800.0, fan_out=50, keys=3600, exponent=1.0, cache=1200)
+SHAPE = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, exponent=1.0, cache=600)
 ZONES = ("a", "b", "c")
-WARMING = 30
+WARMING = 50
 """Requests for each key before the clock starts, on average."""
-SETTLING = 20
-DELAY = 5
-FADE_IN = 30
-"""A tenth of the default, as is the delay: requests are as many as in reality, and simulated one by one."""
-AFTER = 15
-SPILL = 2.0
-"""Times the walks of all-zone routing: the goal of the right threshold is to stay below."""
-END = SETTLING + DELAY + FADE_IN + AFTER
 NEVER = 100.0
 """A margin that no latency exceeds: without the brake on latency."""
+
+
+class Times(NamedTuple):
+    """Whole seconds: all-zone routing with caches that are warm to begin with, then the ramp, as long as it is by
+    default, then what is measured."""
+
+    settling: int = 20
+    fade_in: int = 300
+    after: int = 40
+
+    @property
+    def end(self) -> int:
+        return sum(self)
+
+    def scaled(self, scale: float) -> "Times":
+        return Times(*(max(round(each * scale), 2) for each in self))
 
 
 class Arm(NamedTuple):
@@ -39,8 +47,8 @@ class Arm(NamedTuple):
     affinity: bool = True
     margin: float = 0.35
 
-    def settings(self) -> RouteSettings:
-        written = {"zone_delay": f"{SETTLING + DELAY}s", "zone_fade_in": f"{FADE_IN}s"}
+    def settings(self, times: Times) -> RouteSettings:
+        written = {"zone_delay": f"{times.settling}s", "zone_fade_in": f"{times.fade_in}s"}
         return RouteSettings.model_validate(
             {
                 "policy": "consistent_hash",
@@ -55,9 +63,8 @@ class Arm(NamedTuple):
 PLAIN = Arm("all zones", ConsistentHash, affinity=False)
 RIGHT = Arm("zone, expected load", ConsistentHash)
 UNBRAKED = Arm("zone, expected load, no brake", ConsistentHash, margin=NEVER)
-NAIVE = Arm("zone, naive mean", NaiveThreshold)
-NAIVE_UNBRAKED = Arm("zone, naive mean, no brake", NaiveThreshold, margin=NEVER)
-ARMS = (PLAIN, RIGHT, UNBRAKED, NAIVE, NAIVE_UNBRAKED)
+NAIVE = Arm("zone, naive mean, no brake", NaiveThreshold, margin=NEVER)
+ARMS = (PLAIN, RIGHT, UNBRAKED, NAIVE)
 
 
 class Moment(NamedTuple):
@@ -76,38 +83,47 @@ class Outcome:
 
     moments: tuple[Moment, ...]
     kept: float
+    times: Times
 
     def last(self) -> Sequence[Moment]:
         """When the ramp has ended."""
-        return self.moments[-AFTER:]
+        return self.moments[-self.times.after :]
+
+    def mean(self, of: Callable[[Moment], float]) -> float:
+        """In that time."""
+        return mean([of(moment) for moment in self.last()])
 
 
 Outcomes = dict[Arm, Outcome]
 
 
 class ZonesExperiment:
+    """`scale` is the part of the time: a zone needs all its upstreams."""
+
     def __init__(self, seed: int, scale: float) -> None:
         self._seed = seed
-        self._shape = SHAPE.scaled(max(scale, 0.5))  # a zone needs its upstreams
+        self._times = Times().scaled(scale)
 
     def seconds(self) -> float:
-        return float(len(ARMS) * END)
+        return float(len(ARMS) * self._times.end)
 
     def run(self, tick: Tick) -> Report:
-        return _report({arm: self._outcome(arm, tick) for arm in ARMS}, self._shape)
+        return _report({arm: self._outcome(arm, tick) for arm in ARMS}, self._times)
 
     def _outcome(self, arm: Arm, tick: Tick) -> Outcome:
-        fleet = Fleet(self._shape, self._seed)
-        numbers = range(self._shape.upstreams)
+        fleet = Fleet(SHAPE, self._seed)
+        numbers = range(SHAPE.upstreams)
         fleet.add_servers(numbers)
-        fleet.warm(Ring.of(view(numbers)), WARMING * self._shape.keys)
+        fleet.warm(Ring.of(view(numbers)), WARMING * SHAPE.keys)
+        settings = arm.settings(self._times)
         policies = [
-            add_policy(fleet, arm.make, view(numbers, _zone), arm.settings(), f"client {number}", _zone(number))
-            for number in range(self._shape.clients)
+            add_policy(fleet, arm.make, view(numbers, _zone), settings, f"client {number}", _zone(number))
+            for number in range(SHAPE.clients)
         ]
-        fleet.begin(END)
-        moments = [_moment(fleet, policies, second, tick) for second in range(END)]
-        return Outcome(tuple(moments), mean([len(server.cache) for server in fleet.servers.values()]))
+        fleet.begin(self._times.end)
+        moments = [_moment(fleet, policies, second, tick) for second in range(self._times.end)]
+        kept = mean([len(server.cache) for server in fleet.servers.values()])
+        return Outcome(tuple(moments), kept, self._times)
 
 
 def _zone(number: int) -> str:
@@ -127,62 +143,73 @@ def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int, tick:
     )
 
 
-def _report(outcomes: Outcomes, shape: Shape) -> Report:
+def _report(outcomes: Outcomes, times: Times) -> Report:
     return Report(
-        f"{shape.upstreams} upstreams in {len(ZONES)} zones; affinity from {SETTLING + DELAY} s on, in {FADE_IN} s",
+        f"{SHAPE.upstreams} upstreams in {len(ZONES)} zones; affinity from {times.settling} s on, "
+        f"whole {times.fade_in} s later",
         ("", "own zone at the end", "health: least", "hit rate", "reads/s", "most", "walked", "keys in a cache"),
         [_cells(arm, outcome) for arm, outcome in outcomes.items()],
         _claims(outcomes),
-        lambda path: _draw(outcomes, path),
-        (f"All in the {AFTER} s after the ramp; least health and most reads: of any second since it began.",),
+        lambda path: _draw(outcomes, times, path),
+        (f"All in the {times.after} s after the ramp; least health and most reads: of any second since it began.",),
     )
 
 
 def _cells(arm: Arm, outcome: Outcome) -> Sequence[str]:
-    last, ramp = outcome.last(), outcome.moments[SETTLING + DELAY :]
+    since = outcome.moments[outcome.times.settling :]
     return (
         arm.name,
-        percent(mean([each.share for each in last]), 0),
-        f"{min(each.health for each in outcome.moments):.2f}",
-        percent(mean([each.hit_rate for each in last])),
-        f"{mean([each.reads for each in last]):.0f}",
-        str(max(each.reads for each in ramp)),
-        percent(mean([each.walked for each in last]), 1),
+        percent(outcome.mean(_share), 0),
+        f"{min(each.health for each in since):.2f}",
+        percent(outcome.mean(lambda each: each.hit_rate)),
+        f"{outcome.mean(_reads):.0f}",
+        str(max(map(_reads, since))),
+        percent(outcome.mean(_walked), 1),
         f"{outcome.kept:.0f}",
     )
 
 
+def _share(moment: Moment) -> float:
+    return moment.share
+
+
+def _walked(moment: Moment) -> float:
+    return moment.walked
+
+
+def _reads(moment: Moment) -> int:
+    return moment.reads
+
+
 def _claims(outcomes: Outcomes) -> list[Claim]:
-    plain, right, naive = (
-        mean([each.walked for each in outcomes[arm].last()]) for arm in (PLAIN, UNBRAKED, NAIVE_UNBRAKED)
-    )
-    reads = [mean([each.reads for each in outcomes[arm].last()]) for arm in (UNBRAKED, NAIVE_UNBRAKED)]
+    plain, right, naive = (outcomes[arm].mean(_walked) for arm in (PLAIN, UNBRAKED, NAIVE))
+    times = outcomes[NAIVE].mean(_reads) / max(outcomes[UNBRAKED].mean(_reads), 1)
+    share = percent(outcomes[RIGHT].mean(_share), 0)
     return [
         Claim(
             f"With the ramp at its end {percent(right, 1)} of the requests walk under the load expected of each "
-            f"upstream, {percent(plain, 1)} do without zones (goal: less than {SPILL:.0f} times that)",
-            right < SPILL * plain,
+            f"upstream, {percent(plain, 1)} do without zones (goal: no more)",
+            right <= plain,
         ),
         Claim(
-            f"Under the naive mean {percent(naive, 1)} walk, and the database is read {reads[1] / reads[0]:.1f} "
-            "times as often, where no brake on latency hides it"
+            f"Under the naive mean {percent(naive, 1)} walk, and the database is read {times:.0f} times as often"
+        ),
+        Claim(
+            f"The brake on latency leaves the zone {share} at the end: who serves it is slower while its other keys "
+            "are cold, and they stay cold while few ask for them"
         ),
     ]
 
 
-def _draw(outcomes: Outcomes, path: Path) -> None:
+def _draw(outcomes: Outcomes, times: Times, path: Path) -> None:
     titles = ["requests for their own zone", "requests that walked", "reads of the database, a second"]
     figure, axes = panels(titles, share_x=True)
-    for (arm, outcome), colour in zip(
-        outcomes.items(), (COLOURS[4], OURS, COLOURS[1], COLOURS[0], COLOURS[2]), strict=True
-    ):
-        style: dict[str, Any] = {"color": colour, "label": arm.name, "linewidth": 2.2 if arm is RIGHT else 1.3}
-        times = range(1, END + 1)
-        axes[0].plot(times, [each.share for each in outcome.moments], **style)
-        axes[1].plot(times, [each.walked for each in outcome.moments], **style)
-        axes[2].plot(times, [each.reads for each in outcome.moments], **style)
+    for (arm, outcome), colour in zip(outcomes.items(), (COLOURS[4], COLOURS[1], OURS, COLOURS[0]), strict=True):
+        style: dict[str, Any] = {"color": colour, "label": arm.name, "linewidth": 2.2 if colour == OURS else 1.3}
+        for axis, of in zip(axes, (_share, _walked, _reads), strict=True):
+            axis.plot(range(1, times.end + 1), list(map(of, outcome.moments)), **style)
     for axis in axes:
-        axis.axvspan(SETTLING + DELAY, SETTLING + DELAY + FADE_IN, color="#222222", alpha=0.05)
+        axis.axvspan(times.settling, times.settling + times.fade_in, color="#222222", alpha=0.05)
         axis.set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
     axes[2].set_xlabel("seconds; the ramp is shaded")
