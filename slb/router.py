@@ -3,8 +3,9 @@
 import asyncio
 
 from slb.admission.shown import Decision, LedgerShown
-from slb.app import Core, announce, connected_core, run_loop, serve_app
+from slb.app import run_loop, serve_app
 from slb.config import Settings
+from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping
 from slb.listening import Sockets
 from slb.observe.log import configure_logging

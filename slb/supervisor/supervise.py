@@ -8,8 +8,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from slb.app import Core, announce, connected_core, run_loop
+from slb.app import run_loop
 from slb.config import Settings
+from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.log import configure_logging

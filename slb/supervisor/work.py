@@ -4,7 +4,8 @@ import asyncio
 import signal
 import sys
 
-from slb.app import App, Core, connected_core, run_loop, serve_app
+from slb.app import App, run_loop, serve_app
+from slb.core import Core, connected_core
 from slb.lifecycle import Stopping
 from slb.observe.log import configure_logging
 from slb.supervisor.job import READY, Job

@@ -1,0 +1,255 @@
+"""What every slb process has, the supervisor of workers and the quota router too: Redis, the mirror of its routes,
+the API. Made and wired here and in app.py, and nowhere else."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from slb import __version__
+from slb.addresses import AddressRules
+from slb.admission.shown import Decision, LedgerShown
+from slb.api.answers import Answered
+from slb.api.application import make_api, make_shortcut
+from slb.api.parts import ApiParts
+from slb.api.runner import make_runner
+from slb.api.shortcut import Shortcut
+from slb.config import Settings
+from slb.control.connection import Connection, connect
+from slb.control.disk import table_file
+from slb.control.health_news import HealthNews
+from slb.control.health_store import HealthStore
+from slb.control.instances import InstanceInfo, Instances
+from slb.control.registry import Registry
+from slb.control.slices import step_through
+from slb.control.watcher import Watcher
+from slb.health.active import ActiveTiming
+from slb.health.probe import TlsContext
+from slb.health.service import HealthService
+from slb.lifecycle import Tasks
+from slb.listening import Sockets
+from slb.observe.log import AccessLog, console_line, is_readable, json_line, stderr_sink
+from slb.observe.metrics import Metrics, MetricsCollector
+from slb.proxy.target import parse_line
+from slb.quota.local import LocalShare
+from slb.quota.scheduler import Rules
+from slb.quota.service import QuotaService
+from slb.reload import Reloader, Source
+from slb.routing.mirror import Mirror
+
+_API_GRACE = 2.0
+"""Seconds the applications may take to finish their own answers at the end."""
+
+_FIRST_TABLE = 5.0
+"""Seconds a starting instance takes no traffic for want of a table."""
+
+
+class Core:
+    """What every slb process has. `tasks.failed` is set when a part that must go on has ended."""
+
+    def __init__(self, settings: Settings, sockets: Sockets, connection: Connection, metrics: Metrics) -> None:
+        self.settings = settings
+        self.sockets = sockets
+        self.connection = connection
+        self.metrics = metrics
+        self.tasks = Tasks()
+        self.stopping = False
+        self.started = time.time()
+        self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
+        self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
+        self.registry = Registry(connection, self.mirror.uses)
+        self.watcher = Watcher(
+            connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
+        )
+        self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
+        self.watcher.on_instances(self.instances.found)
+        self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
+        self._runners: list[web.AppRunner] = []
+        self.access_log = make_access_log(settings)
+        self._parts: list[ApiParts] = []
+        metrics.staleness = self.watcher.staleness
+
+    def _make_quota(self) -> QuotaService:
+        """Whoever answers the API decides; a worker's is its supervisor's only to ask."""
+        settings = self.settings
+        rules = Rules(
+            lease=round(settings.quota_lease * 1000), longest_wait=round(settings.quota_longest_wait * 1000)
+        )
+        share = LocalShare(rules, lambda: time.monotonic_ns() // 1_000_000, lambda: self.instances.count)
+        is_open = settings.quota_fail == "open"
+        return QuotaService(self.connection, rules, share if is_open else None, self.metrics.quota, Random())
+
+    def start_watching(self) -> None:
+        """Follow Redis from now on."""
+        self.tasks.start("watcher", self.watcher.run())
+        if self.quota is not None:
+            self.tasks.start("quota", self.quota.run())
+
+    async def first_table(self) -> None:
+        """Wait until there are routes to serve, but not for long where Redis is away: until then clients are
+        refused, and go to another instance; what connects is answered, if only with `not_ready`."""
+        await self.watcher.shown(lambda mirror: mirror.ready, _FIRST_TABLE)
+
+    def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:
+        """The health of the upstreams. One that makes no checks shows what the others find. `tls` gives the context
+        that `https` upstreams are met with."""
+        return HealthService(
+            self.mirror,
+            self.metrics,
+            HealthStore(self.connection),
+            HealthNews(self.connection),
+            self.address_rules,
+            Random(),
+            timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
+            tls=tls,
+        )
+
+    def api_parts(
+        self,
+        metrics_text: Callable[[], Awaitable[bytes]],
+        status_extra: Callable[[], dict[str, Any]],
+        ledger: Callable[[], LedgerShown],
+        explain: Callable[[str], Awaitable[Decision | None]],
+        draining: Callable[[], bool],
+    ) -> ApiParts:
+        """The API's view of this process."""
+        parts = ApiParts(
+            settings=self.settings,
+            mirror=self.mirror,
+            registry=self.registry,
+            watcher=self.watcher,
+            instances=self.instances,
+            connection=self.connection,
+            metrics=self.metrics,
+            metrics_text=metrics_text,
+            status_extra=status_extra,
+            ledger=ledger,
+            explain=explain,
+            draining=draining,
+            started=self.started,
+            address_rules=self.address_rules,
+            quota=self.quota,
+        )
+        self._parts.append(parts)
+        return parts
+
+    async def reconfigure(self, settings: Settings) -> None:
+        """Let other settings hold. Routes are made anew in slices; with the last of them all else follows."""
+        if (settings.defaults, settings.routes) != (self.settings.defaults, self.settings.routes):
+            await step_through(self.mirror.reconfigure(settings.route_settings))
+        self.settings = settings
+        self.address_rules.networks = settings.upstream_networks
+        for parts in self._parts:
+            parts.settings = settings
+        logging.getLogger().setLevel(settings.log_level.upper())
+        self.access_log.set_mode(settings.access_log)
+
+    def follow_settings(
+        self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
+    ) -> None:
+        """Reload from now on whenever `asked` or a file says so."""
+        reloader = Reloader(self.settings, source, apply, self._count_reload)
+        self.tasks.start("reload", reloader.run(asked))
+
+    def _count_reload(self, result: str) -> None:
+        self.metrics.config_reloads[result] += 1
+
+    async def serve_api(self, parts: ApiParts) -> None:
+        """Open the API listener."""
+        runner = await self.run_application(make_api(parts), make_shortcut(parts, self._answered))
+        await web.SockSite(runner, self.sockets.api).start()
+
+    async def run_application(
+        self, application: web.Application, shortcut: Shortcut | None = None
+    ) -> web.AppRunner:
+        """An application's runner, closed with this process."""
+        runner = make_runner(application, self.settings, _API_GRACE, parse_line, self._answered, shortcut)
+        await runner.setup()
+        self._runners.append(runner)
+        return runner
+
+    async def stop(self) -> None:
+        """Close the API and end the background tasks."""
+        for runner in self._runners:
+            await runner.cleanup()
+        await self.tasks.stop()
+        self.access_log.close()
+
+    def _answered(self, answered: Answered) -> None:
+        """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
+        with them; but nobody made the requests that a supervisor asks its workers by unix sockets."""
+        if not answered.client:
+            return
+        self.metrics.api_requests[answered.status, answered.reason] += 1
+        if self.access_log.wants(answered.status, answered.reason):
+            self.access_log.write(
+                method=answered.method,
+                path=answered.path,
+                status=answered.status,
+                reason=answered.reason,
+                route="",
+                duration=answered.seconds,
+                client=answered.client,
+                request_id=answered.request_id,
+            )
+
+    async def metrics_text(self) -> bytes:
+        """This process's metrics in the text format."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(MetricsCollector(self.metrics))
+        return generate_latest(registry)
+
+
+@asynccontextmanager
+async def connected_core(settings: Settings, sockets: Sockets, revive: bool = True) -> AsyncIterator[Core]:
+    """A core with its connection, which is closed at the end (and with it the embedded server left)."""
+    metrics = Metrics()
+    connection = await connect(settings, metrics, revive=revive)
+    try:
+        yield Core(settings, sockets, connection, metrics)
+    finally:
+        await connection.aclose()
+
+
+def announce(core: Core, workers: str = "") -> None:
+    """One line for a person, and for programs that wait for it, once everything listens."""
+    sockets, connection = core.sockets, core.connection
+    scheme = "https" if core.settings.tls_certificates else "http"
+    traffic = ", ".join(f"{scheme}://{each}" for each in sockets.data_shown()) or "the quota router"
+    redis = connection.url_shown
+    if connection.embedded is not None:
+        redis = f"embedded, for this machine only, in {connection.embedded.directory}"
+    print(
+        f"slb {__version__} serves {traffic}{workers}, API http://{sockets.api_shown()}, Redis: {redis}", flush=True
+    )
+
+
+def make_access_log(settings: Settings) -> AccessLog:
+    """Lines as the event log has them: JSON, or readable."""
+    render = console_line if is_readable(settings.log_format, sys.stderr) else json_line
+    return AccessLog(settings.access_log, Random(), stderr_sink(), render)
+
+
+def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
+    host, address = socket.gethostname(), next(iter(sockets.data_shown()), sockets.api_shown())
+    return InstanceInfo(
+        id=uuid4().hex,
+        name=settings.name or f"{host}:{address.rpartition(':')[2]}",
+        address=address,
+        api=sockets.api_shown(),
+        version=__version__,
+        roles=",".join(settings.roles),
+        started=f"{started:.3f}",
+        pid=str(os.getpid()),
+        host=host,
+    )
