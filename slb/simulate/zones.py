@@ -195,8 +195,8 @@ def _claims(outcomes: Outcomes) -> list[Claim]:
             f"Under the naive mean {percent(naive, 1)} walk, and the database is read {times:.0f} times as often"
         ),
         Claim(
-            f"The brake on latency leaves the zone {share} at the end: who serves it is slower while its other keys "
-            "are cold, and they stay cold while few ask for them"
+            f"The brake on latency leaves the zone {share} at the end: who serves it is slower while its other "
+            "keys are cold, and they stay cold while few ask for them"
         ),
     ]
 
