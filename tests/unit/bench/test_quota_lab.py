@@ -1,6 +1,8 @@
 """The quota lab: its simulated time, its account of what was held, and small drains of each kind."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -76,6 +78,29 @@ def test_timeouts_are_of_simulated_time_too() -> None:
 def test_a_simulation_in_which_nobody_will_ever_wake_up_is_told() -> None:
     with pytest.raises(BenchError, match="for ever"):
         simulate(asyncio.Event().wait())
+
+
+@pytest.mark.parametrize("after", [0, 50])
+def test_ctrl_c_ends_a_simulation_wherever_it_is_and_every_task_in_it_ends(after: int) -> None:
+    ended = []
+
+    async def sleeper(number: int) -> None:
+        try:
+            for slept in range(100):
+                if number == slept == after:
+                    os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(1)
+        finally:
+            ended.append(number)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(sleeper(number) for number in range(100)))
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(all_of_them())
+    assert sorted(ended) == list(range(100))
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # -- was the rate held
