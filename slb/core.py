@@ -85,9 +85,13 @@ class Core:
         rules = Rules(
             lease=round(settings.quota_lease * 1000), longest_wait=round(settings.quota_longest_wait * 1000)
         )
-        share = LocalShare(rules, lambda: time.monotonic_ns() // 1_000_000, lambda: self.instances.count)
+        share = LocalShare(rules, lambda: time.monotonic_ns() // 1_000_000, self._routers)
         is_open = settings.quota_fail == "open"
         return QuotaService(self.connection, rules, share if is_open else None, self.metrics.quota, Random())
+
+    def _routers(self) -> int:
+        """How many instances decide, as far as is known."""
+        return max(1, sum("quota" in each.roles.split(",") for each in self.instances.known))
 
     def start_watching(self) -> None:
         """Follow Redis from now on."""

@@ -52,6 +52,14 @@ async def test_two_processes_share_one_quota(slb: Commands, quota: Any) -> None:
     assert await first.stop() == 0
 
 
+async def test_watch_shows_models_and_advice_until_it_is_told_to_stop(slb: Commands, quota: Any) -> None:
+    _, url = await quota("quota")
+    await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", url)
+    watching = await slb.start("quota", "watch", "--url", url)
+    assert "suggested parallelism 2" in await watching.first_line()
+    assert await watching.stop() == 0
+
+
 async def test_a_process_may_have_both_roles_with_workers_too(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve("--roles", "proxy,quota", "--workers", "2", redis=valkey.url))
     made = await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", serving.api)

@@ -5,11 +5,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from itertools import count
 from random import Random
+from typing import Any
 
+import orjson
 import pytest
 
+from slb.control.acl import acl_rules
 from slb.control.connection import Connection
+from slb.control.keys import quota_keys
 from slb.control.quota import QuotaTiming
+from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare
@@ -190,6 +195,33 @@ async def test_keys_are_kept_no_longer_than_they_are_of_use(start: Starter, valk
     await one.quota.complete(given.task, 10)
     lasting = {key for key in valkey.admin.keys("*") if valkey.admin.ttl(key) == -1}
     assert lasting == {f"slb:{{quota}}:{name}" for name in ("models", "limits", "state", "clock")}
+
+
+async def test_the_rights_that_are_documented_are_enough(valkeys: Callable[..., Valkey]) -> None:
+    valkey = valkeys()
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
+    connection = Connection(f"{valkey.url}?username=slb&password=pw", Metrics())
+    script = connection.client.register_script(quota_source())
+    rules = {"lease": 4_000, "longest": 60_000, "kept": 3_600_000}
+    put = ["put", "a", 6000, 2, 1, 0, 0]
+
+    async def say(ahead: int, *asks: list[Any]) -> list[Any]:
+        said = orjson.dumps({**rules, "ahead": ahead, "asks": asks})
+        *_, replies = await script(keys=quota_keys(), args=[said])
+        return list(replies)
+
+    def ask(task: str, tokens: int, key: str = "") -> list[Any]:
+        return ["schedule", task, tokens, 0, key, False]
+
+    await say(0, put, ask("t1", 10), ask("t2", 10), ask("t3", 10), ask("t4", 10, "k"), ["complete", "t1", 5])
+    await say(1_500, ask("t5", 10), ask("t6", 10, "k"), ["models"], ["advice"])
+    await say(3_000, ["heartbeat", "t5"])
+    (listed,) = await say(4_500, ["abandoned"])
+    assert [row[0] for row in listed] == ["t2"]
+    await say(3_700_000, put, ["delete", "a"], ["restore", "b", 60, 1, 1, 0, 0])
+    assert await say(7_400_000, ["models"]) == [[["b", "60 1 1 0 0", 0, "600000", "0", "0", 0, "0"]]]
+    await connection.aclose()
 
 
 async def test_without_redis_everybody_is_told_to_wait_and_why(start: Starter, valkey: Valkey) -> None:
