@@ -220,14 +220,15 @@ async def test_the_key_of_a_megabyte_is_refused_by_name(upstreams: Upstreams) ->
         assert upstream.seen == []
 
 
-async def test_raise_for_status_raises_what_aiohttp_raises(upstreams: Upstreams) -> None:
-    upstream = await upstreams(answering(404))
-    async with Session(upstreams=[upstream.member], raise_for_status=True) as session:
+async def test_raise_for_status_raises_what_aiohttp_raises_and_a_4xx_is_no_failure(upstreams: Upstreams) -> None:
+    two = [await upstreams(answering(404)) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two], raise_for_status=True) as session:
         with pytest.raises(aiohttp.ClientResponseError) as raised:
             await session.get("/x")
         assert raised.value.status == 404
         await at_rest(session)
-    assert len(upstream.seen) == 1
+        assert not session.metrics.ring.errors
+    assert sum(len(each.seen) for each in two) == 1
 
 
 async def test_connections_are_kept(upstreams: Upstreams) -> None:

@@ -70,6 +70,7 @@ async def test_a_policy_that_fails_does_not_fail_the_call(upstreams: Upstreams) 
 async def test_upstreams_that_are_all_draining_leave_it_to_the_fallback(upstreams: Upstreams) -> None:
     upstream, fallback = await upstreams(), await upstreams()
     async with Session(upstreams=[upstream.member], fallback=fallback.url) as session:
+        assert await asked(session, ["/x"]) == {200: 1}
         route = session.table.routes["/"]
         route.upstreams = ()
         route.refresh()

@@ -17,7 +17,7 @@ from slb.balance.upstream import LiveUpstream
 from slb.client import Session
 from slb.model import Upstream as Spec
 from tests.client.conftest import Upstreams
-from tests.client.rig import Gate, Upstream, asked, at_rest, live
+from tests.client.rig import Gate, Upstream, answering, asked, at_rest, live
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -89,13 +89,25 @@ async def test_the_key_is_found_where_hash_key_says(
 ) -> None:
     three = [await upstreams() for _ in range(3)]
     members = [each.member for each in three]
-    async with Session(
-        upstreams=members, settings={**PLAIN, "hash_key": hash_key}, headers={"X-Tenant": "k7"}
-    ) as session:
+    settings = {**PLAIN, "hash_key": hash_key}
+    async with Session(upstreams=members, settings=settings, headers={"X-Tenant": "k7"}) as session:
         for number in range(9):
             async with session.get(f"/{number}", **options) as response:
                 assert response.status == 200
     assert [len(each.seen) for each in three] == [9 * (m == _owner(members, "k7")) for m in members]
+
+
+async def test_only_whole_answers_that_are_no_5xx_say_how_fast_an_upstream_is(upstreams: Upstreams) -> None:
+    upstream = await upstreams(answering(500))
+    async with Session(upstreams=[upstream.member], settings=RING) as session:
+        signals = live(session)[0].signals
+        assert signals is not None
+        await asked(session, ["/x"] * 3)
+        await at_rest(session)
+        assert signals.latency is None
+        upstream.handle = answering(404)
+        await asked(session, ["/x"])
+        assert signals.latency is not None
 
 
 async def test_calls_without_a_key_are_shared_evenly(upstreams: Upstreams) -> None:
