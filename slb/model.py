@@ -18,8 +18,16 @@ from pydantic import (
 from slb.names import duration, join_member, normal_path, seconds, split_member
 from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
 
-Duration = Annotated[float, BeforeValidator(seconds), PlainSerializer(duration, return_type=str), Field(ge=0)]
-"""Seconds inside, `250ms` outside."""
+LONGEST_DURATION = 365 * 86_400
+"""Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
+
+Duration = Annotated[
+    float,
+    BeforeValidator(seconds),
+    PlainSerializer(duration, return_type=str),
+    Field(ge=0, le=LONGEST_DURATION),
+]
+"""Seconds inside, `250ms` outside; a year at most."""
 
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 

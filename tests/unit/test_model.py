@@ -64,6 +64,8 @@ def test_a_setting_in_its_range_is_taken(name: str, value: object) -> None:
         ("queue_limit", 1_000_001),
         ("queue_timeout", "0"),
         ("queue_timeout", "-1s"),
+        ("queue_timeout", "8761h"),
+        ("queue_timeout", "99999999999h"),
         ("priorities", "critical"),
         ("priorities", "critical=8,"),
         ("priorities", "critical=8;normal=3"),
@@ -88,6 +90,7 @@ def test_a_setting_in_its_range_is_taken(name: str, value: object) -> None:
         ("priority_header", "X-Priority:"),
         ("priority_header", "X-Priority\n"),
         ("fade_in", "-1s"),
+        ("fade_in", "1000000h"),
         ("fade_in", 30),
     ],
 )
@@ -124,7 +127,8 @@ def test_durations_are_seconds_inside_and_written_with_a_unit_outside() -> None:
 
 
 def test_settings_that_are_shown_can_be_set_again() -> None:
-    settings = RouteSettings.model_validate({"policy": "random", "idle_timeout": "1234567s", "retries": 3})
+    written = {"policy": "random", "idle_timeout": "1234567s", "queue_timeout": "8760h", "retries": 3}
+    settings = RouteSettings.model_validate(written)
     assert RouteSettings.model_validate(settings.model_dump()) == settings
 
 
