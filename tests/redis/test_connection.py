@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from redis.exceptions import TimeoutError as RedisTimeout
 from structlog.testing import capture_logs
 
 from slb.config import Settings
@@ -122,6 +123,27 @@ async def test_a_redis_that_accepts_and_says_nothing_is_unreachable(valkey: Valk
     seen.append(connection.up)
     assert seen == [False, True]
     await connection.aclose()
+
+
+async def test_a_command_that_was_given_up_is_not_sent_again() -> None:
+    """A Redis that was frozen runs all it was sent, once it goes on."""
+    sent: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while said := await reader.read(1000):
+            if b"INCR" in said:
+                sent.append(said)
+            else:
+                writer.write(b"+OK\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connection = Connection(f"redis://127.0.0.1:{port}", Metrics(), command_deadline=0.2)
+        with pytest.raises(RedisTimeout):
+            await connection.client.incr("count")
+        await connection.aclose()
+    assert len(sent) == 1
 
 
 async def test_up_and_down_are_logged_once_for_each_change(valkey: Valkey) -> None:

@@ -141,6 +141,23 @@ async def test_one_who_leaves_frees_its_place(valkey: Valkey) -> None:
         assert await stays.answer == "u0"
 
 
+async def test_one_who_leaves_while_it_is_on_its_way_into_the_queue_keeps_no_place_there(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", PATIENT) as one:
+        assert await one.get(ONE) == "u0"
+        one.freeze()
+        leaves = one.ask(ONE, TURN)
+        await eventually(lambda: leaves in one.lane._asks.flying, what="in flight")
+        one.lane.leave(leaves)
+        one.thaw()
+        stays = await one.queue(ONE, TURN)
+        await one.told()
+        assert books.tickets() == ["a-1/3"]
+        one.lane.release("u0")
+        assert await stays.answer == "u0"
+        assert leaves.position is None
+
+
 async def test_the_limit_counts_who_waits_at_all_instances(valkey: Valkey) -> None:
     limit = Turn("", 1, 3)
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:

@@ -1,6 +1,7 @@
 """What the dead held is given back once; what the frozen hold counts again."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import orjson
@@ -95,6 +96,15 @@ async def test_a_redis_that_was_frozen_for_longer_than_a_lease_reaps_nobody(valk
         assert books.scores() == {"u0": 2}
         assert reaped(one, other) == 0
         assert books.holders() == ["a-1", "b-1"]
+
+
+async def test_who_was_frozen_itself_waits_for_a_whole_lease_again_before_it_reaps(valkey: Valkey) -> None:
+    """Whatever stopped it may have stopped the others too."""
+    async with Instance(valkey, "a") as one:
+        await may_reap(one)
+        before = one.ledger.answering_since
+        time.sleep(SHORT.lease)  # noqa: ASYNC251  nothing of this process runs, as under SIGSTOP
+        await eventually(lambda: one.ledger.answering_since > before + SHORT.lease, what="reckoned anew")
 
 
 async def test_who_was_frozen_past_its_lease_counts_again_under_another_name_even_above_the_cap(
