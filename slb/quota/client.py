@@ -77,7 +77,8 @@ class Advice:
 class Router:
     """The router, for one caller or many at once; use it with `async with`.
 
-    `beat` is the seconds between heartbeats where the router does not say how long a lease is.
+    `beat` is the seconds between heartbeats where the router does not say how long a lease is: a third of its
+    `quota_lease` at most.
     """
 
     def __init__(self, asking: Asking, beat: float = DEFAULT_BEAT) -> None:
