@@ -65,7 +65,7 @@ def _run(experiment: "Experiment", name: Name) -> "Report":
 def _print(report: "Report") -> None:
     console = make_console()
     console.print(report.title)
-    table = make_table(*report.columns, right=report.columns[1:])
+    table = make_table(*report.columns, right=report.columns[report.words :])
     for row in report.rows:
         table.add_row(*row)
     show(table)

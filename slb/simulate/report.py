@@ -1,7 +1,7 @@
 """What an experiment hands back: figures in rows, what was to be shown, and what a picture is drawn from."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -17,14 +17,16 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`columns` and `rows` are words for people; `draw` writes the picture to a file."""
+    """`columns` and `rows` are words for people, of which all but the first `words` are figures; `draw` writes the
+    picture to a file."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     claims: Sequence[Claim]
     draw: Callable[[Path], None]
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
+    words: int = 1
 
 
 class Experiment(Protocol):

@@ -1,4 +1,4 @@
-"""The signals' experiment with a fleet of two."""
+"""The signals' experiment with a fleet of eight."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from slb.simulate.bounded import (
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    experiment = BoundedExperiment(seed=1, scale=0.125)
+    experiment = BoundedExperiment(seed=1, scale=0.5)
     arms = (ALONE, TIGHT, THROUGHPUT, EFFECTIVE)
     return {arm.name: experiment._outcome(MIXED, arm, lambda passed: None) for arm in arms}
 
@@ -39,7 +39,7 @@ def test_the_figures_agree_with_each_other(outcomes: dict[str, Outcome]) -> None
     for outcome in outcomes.values():
         assert outcome.low <= outcome.average <= outcome.high
         assert outcome.spread == pytest.approx(outcome.high - outcome.low)
-        requests = outcome.distances.total() / 20
+        requests = outcome.distances.total() / 10
         assert outcome.reads == pytest.approx(requests * (1 - outcome.hit_rate), rel=0.05)
 
 
