@@ -1,5 +1,6 @@
 """What was measured as tables, and the goals."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ def drain_goals(routed: Standing, as_is: Sequence[Standing], bound: float) -> li
     fastest = min(each.drained for each in as_is)
     return [
         Figure("time to drain, of as-is (the quicker of both)", routed.drained / fastest, at_most=OF_AS_IS),
-        Figure("time to drain, of the quotas' own bound", routed.drained / bound, at_most=OF_BOUND),
+        Figure("time to drain, of the quotas' own bound", of_bound(routed.drained, bound), at_most=OF_BOUND),
         Figure("waits that came true", routed.book.tries.kept, at_least=KEPT),
         Figure("fullest 60 s of any model, of limit + bucket", routed.fullest, at_most=1.0),
     ]
@@ -102,6 +103,11 @@ def demand_goals(crowded: Standing) -> list[Figure]:
     ]
 
 
+def of_bound(seconds: float, bound: float) -> float:
+    """Infinite where the buckets alone, as they are at first, would take the whole backlog."""
+    return seconds / bound if bound else math.inf
+
+
 def share_goal(error: float) -> Figure:
     return Figure("callers the bottleneck: worst share, off its weight by", error * 100, "%", at_most=SHARE_PERCENT)
 
@@ -111,7 +117,7 @@ def _cells(each: Standing, bound: float) -> list[str]:
     wait = f"{short(percentile(each.book.waits, 0.5) / 1000 * each.hurry)} s" if each.book.waits else ""
     return [
         f"{each.drained / MINUTE:.1f}",
-        f"{each.drained / bound:.2f}",
+        f"{of_bound(each.drained, bound):.2f}",
         f"{sum(1 for _ in each.book.all()):,}",
         f"{each.book.repeated:,}",
         f"{each.idle:.1%}",
