@@ -18,7 +18,9 @@ MINUTE = 60_000 // SLOT
 
 
 class Bucket:
-    """Full at first; times are milliseconds. `minute`: tokens admitted in the last minute, less what came back."""
+    """Full at first; times are milliseconds. `minute`: tokens admitted in the last minute, less what came back.
+    `margin`: what promises leave in it, since tasks that take more than they had estimated make those late that
+    come after them. It follows by how much they were."""
 
     def __init__(self, limit: int, size: int, now: int) -> None:
         self.limit = limit
@@ -26,6 +28,7 @@ class Bucket:
         self.level = self.cap
         self.at = now
         self.minute = 0
+        self.margin = 0
         self._slots: deque[list[int]] = deque()  # [number of the half second, tokens]
 
     def refill(self, now: int) -> None:
@@ -40,6 +43,7 @@ class Bucket:
         if (limit, size * UNIT) != (self.limit, self.cap):
             self.limit, self.cap = limit, size * UNIT
             self.level = min(self.level, self.cap)
+            self.margin = min(self.margin, self.cap // 4)
             self.minute = 0
             self._slots.clear()
 
@@ -63,11 +67,20 @@ class Bucket:
         """Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be
         too soon; the minute's count is held to its bound all the same."""
         short = (tokens + promised) * UNIT - self.level - leeway * self.limit
+        if short > 0 or promised:
+            short += max(0, min(self.margin, (self.cap - tokens * UNIT) // 4))
         wait = 0 if short <= 0 else -(-short // self.limit)
         if wait == 0 and (self.minute + tokens) * UNIT > self.limit * UNIT + self.cap:
             oldest = self._slots[0][0]
             return (oldest + MINUTE + 1) * SLOT - self.at
         return wait
+
+    def came_back(self, tokens: int, found_them: bool) -> None:
+        """Somebody who was told when so many would be there."""
+        if found_them:
+            self.margin -= self.margin // 32
+        else:
+            self.margin = min(self.cap // 4, self.margin + max(0, tokens * UNIT - self.level))
 
     def _count(self, slot: int, tokens: int) -> None:
         """A slot that has gone is not counted any more."""

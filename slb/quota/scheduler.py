@@ -74,9 +74,12 @@ class _Model:
         """For how long before somebody is due a slot is kept for them."""
         return self.holding.kept(self.limits.max_concurrent_requests)
 
-    def came_back(self, found_one: bool) -> None:
-        """Somebody who was told when a slot would be free."""
-        self.holding.came_back(found_one, self.limits.max_concurrent_requests)
+    def came_back(self, promise: Promise, found_room: bool) -> None:
+        """Somebody who was told when there would be room."""
+        if promise.for_slot:
+            self.holding.came_back(found_room, self.limits.max_concurrent_requests)
+        else:
+            self.bucket.came_back(promise.estimate, found_room)
 
     def wait_for_slot(self, behind: int, now: int) -> int:
         """Milliseconds, for who comes after somebody who will be there in `behind`."""
@@ -158,10 +161,10 @@ class Scheduler:
         level, minute = model.bucket.level / 60_000, model.bucket.minute
         return ModelState(name, model.limits, len(model.running), level, model.deficit, tokens, callers, minute)
 
-    def holding(self, model: str) -> tuple[int, int]:
-        """How long its slots are held, and how far those who wait for one are apart (see Holding)."""
+    def learned(self, model: str) -> tuple[int, int, int]:
+        """How long its slots are held, how far those who wait for one are apart, and the margin of its bucket."""
         holding = self._models[model].holding
-        return holding.long, holding.stretch
+        return holding.long, holding.stretch, self._models[model].bucket.margin
 
     # -- decisions
 
@@ -189,8 +192,8 @@ class Scheduler:
         promise = self._promises.find(self._now, estimate, subset, key)
         waits = {name: self._wait(name, estimate, promise) for name in usable}
         ready = [name for name in usable if max(waits[name]) == 0]
-        if promise and promise.for_slot and promise.due <= self._now + EARLY:
-            self._models[promise.model].came_back(bool(ready))
+        if promise and promise.due <= self._now + EARLY:
+            self._models[promise.model].came_back(promise, bool(ready))
         if ready:
             if promise:
                 self._promises.drop(promise)

@@ -141,7 +141,8 @@ class Twins:
         assert dict(zip(waits[::2], waits[1::2], strict=True)) == decided.waits
         assert (running, slots) == self._pure.occupied(self.now)
         for name, state in self._redis.hgetall(STATE).items():
-            assert tuple(map(int, state.split()[5:7])) == self._pure.holding(name)
+            fields = [int(value) for value in state.split()]
+            assert (fields[5], fields[6], fields[10]) == self._pure.learned(name)
 
 
 def _written(decision: Decision) -> list[Any]:

@@ -43,8 +43,8 @@ function answer.schedule(task, estimate, jitter, key, named)
     end
   end
   local is_due = promise and promise.due <= now + EARLY
-  if is_due and promise.for_slot then
-    came_back(models[promise.model], #ready > 0)
+  if is_due then
+    came_back(models[promise.model], promise, #ready > 0)
   end
   if promise and #ready == 0 and not is_due then
     return told(max(FLOOR, promise.due - now))
@@ -109,6 +109,7 @@ function answer.put(id, ...)
   set_limits(model, row)
   if tpm ~= model.tpm or bucket ~= model.bucket then
     model.level, model.minute = min(model.level, model.cap), 0
+    model.margin = min(model.margin, floor(model.cap / 4))
     call('DEL', MINUTES .. id)
   end
   model.gone = 0

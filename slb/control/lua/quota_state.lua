@@ -83,6 +83,9 @@ end
 
 local function wait_for_tokens(model, tokens, promised, leeway)
   local short = (tokens + promised) * UNIT - model.level - leeway * model.tpm
+  if short > 0 or promised > 0 then
+    short = short + max(0, min(model.margin, floor((model.cap - tokens * UNIT) / 4)))
+  end
   if short > 0 then
     return ceil(short / model.tpm)
   end
@@ -109,9 +112,17 @@ local function saw(model, held)
   model.changed = true
 end
 
-local function came_back(model, found_one)
-  if model.long > 0 then
-    local step = found_one and -floor(model.stretch / 32) or floor(model.stretch / 2)
+local function came_back(model, promise, found_room)
+  if not promise.for_slot then
+    if found_room then
+      model.margin = model.margin - floor(model.margin / 32)
+    else
+      local short = max(0, promise.estimate * UNIT - model.level)
+      model.margin = min(floor(model.cap / 4), model.margin + short)
+    end
+    model.changed = true
+  elseif model.long > 0 then
+    local step = found_room and -floor(model.stretch / 32) or floor(model.stretch / 2)
     model.stretch = min(4000 * model.slots, max(250, model.stretch + step))
     model.changed = true
   end
@@ -178,7 +189,7 @@ local function set_limits(model, row)
   model.cap = model.bucket * UNIT
 end
 
-local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens'}
+local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens', 'margin'}
 
 local function save(model)
   local values = {}
@@ -196,6 +207,7 @@ local function load(id, limits, state)
     index = index + 1
     model[FIELDS[index]] = tonumber(value)
   end
+  model.margin = model.margin or 0
   return model
 end
 
@@ -213,6 +225,7 @@ local function add(id, row)
   set_limits(model, row)
   model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
   model.long, model.stretch, model.gone, model.callers, model.tokens = 0, 2000, 0, 0, 0
+  model.margin = 0
   call('ZADD', MODELS, 0, id)
   models[id] = model
   for index, each in ipairs(call('ZRANGE', MODELS, 0, -1)) do
