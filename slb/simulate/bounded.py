@@ -69,8 +69,8 @@ RUNS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one arm in one scene: figures of the steady state, which begins at `begin`; least and most occupancy, sample
-    by sample.
+    """Of one arm in one scene: figures of the steady state, which begins at `begin`. `lows` and `highs` are the
+    least and the most occupancy of every sample.
     """
 
     low: float
