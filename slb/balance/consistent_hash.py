@@ -177,8 +177,9 @@ class ConsistentHash:
         """Take anew what changes slowly: the pool's load and latency, the shares of rings and zone."""
         now, load = self._now, self._load
         self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.signals))
-        load.look(now)
         rings, local = self._keeper.rings, self._keeper.local
+        if local is not None or self._settings.load_signal == "effective":
+            load.look(now)
         if rings is None:
             self._split = None
             return
@@ -211,6 +212,7 @@ class ConsistentHash:
     def loads(self) -> Iterator[tuple[LiveUpstream, float, float]]:
         """Each upstream's occupancy and effective load, for the metrics."""
         now = self._clock()
+        self._load.look(now)
         members = self._keeper.rings.newest.upstreams if self._keeper.rings is not None else ()
         for upstream in members:
             if upstream.signals is not None:

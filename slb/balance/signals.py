@@ -90,10 +90,11 @@ class Signals:
             self._learn(now - began, now)
 
     def _learn(self, took: float, now: float) -> None:
-        fade = self._faded(now)
-        self._sum = self._sum * fade + took
-        self._count = self._count * fade + 1.0
-        self._memory = max(MEMORY, MEMORY_REQUESTS * self._sum / self._count)
+        fade = exp((self._last - now) / self._memory)
+        seconds = self._sum = self._sum * fade + took
+        count = self._count = self._count * fade + 1.0
+        remembered = MEMORY_REQUESTS * seconds / count
+        self._memory = remembered if remembered > MEMORY else MEMORY
         self._last = now
         self.completed += 1
         self.seconds += took
@@ -101,18 +102,20 @@ class Signals:
 
     def _add_busy(self, began: float, ended: float) -> None:
         """Count the time in the buckets it lies in; what lies before the window is over."""
-        self._slide(ended)
-        number = self._latest
-        while number > self._latest - BUCKETS:
-            start = number * BUCKET
-            self._busy[number % BUCKETS] += max(0.0, ended - max(began, start))
-            if began >= start:
-                return
-            ended = start
-            number -= 1
+        number = int(ended / BUCKET)
+        if number != self._latest:
+            self._slide(number)
+        start = number * BUCKET
+        if began >= start:  # as most do
+            self._busy[number % BUCKETS] += ended - began
+            return
+        for each in range(number, number - BUCKETS, -1):
+            start = each * BUCKET
+            self._busy[each % BUCKETS] += max(0.0, ended - max(began, start))
+            ended = min(ended, start)
 
-    def _slide(self, now: float) -> None:
-        number = int(now / BUCKET)
+    def _slide(self, number: int) -> None:
+        """The bucket of this number is the latest."""
         for passed in range(max(self._latest + 1, number - BUCKETS + 1), number + 1):
             self._busy[passed % BUCKETS] = 0.0
         self._latest = max(self._latest, number)
@@ -124,8 +127,9 @@ class Signals:
 
     def occupancy(self, now: float) -> float:
         """Seconds of work per second, of requests that have ended: one that is open is seen by `inflight`."""
-        if self._latest != int(now / BUCKET):
-            self._slide(now)
+        number = int(now / BUCKET)
+        if number != self._latest:
+            self._slide(number)
         return sum(self._busy) / WINDOW
 
     @property
