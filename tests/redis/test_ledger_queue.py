@@ -158,6 +158,24 @@ async def test_one_who_leaves_while_it_is_on_its_way_into_the_queue_keeps_no_pla
         assert leaves.position is None
 
 
+async def test_what_was_granted_to_an_instance_that_stops_goes_on_to_the_next(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with (
+        Instance(valkey, "a", PATIENT, reaping=False) as one,
+        Instance(valkey, "b", PATIENT, reaping=False) as other,
+    ):
+        assert await other.get(ONE) == "u0"
+        await one.queue(ONE, TURN)
+        next_one = await other.queue(ONE, TURN)
+        one.freeze()
+        other.lane.release("u0")
+        await eventually(lambda: books.grants() == ["a-1/1"], what="granted")
+        one.thaw()
+        await one.ledger.leave()
+        await eventually(next_one.answer.done, what="the next is served, though nobody reaps")
+        await books.score({"u0": 1})
+
+
 async def test_the_limit_counts_who_waits_at_all_instances(valkey: Valkey) -> None:
     limit = Turn("", 1, 3)
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
