@@ -41,9 +41,7 @@ def add_to(app: typer.Typer) -> None:
     """Make the commands part of `slb`."""
     quota = typer.Typer(help="Decide who may call which model now; or ask who does.", invoke_without_command=True)
     quota.callback()(serve)
-    models = typer.Typer(
-        help="Show the models and what they take, or change it.", invoke_without_command=True
-    )
+    models = typer.Typer(help="Show the models and what they take, or change it.", invoke_without_command=True)
     models.callback()(show_models)
     models.command("set")(set_model)
     models.command("delete")(delete_model)
