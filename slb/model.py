@@ -12,7 +12,9 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
 )
 
 from slb.names import duration, join_member, normal_path, seconds, split_member
@@ -121,6 +123,13 @@ class RouteSettings(BaseModel):
     max_ejected: Share = 0.5
     panic_threshold: Share = 0.5
     client_percentage: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 100.0
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError("true and false are not values of this setting")
+        return value
 
     @property
     def health_check(self) -> HealthCheck | None:

@@ -47,6 +47,7 @@ class Gates:
         mirror.on_swap(lambda _: self._refresh())
         metrics.queue_depth = self.depths
         metrics.pools_shared = self.modes
+        metrics.unanswered = lambda: any(gate.lane.silent for gate in self._gates.values())
         metrics.global_inflight = lambda: self.scores().items()
 
     def of(self, route: Route) -> Gate:

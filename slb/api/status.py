@@ -87,7 +87,7 @@ class StatusEndpoint:
         )
 
     def _redis(self) -> RedisShown:
-        up = self._parts.connection.up
+        up = self._parts.connection.up and not self._parts.metrics.unanswered()
         return RedisShown(
             url=self._parts.connection.url_shown,
             up=up,

@@ -32,7 +32,8 @@ class Lane:
     """`new_holder` makes the name leases are held under. While `ready` (at the start too: the budget bounds it),
     asks may be brought here; while `settling` those of capped routes may not, for Redis does not know what others
     hold. `on_change(undecided)` is called when one of the two has changed, with the asks this lane can no longer
-    decide. `queued`: how many wait in the whole pool. `seen`: by view the last ask that was its batch's last."""
+    decide. `silent`: Redis did not answer. `queued`: how many wait in the whole pool. `seen`: by view the last ask
+    that was its batch's last."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Lane:
         self.pool = pool
         self.held: Counter[str] = Counter()
         self.ready = True
+        self.silent = False
         self.standing = Standing()
         self.queued = 0
         self.error = "not connected yet"
@@ -335,6 +337,7 @@ class Lane:
         self.standing.follow(batch, reply, self._loop.time(), self.timing)
         self._failures = 0
         self._fresh = False
+        self.silent = False
         self.ready = True
         self.queued = reply["queued"]
         self.error = ""
@@ -348,6 +351,7 @@ class Lane:
         self._full = self._fresh = True
         undecided = self._asks.hand_back()
         self.ready = False
+        self.silent = not isinstance(error, ResponseError)
         self.standing.cut(perhaps_another=not isinstance(error, TimeoutError))
         self.error = str(error) or "no answer in time"
         self._on_change(undecided)

@@ -15,6 +15,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.notifications import Subscription, switch_on
+from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
 from slb.control.sync import Sync, SyncTiming
 from slb.observe.metrics import Metrics
@@ -67,6 +68,7 @@ class Watcher:
         self._full_took = 0.0
         self._failures = 0
         self._followed_at: float | None = None
+        self._faults = SettingsFaults()
         self._sessions = 0
         self._waiting: set[tuple[Callable[[Mirror], bool], asyncio.Future[None]]] = set()
         mirror.on_swap(self._swapped)
@@ -95,6 +97,7 @@ class Watcher:
         return True
 
     def _swapped(self, _: Sequence[str]) -> None:
+        self._faults.tell(self._mirror.faults)
         for predicate, future in list(self._waiting):
             if not future.done() and predicate(self._mirror):
                 future.set_result(None)

@@ -90,8 +90,15 @@ class Metrics:
         self.global_inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
         self.pools_shared: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
         self.local_decisions = 0
+        self.unanswered: Callable[[], bool] = lambda: False
         self.quota = QuotaCounts()
         self.rings: Rings = lambda: ()
+
+    @property
+    def redis_answers(self) -> bool:
+        """As far as the watcher knows, and whoever else asks: a Redis that has frozen is silent, and those who wait
+        for slots notice it first."""
+        return self.redis_up and not self.unanswered()
 
     def request_ended(
         self, route: str, upstream: str, status: int, reason: str, started: float, first_byte: float, ended: float
@@ -235,7 +242,7 @@ class MetricsCollector(Collector):
 
     def _control_plane(self) -> Iterator[Metric]:
         metrics = self._metrics
-        yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis_up)
+        yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis_answers)
         yield CounterMetricFamily("slb_redis_reconnects", "Connections made again.", value=metrics.redis_reconnects)
         yield CounterMetricFamily("slb_full_syncs", "Full syncs that succeeded.", value=metrics.full_syncs)
         yield GaugeMetricFamily(

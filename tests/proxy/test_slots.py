@@ -293,15 +293,19 @@ async def test_with_redis_frozen_requests_are_decided_here_and_told_to_it_afterw
     await eventually(lambda: len(pod.running) == 1)
     assert (await two.get("/p/quick")).status == 200  # now it knows of the other
     await eventually(lambda: scores(valkey) == {origin.member: 1})
+    two.metrics.redis_up = True  # as far as a watcher would know, of which there is none here
+    assert two.metrics.redis_answers
     valkey.freeze()
     try:
         during = ask(two)  # two instances share two slots: one each
         await eventually(lambda: len(pod.running) == 2)
         assert two.gates.local == ["/p"]
+        assert not two.metrics.redis_answers
         assert (await two.get("/p")).reason == "pool_saturated"
     finally:
         valkey.thaw()
     await eventually(lambda: two.gates.local == [], what="it did not return to Redis")
+    assert two.metrics.redis_answers
     await eventually(lambda: scores(valkey) == {origin.member: 2}, what="its held slots were not told")
     pod.go_on.set()
     assert [(await before).status, (await during).status] == [200, 200]

@@ -160,6 +160,24 @@ async def test_a_resync_that_finds_nothing_new_makes_no_table(valkey: Valkey) ->
         assert follower.mirror.table is table
 
 
+async def test_a_setting_that_is_refused_is_logged_once_and_once_more_when_it_is_mended(valkey: Valkey) -> None:
+    admin = valkey.admin
+    admin.sadd("slb_p1", "1.1.1.1:1")
+    with capture_logs() as logs:
+        async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
+            await follower.shows("/p1", ["1.1.1.1:1"])
+            admin.hset("slb:route:/p1", mapping={"policy": "magic", "retries": "2"})
+            await eventually(lambda: bool(follower.mirror.faults))
+            admin.sadd("slb_p1", "1.1.1.1:2")
+            await follower.shows("/p1", ["1.1.1.1:1", "1.1.1.1:2"])
+            admin.hset("slb:route:/p1", "policy", "random")
+            await eventually(lambda: not follower.mirror.faults)
+    told = [line for line in logs if line["event"] in ("setting_refused", "settings_in_order")]
+    assert [line["route"] for line in told] == ["/p1", "/p1"]
+    assert str(told[0]["fault"]).startswith("policy = 'magic': ")
+    assert told[1]["event"] == "settings_in_order"
+
+
 async def test_foreign_and_broken_entries_are_skipped_counted_and_logged_once(valkey: Valkey) -> None:
     admin = valkey.admin
     with capture_logs() as logs:
