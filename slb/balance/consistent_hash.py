@@ -25,6 +25,10 @@ _LOOK_EACH = 0.00005
 """Seconds between two looks at the pool as a whole, and for each upstream that there is to look at: what picks go
 by is a few milliseconds old, and looking takes a few parts of a hundred of the time."""
 
+_LONE = 1.0 + 1e-6
+"""A lone request's load where its upstream is as fast as the pool: the quotient of two latencies, equal but for their
+rounding, may be more than 1."""
+
 
 class ConsistentHash:
     """`zone`: where this process is. Requests without a key go round-robin, and all while there is no ring.
@@ -169,7 +173,7 @@ class ConsistentHash:
         assert self._split is not None
         # One request at a time is never too much: where few are in flight, a lone one is more than its share of
         # them, and passing its upstream over would scatter keys for nothing.
-        return max(1.0, self._split.expected(upstream) * self._factor)
+        return max(_LONE, self._split.expected(upstream) * self._factor)
 
     # -- every few milliseconds
 

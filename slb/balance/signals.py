@@ -39,6 +39,7 @@ class Signals:
         "_clock",
         "_count",
         "_last",
+        "_lasting",
         "_latest",
         "_memory",
         "_open",
@@ -53,6 +54,7 @@ class Signals:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._open: dict[int, float] = {}
+        self._lasting: dict[int, float] = {}
         self._tokens = 0
         self._busy = [0.0] * BUCKETS
         self._latest = int(clock() / BUCKET)
@@ -67,7 +69,7 @@ class Signals:
 
     @property
     def inflight(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._lasting)
 
     # -- what a handle does
 
@@ -79,10 +81,16 @@ class Signals:
             pool.inflight += 1
         return self._tokens
 
+    def lasts(self, token: int) -> None:
+        """It was answered, and goes on for as long as it likes, as a tunnel does: in flight, and no sign of being
+        stuck. One that is idle for hours would keep every key away all that time."""
+        self._lasting[token] = self._open.pop(token)
+
     def end(self, token: int, completed: bool) -> None:
         """It has ended. Where it failed or was abandoned it kept the upstream busy, but says nothing of how fast
         that is: one that fails at once is not fast."""
-        began, now = self._open.pop(token), self._clock()
+        began = self._open.pop(token) if token in self._open else self._lasting.pop(token)
+        now = self._clock()
         for pool in self.watchers:
             pool.inflight -= 1
         self._add_busy(began, now)
@@ -94,7 +102,7 @@ class Signals:
         seconds = self._sum = self._sum * fade + took
         count = self._count = self._count * fade + 1.0
         remembered = MEMORY_REQUESTS * seconds / count
-        self._memory = remembered if remembered > MEMORY else MEMORY
+        self._memory = max(MEMORY, remembered)
         self._last = now
         self.completed += 1
         self.seconds += took
@@ -154,7 +162,7 @@ class Signals:
 
     def effective_load(self, pool_latency: float, now: float) -> float:
         """Concurrency, weighed by latency against that of the pool (seconds; 0.0 where it has none)."""
-        load = max(len(self._open), self.occupancy(now))
+        load = max(len(self._open) + len(self._lasting), self.occupancy(now))
         if not load:
             return 0.0
         if self.is_stuck(pool_latency, now):

@@ -47,6 +47,11 @@ class Handle:
         self._token = 0 if upstream.signals is None else upstream.signals.begin()
         upstream.inflight += 1
 
+    def lasts(self) -> None:
+        """It has become a tunnel: how long that is open says nothing of how fast its upstream is."""
+        if self._held and self._token and self.upstream.signals is not None:
+            self.upstream.signals.lasts(self._token)
+
     def release(self, completed: bool = True) -> None:
         """Give the slot back; every call after the first does nothing. `completed`: the upstream has done what was
         asked of it, and the time that took says how fast it is."""

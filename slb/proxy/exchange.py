@@ -248,6 +248,8 @@ class Exchange(Timed):
         self.first_byte_at = self._plane.clock()
         self.status = head.status
         self.connection = None
+        if self.handle is not None:
+            self.handle.lasts()
         open_tunnel(self, self._plane, connection, switching_start(self, head, self.first_byte_at) + rest)
         return True
 

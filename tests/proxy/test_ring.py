@@ -12,6 +12,7 @@ from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
+from tests.proxy.test_tunnels import UPGRADE, shout
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -300,6 +301,23 @@ async def test_new_requests_of_its_keys_walk_around_an_upstream_that_hangs_and_c
     await scene.goes_on()
     scene.proxy.ahead += 10.0  # and what it took is forgotten
     assert await who_serves(scene.proxy, scene.origins, [scene.path]) == {scene.path: scene.origins[0]}
+
+
+async def test_an_idle_tunnel_leaves_its_upstream_the_keys_it_has(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy, all_three = await proxies(), [await origins(ok_or_tunnel) for _ in range(3)]
+    await lead(proxy, all_three, load_signal="effective", balance_factor="2")
+    path = path_of(all_three[0], all_three)
+    wire = await proxy.connect()
+    await wire.send(UPGRADE.replace(b"/chat", path.encode()))
+    assert (await wire.head())[0] == "HTTP/1.1 101 Switching Protocols"
+    proxy.ahead += 10.0  # nothing has been completed for as long
+    assert await who_serves(proxy, all_three, [path] * 3) == {path: all_three[0]}
+    wire.reset()
+    await proxy.at_rest()
+
+
+async def ok_or_tunnel(request: Request) -> None:
+    await (shout(request) if request.all("Upgrade") else request.wire.send(OK))
 
 
 async def test_a_key_never_leaves_its_upstream_where_there_is_no_load_signal(

@@ -124,6 +124,18 @@ def test_a_lone_request_at_an_upstream_is_not_too_much_for_its_keys() -> None:
     assert len(held) == 10
 
 
+def test_rounding_does_not_make_a_lone_request_too_much() -> None:
+    """All that the pool knows of latency is one upstream's own."""
+    route = Route(fleet(3))
+    owner = route.pick(b"key")
+    for _ in range(20):
+        handle = Handle(route.pick(b"key"))
+        assert route.pick(b"key") is handle.upstream is owner
+        route.after(0.01)
+        handle.release()
+        route.after(1.0)
+
+
 def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
@@ -202,6 +214,21 @@ def test_a_warm_upstream_that_freezes_is_left_by_its_keys_and_gets_them_back() -
         handle.release()
     route.now += 10.0
     assert [serve(key, None) for key in KEYS].count(frozen) >= 0.9 * list(owners.values()).count(frozen)
+
+
+def test_an_idle_tunnel_does_not_keep_the_other_keys_of_its_upstream_away() -> None:
+    route = Route(fleet(3))
+    owner = route.pick(b"key")
+    tunnel = Handle(owner)
+    tunnel.lasts()
+    for _ in range(20):
+        route.after(1.0)
+        handle = Handle(route.pick(b"key"))
+        assert handle.upstream is owner
+        route.after(0.01)
+        handle.release()
+    tunnel.release(completed=False)
+    assert owner.inflight == 0
 
 
 def test_a_slow_upstream_gets_less() -> None:

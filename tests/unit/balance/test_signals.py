@@ -245,6 +245,23 @@ def test_it_is_stuck_no_more_when_it_completes_one(clock: Clock) -> None:
     assert not signals.is_stuck(0.001, clock.now)
 
 
+def test_a_request_that_lasts_is_in_flight_and_no_sign_of_being_stuck(clock: Clock) -> None:
+    signals = Signals(clock)
+    pool = PoolLoad()
+    pool.watch([signals])
+    tunnel = signals.begin()
+    clock.now += 1.0
+    signals.lasts(tunnel)
+    clock.now += 3600.0
+    assert (signals.inflight, signals.effective_load(0.001, clock.now)) == (1, 1.0)
+    signals.begin()
+    clock.now += 1.0
+    assert signals.effective_load(0.001, clock.now) == 2 * MOST  # of the other one
+    signals.end(tunnel, completed=False)
+    assert (signals.inflight, pool.inflight) == (1, 1)
+    assert signals.occupancy(clock.now) == pytest.approx(1.0, rel=0.3)  # of the last window, all of it
+
+
 # -- handles
 
 
