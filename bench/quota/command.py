@@ -53,7 +53,7 @@ class Plan:
 def quota(
     prompts: Annotated[int, typer.Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
     scale: Annotated[float, typer.Option(min=0.01, help="All limits times this.")] = 1.0,
-    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 12_000,
+    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 15_000,
     factor: Annotated[float, typer.Option(min=1, help="By this real time is compressed.")] = 10,
     seed: Annotated[int, typer.Option(help="The same seed is the same backlog.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
