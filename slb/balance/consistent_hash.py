@@ -26,8 +26,8 @@ _LOOK_EACH = 0.00005
 by is a few milliseconds old, and looking takes a few parts of a hundred of the time."""
 
 _LONE = 1.0 + 1e-6
-"""A lone request's load where its upstream is as fast as the pool: two latencies that are equal but for rounding may
-have a quotient of more than 1."""
+"""A lone request's load where its upstream is as fast as the pool: two latencies that are equal but for rounding
+may have a quotient above 1."""
 
 
 class ConsistentHash:
