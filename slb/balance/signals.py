@@ -155,7 +155,7 @@ class Signals:
     def is_stuck(self, pool_latency: float, now: float) -> bool:
         """Whether it has had the oldest of its requests for longer than it should take, and has not finished any
         other meanwhile. What its latency was before says nothing then: a warm upstream may freeze."""
-        if not self._open:
+        if not self._open or now - self._last < WINDOW:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
         return self._last < since and next(iter(self._open.values())) < since

@@ -10,7 +10,7 @@ class Split:
     """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: who of them
     can take any."""
 
-    __slots__ = ("_last", "_parts", "_upto")
+    __slots__ = ("_expected", "_last", "_parts", "_upto")
 
     def __init__(self, parts: Sequence[tuple[Ring, float]], eligible: Set[LiveUpstream]) -> None:
         weighing = [(ring, share) for ring, share in parts if share > 0.0]
@@ -22,6 +22,7 @@ class Split:
             self._upto.append((upto, ring))
             self._parts.append((ring.members, share / max(1, len(ring.members & eligible))))
         self._last = weighing[-1][0]
+        self._expected: dict[LiveUpstream, float] = {}
 
     def draw(self, u: float) -> Ring:
         """The ring of one request; `u` is uniform in [0, 1)."""
@@ -33,8 +34,7 @@ class Split:
     def expected(self, upstream: LiveUpstream) -> float:
         """Its part of the whole load: of each ring that it is in an equal one. Who has come lately, or is of
         another zone, is expected to have less; whoever was here before them does not have too much."""
-        part = 0.0
-        for members, each in self._parts:
-            if upstream in members:
-                part += each
+        part = self._expected.get(upstream)  # asked at every pick
+        if part is None:
+            part = self._expected[upstream] = sum(each for members, each in self._parts if upstream in members)
         return part
