@@ -50,12 +50,16 @@ class Buffer:
 
     def give_back(self) -> None:
         """A call has ended: the next one goes in its place."""
-        if self._waiting:
-            self._waiting.popitem(last=False)[0].set_result(None)
-        else:
-            self.out -= 1
+        while self._waiting:
+            turn = self._waiting.popitem(last=False)[0]
+            if not turn.cancelled():  # whose task has yet to run, as where a whole batch is given up
+                turn.set_result(None)
+                return
+        self.out -= 1
 
     def _leave(self, turn: asyncio.Future[None]) -> None:
         """Whoever was let go in the very moment of leaving passes its place on."""
-        if self._waiting.pop(turn, self) is self:
+        if turn.done() and not turn.cancelled():
             self.give_back()
+        else:
+            self._waiting.pop(turn, None)

@@ -42,6 +42,37 @@ async def test_a_turn_that_comes_together_with_the_end_of_waiting_is_passed_on()
     assert (buffer.out, buffer.waiting) == (1, 0)
 
 
+async def test_a_batch_that_is_given_up_at_once_ends_cancelled_and_gives_back_all_it_had() -> None:
+    buffer = Buffer(2, 30)
+
+    async def call() -> None:
+        if not buffer.take():
+            await buffer.wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            buffer.give_back()
+
+    batch = [asyncio.create_task(call()) for _ in range(6)]
+    await turns()
+    assert (buffer.out, buffer.waiting) == (2, 4)
+    for each in batch:
+        each.cancel()
+    assert {type(end) for end in await asyncio.gather(*batch, return_exceptions=True)} == {asyncio.CancelledError}
+    assert (buffer.out, buffer.waiting) == (0, 0)
+
+
+async def test_who_waits_behind_one_who_leaves_at_that_moment_goes() -> None:
+    buffer = Buffer(1, 30)
+    buffer.take()
+    first, second = asyncio.create_task(buffer.wait()), asyncio.create_task(buffer.wait())
+    await turns()
+    first.cancel()
+    buffer.give_back()
+    await second
+    assert (buffer.out, buffer.waiting, first.cancelled()) == (1, 0, True)
+
+
 async def test_waiting_ends_by_name() -> None:
     buffer = Buffer(1, 0.01)
     buffer.take()
