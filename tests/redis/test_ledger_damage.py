@@ -43,13 +43,20 @@ def key_of(books: Books, name: str) -> str:
 
 async def is_whole_again(books: Books, one: Instance, asked: list[Request]) -> None:
     """Nothing is refused, all who wait are served one after another, and nothing is left in the end."""
-    await eventually(lambda: one.lane.ready and not one.lane.settling, what="the lane is back")
-    handed_back, one.undecided = [each for each in one.undecided if isinstance(each, Request)], []
-    asked = [*[each for each in asked if each not in handed_back], *(one.ask(ONE, TURN) for _ in handed_back)]
+
+    def is_served() -> bool:
+        """What is handed back, maybe only now, is brought again, as a gate does."""
+        if one.lane.ready and not one.lane.settling:
+            handed_back, one.undecided = [each for each in one.undecided if each in asked], []
+            for each in handed_back:
+                asked[asked.index(each)] = one.ask(ONE, TURN)
+        return any(each.answer.done() for each in asked)
+
+    asked = list(asked)
     for _ in range(len(asked)):
         if one.lane.held["u0"]:
             one.lane.release("u0")
-        await eventually(lambda: any(each.answer.done() for each in asked), what="the next is served")
+        await eventually(is_served, what="the next is served")
         served = next(each for each in asked if each.answer.done())
         assert served.answer.result() == "u0"
         asked.remove(served)

@@ -35,6 +35,9 @@ from slb.routing.mirror import Mirror
 OWN_LISTENER = ("127.0.0.9", 8080)
 Json = Any
 
+_FOR_GOOD = -1
+"""PTTL of a key that does not lapse."""
+
 
 @dataclass
 class Answer:
@@ -85,9 +88,11 @@ class Api:
                 await writer.wait_closed()
 
     async def stored(self) -> dict[str, Any]:
-        """Everything in Redis that makes routes."""
+        """Everything in Redis that makes routes: what lapses does not."""
         found: dict[str, Any] = {}
         for key in sorted([key async for key in self.redis.scan_iter()]):
+            if await self.redis.pttl(key) != _FOR_GOOD:
+                continue
             kind = await self.redis.type(key)
             if kind == "set":
                 found[key] = set(await self.redis.smembers(key))
