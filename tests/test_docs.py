@@ -15,18 +15,21 @@ import typer
 import slb.client
 from slb import errors
 from slb.admission.shown import Verdict
+from slb.balance.ring_set import curve
 from slb.cli.entry import app
 from slb.config import Settings, load_settings
 from slb.control import keys
 from slb.model import RouteSettings
 from slb.observe.metrics import AdmissionCollector, Metrics, MetricsCollector
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
+from slb.observe.ring import RingCollector
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 CLIENT = (ROOT / "docs" / "client.md").read_text()
+RING = (ROOT / "docs" / "ring.md").read_text()
 GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -186,6 +189,22 @@ def test_the_global_view_has_every_verdict_and_every_metric_of_admission() -> No
     measured = {family.name for family in AdmissionCollector(Metrics()).collect()}
     named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(GLOBAL_VIEW, "metric")}
     assert named == measured | {"slb_upstream_inflight"}
+
+
+def test_the_page_of_the_ring_has_every_metric_of_it_and_the_curve_as_it_is() -> None:
+    measured = {family.name for family in RingCollector(lambda: ()).collect()}
+    named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(RING, "metric")}
+    assert named == measured
+    for progress, share in _rows(RING, "of `fade_in`"):
+        elapsed = float(progress.removesuffix(" %"))
+        assert f"{100 * curve(0.0, 100.0, elapsed):.1f} %".replace("100.0", "100") == share
+
+
+def test_the_page_of_the_ring_has_every_kind_of_key() -> None:
+    for kind, *_ in _rows(RING, "`hash_key`"):
+        RouteSettings.model_validate({"hash_key": kind})
+    kinds = {row[0].partition(":")[0] for row in _rows(RING, "`hash_key`")}
+    assert kinds == {"path", "ip", "header", "cookie", "query"}
 
 
 def test_every_metric_that_is_named_is_measured() -> None:
