@@ -171,8 +171,8 @@ class ConsistentHash:
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
         assert self._split is not None
-        # One request at a time is never too much: where few are in flight, a lone one is more than its share of
-        # them, and passing its upstream over would scatter keys for nothing.
+        # One request at a time is not too much unless its upstream is slow: where few are in flight, a lone one is
+        # more than its share of them, and passing its upstream over would scatter keys for nothing.
         return max(_LONE, self._split.expected(upstream) * self._factor)
 
     # -- every few milliseconds
