@@ -57,9 +57,15 @@ def _header(name: str) -> KeyOf:
 
 
 def _cookie(name: str) -> KeyOf:
-    def find(_: Target, options: Options, __: Headers) -> str:
-        cookies = SimpleCookie(options.get("cookies") or {})
-        return cookies[name].value if name in cookies else ""
+    """A call's `cookies` go before those of a header written by hand, as aiohttp has it."""
+
+    def find(_: Target, options: Options, headers: Headers) -> str:
+        own: Headers = CIMultiDict(options.get("headers") or ())
+        for written in (options.get("cookies"), own.get("Cookie", headers.get("Cookie"))):
+            cookies = SimpleCookie(written if isinstance(written, str) else dict(written or ()))
+            if name in cookies:
+                return cookies[name].value
+        return ""
 
     return find
 

@@ -1,5 +1,6 @@
 """Where a call's key is found."""
 
+from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ SESSION = CIMultiDict({"X-Tenant": "t1"})
         ("header:x-tenant", "/a", {}, b"t1"),
         ("header:x-tenant", "/a", {"headers": {"X-Tenant": "t2"}}, b"t2"),
         ("cookie:sid", "/a", {"cookies": {"sid": "k", "other": "o"}}, b"k"),
+        ("cookie:sid", "/a", {"cookies": [("sid", "k")]}, b"k"),
+        ("cookie:sid", "/a", {"cookies": SimpleCookie("sid=k")}, b"k"),
+        ("cookie:sid", "/a", {"headers": {"cookie": 'a=b; sid="k"'}}, b"k"),
+        ("cookie:sid", "/a", {"headers": {"Cookie": "sid=h"}, "cookies": {"sid": "k"}}, b"k"),
         ("cookie:sid", "/a", {}, b""),
         ("query:id", "/a?id=7&id=8", {}, b"7"),
         ("query:id", "/a?x=y&id=%C3%A9+b", {}, "é b".encode()),
