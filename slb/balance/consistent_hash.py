@@ -20,14 +20,10 @@ from slb.model import RouteSettings
 _ORDERED = 16
 """Upstreams in the ring's own order where all are asked for; further ones are rarely reached, and cost as much."""
 
-_LOOK = 0.005
-_LOOK_EACH = 0.00005
-"""Seconds between two looks at the pool as a whole, and for each upstream that there is to look at: what picks go
-by is a few milliseconds old, and looking takes a few parts of a hundred of the time."""
-
-_LONE = 1.0 + 1e-6
-"""A lone request's load where its upstream is as fast as the pool: two latencies that are equal but for rounding
-may have a quotient above 1."""
+_LOOK = 0.015
+_LOOK_EACH = 0.0001
+"""Seconds between two looks at the pool as a whole, and for each upstream that there is to look at. Half a bucket
+of the signals: what is in flight counts at once all the same, and nothing else changes sooner."""
 
 
 class ConsistentHash:
@@ -173,7 +169,7 @@ class ConsistentHash:
         assert self._split is not None
         # One request at a time is not too much unless its upstream is slow: where few are in flight, a lone one is
         # more than its share of them, and passing its upstream over would scatter keys for nothing.
-        return max(_LONE, self._split.expected(upstream) * self._factor)
+        return max(self._settings.balance_factor, self._split.expected(upstream) * self._factor)
 
     # -- every few milliseconds
 
