@@ -23,4 +23,6 @@ async def main(upstreams: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("usage: plain.py UPSTREAM..., such as 127.0.0.1:9001")
     asyncio.run(main(sys.argv[1:]))

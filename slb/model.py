@@ -1,5 +1,6 @@
 """The nouns: what a route is, what an upstream is, what may be set on them. Frozen, no I/O."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
@@ -65,8 +66,16 @@ PoolName = Annotated[str, Field(max_length=2048), AfterValidator(normal_path)]
 HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 """A token (RFC 9110, 5.6.2)."""
 
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}"
-HashKey = Annotated[str, Field(pattern=rf"^(path|ip|(header|cookie):{_TOKEN}|query:[!-%'-<>-~]{{1,128}})$")]
+_HASH_KEY = r"^(path|ip|(header|cookie):[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}|query:[!-%'-<>-~]{1,128})$"
+
+
+def _hash_key(text: str) -> str:
+    if not re.fullmatch(_HASH_KEY, text):
+        raise ValueError("a key is path, ip, header:NAME, cookie:NAME or query:NAME")
+    return text
+
+
+HashKey = Annotated[str, AfterValidator(_hash_key), WithJsonSchema({"type": "string", "pattern": _HASH_KEY})]
 """Where a request's key is found; a name in a query is written as it stands there, decoded."""
 
 
