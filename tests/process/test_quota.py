@@ -116,6 +116,7 @@ async def until_alone(slb: Commands, url: str) -> dict[str, Any]:
     [
         (("quota", "--fail", "ajar"), "quota_fail"),
         (("quota", "--lease", "0"), "quota_lease"),
+        (("quota", "--lease", "2s"), "quota_lease"),
         (("serve", "--roles", "quota", "--workers", "2"), "workers"),
     ],
 )
