@@ -35,8 +35,8 @@ def simulate(
     from slb.simulate.pictures import check_pictures
 
     if not no_plot:
-        check_pictures()
         _check_directory(out)
+        check_pictures()
     report = _run(make_experiment(experiment, seed, scale), experiment)
     _print(report)
     if not no_plot:

@@ -182,7 +182,7 @@ class Scheduler:
         random."""
         self.advance(now)
         known = self._tasks.get(self._keys.get(key, "")) if key else None
-        if known is not None:
+        if known is not None and known.state == "running":
             return self._again(self._keys[key], known, estimate)
         named = sorted(set(models)) if models is not None else None
         usable = self._usable(named, estimate)

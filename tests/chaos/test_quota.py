@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.chaos.quota_history import History, Promise, faults, spent
@@ -35,6 +36,7 @@ class Callers:
         self._urls = urls
         self.alive: list[asyncio.subprocess.Process] = []
         self.files: list[Path] = []
+        self._written: dict[int, Path] = {}
 
     async def start(self) -> None:
         """One more."""
@@ -49,14 +51,16 @@ class Callers:
             stdin=asyncio.subprocess.PIPE,
         )
         self.alive.append(process)
+        self._written[process.pid] = self.files[-1]
 
     async def busy(self) -> None:
         """Wait until each has written something."""
         await eventually(lambda: all(file.exists() and file.stat().st_size for file in self.files), 60)
 
     async def kill(self) -> None:
-        """kill -9 of the oldest."""
+        """kill -9 of the oldest, while it has tasks in hand."""
         process = self.alive.pop(0)
+        await eventually(lambda: holds(self._written[process.pid]))
         process.kill()
         await process.wait()
 
@@ -74,6 +78,13 @@ class Callers:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def holds(file: Path) -> bool:
+    """Whether a caller has tasks in hand, by what it has written."""
+    lines = [orjson.loads(line) for line in file.read_bytes().splitlines()]
+    done = {line["task"] for line in lines if line["event"] == "done"}
+    return any(line["event"] == "told" and line["task"] not in done for line in lines)
 
 
 @pytest.fixture

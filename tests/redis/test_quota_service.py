@@ -302,3 +302,22 @@ async def test_a_redis_that_lost_its_data_is_given_the_models_again_with_empty_b
             await asyncio.sleep(0.05)
     assert found[0].limits.weight == 3
     assert found[0].tokens < 100
+
+
+async def test_a_task_that_took_just_what_was_estimated_is_completed_as_any_other(start: Starter) -> None:
+    one = await start()
+    await one.quota.put("a", AMPLE)
+    admitted = await one.ask(20)
+    assert isinstance(admitted, Admitted)
+    assert await one.quota.complete(admitted.task, 20) == "completed"
+    assert isinstance(await one.ask(20), Admitted)
+
+
+async def test_a_key_whose_task_is_over_takes_a_slot_and_tokens_as_any_other(start: Starter) -> None:
+    one = await start()
+    await one.quota.put("a", {**AMPLE, "max_concurrent_requests": 1})
+    first = await one.ask(20, "row-7")
+    assert isinstance(first, Admitted)
+    await one.quota.complete(first.task, None)
+    assert isinstance(await one.ask(20), Admitted)
+    assert isinstance(await one.ask(20, "row-7"), Wait)

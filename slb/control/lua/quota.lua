@@ -23,7 +23,7 @@ local answer = {}
 function answer.schedule(task, estimate, jitter, key, named)
   local known = key ~= '' and call('GET', KEY .. key)
   local replayed = known and string.sub(known, 1, 1) == 't' and find_task(string.sub(known, 2))
-  if replayed then
+  if replayed and replayed.state == 'running' then
     if replayed.estimate ~= estimate then
       return {'denied', 'idempotency_mismatch'}
     end

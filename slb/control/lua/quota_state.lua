@@ -22,7 +22,7 @@ local call = redis.call
 local asked = cjson.decode(ARGV[1])
 
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%.0f', number + 0)  -- so that -0 is 0: Redis does not take "-0" for a number
 end
 
 local time = call('TIME')
@@ -41,7 +41,7 @@ local half = floor(now / SLOT)
 
 local function count_minute(model, slot, tokens)
   local key = MINUTES .. model.id
-  if call('HEXISTS', key, text(slot)) == 1 or (slot == half and tokens > 0) then
+  if tokens ~= 0 and (call('HEXISTS', key, text(slot)) == 1 or (slot == half and tokens > 0)) then
     call('HINCRBY', key, text(slot), text(tokens))
     call('PEXPIRE', key, 2 * MINUTE * SLOT)
     model.minute = model.minute + tokens

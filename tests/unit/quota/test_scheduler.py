@@ -231,6 +231,14 @@ def test_who_asks_again_by_the_same_key_gets_the_same_task() -> None:
     assert ask(scheduler, 0, 11, "t3", "k") == Denied("idempotency_mismatch")
 
 
+def test_a_key_whose_task_is_over_asks_for_a_new_one() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 10, "t1", "k")
+    scheduler.complete(0, "t1")
+    assert ask(scheduler, 0, 10, "t2", "k") == Admitted("a", "t2")
+    assert scheduler.models(0)[0].in_flight == 1
+
+
 def test_the_shares_of_a_limit_are_never_more_than_the_whole() -> None:
     assert Limits(60_000, 3).share(3) == Limits(20_000, 1, burst=3_333)
     assert Limits(60_000, 2).share(3).paused
