@@ -20,7 +20,7 @@ class Rings:
         self._mirror = mirror
         self._clock = clock
         self._wake = asyncio.Event()
-        self._known: set[ConsistentHash] = set()
+        self._known: dict[ConsistentHash, Route] = {}
         mirror.on_swap(lambda _: self._follow())
         self._follow()
 
@@ -36,14 +36,14 @@ class Rings:
         return ((route.path, ring) for route, ring in self.routes())
 
     def _follow(self) -> None:
-        there = set()
-        for route, ring in self.routes():
-            ring.follow(route.upstreams, route.settings)
-            there.add(ring)
-            self._wake.set()
-        for ring in self._known - there:
+        there = {ring: route for route, ring in self.routes()}
+        for ring, route in there.items():
+            if self._known.get(ring) is not route:  # most are what they were at the swap before
+                ring.follow(route.upstreams, route.settings)
+        for ring in self._known.keys() - there.keys():
             ring.leave()
         self._known = there
+        self._wake.set()
 
     async def run(self) -> None:
         """Make rings as they fall due, until cancelled."""
