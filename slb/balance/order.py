@@ -1,6 +1,7 @@
-"""Upstreams in an order of preference: for capped routes, where the first with room is taken."""
+"""Upstreams in an order of preference: for capped routes, where the first with room is taken, and for retries."""
 
 from collections.abc import Iterable
+from random import Random
 
 from slb.balance.upstream import LiveUpstream
 
@@ -20,3 +21,10 @@ def load(upstream: LiveUpstream) -> float:
 def by_load(upstreams: Iterable[LiveUpstream]) -> list[LiveUpstream]:
     """The least loaded first; equals stay in their order."""
     return sorted(upstreams, key=load)
+
+
+def second_choice(untried: tuple[LiveUpstream, ...], rng: Random) -> LiveUpstream:
+    """The least loaded here, any of them where several are: for retries under policies that go by no key. Not by
+    the policy: a round-robin that a retry moved on would begin the next request at the same bad upstream again."""
+    least = min(upstream.inflight for upstream in untried)
+    return rng.choice([upstream for upstream in untried if upstream.inflight == least])

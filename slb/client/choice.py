@@ -12,6 +12,8 @@ from yarl import URL
 
 from slb.addresses import AddressRules, is_address
 from slb.balance.eligible import untried
+from slb.balance.order import second_choice
+from slb.balance.ring import endpoint
 from slb.balance.upstream import LiveUpstream
 from slb.client.hash_key import found
 from slb.client.refusals import CallRefused
@@ -123,10 +125,7 @@ class Chooser:
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
         if plan.by_key:
             return self._picked(question, plan, left)
-        least = min(upstream.inflight for upstream in left)
-        # Not by the policy: a round that a retry moved on would begin at the same bad upstream again.
-        upstream = self._rng.choice([each for each in left if each.inflight == least])
-        return _to(upstream, plan, question.target)
+        return _to(second_choice(left, self._rng), plan, question.target)
 
     def _goes_by_ring(self, plan: Plan) -> bool:
         return self._traffic.goes_by_ring(plan.percentage) or not self._fallback
@@ -185,9 +184,7 @@ class Chooser:
 
 
 def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:
-    """A member is the authority of http, and the whole origin of https."""
-    member = upstream.member
-    origin = member if member.startswith("https://") else f"http://{member}"
+    origin = endpoint(upstream)
     url = target.at(origin) if plan.plain else target.without(plan.route.path, origin)
     return Destination(url, upstream, plan)
 

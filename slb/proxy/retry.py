@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from slb.balance.eligible import untried
+from slb.balance.order import second_choice
 from slb.balance.upstream import LiveUpstream
 from slb.observe.metrics import Histogram
 from slb.routing.table import Route
@@ -68,10 +69,8 @@ class Retries:
         return self._budgets.setdefault(route.path, RetryBudget()).take(requests, self._clock())
 
     def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
-        """The least loaded here, any of them where several are. Not by the route's policy: a round-robin that a
-        retry moved on would begin the next request at the same bad upstream again."""
-        least = min(upstream.inflight for upstream in untried)
-        return self._rng.choice([upstream for upstream in untried if upstream.inflight == least])
+        """Whom a request goes to after it has failed elsewhere."""
+        return second_choice(untried, self._rng)
 
     def backoff(self) -> float:
         """Seconds until the next attempt: a few milliseconds, jittered, lest failures come back in step."""
