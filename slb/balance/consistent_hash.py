@@ -36,20 +36,19 @@ class ConsistentHash:
     greedy = False
 
     def __init__(self, rng: Random, clock: Callable[[], float], zone: str = "") -> None:
-        self._rng = rng
+        self._chance = rng.random
         self._clock = clock
         self._zone = zone
         self._settings = RouteSettings()
         self._round_robin = RoundRobin(rng)
         self._keeper = RingKeeper(0.0, 0.0)
-        self._eligible: tuple[LiveUpstream, ...] = ()
+        self._eligible: tuple[LiveUpstream, ...] | None = None
         self._once: tuple[LiveUpstream, ...] = ()
         self._may_take = self._takes = frozenset[LiveUpstream]()
         self._load = PoolLoad()
         self._split: Split | None = None
         self._look_at = 0.0
-        self._now = 0.0
-        self._factor = 0.0
+        self._signal, self._factor = self._settings.load_signal, self._settings.balance_factor
         self._compared: tuple[object, ...] = ()
         self._zone_latency = ZoneLatency()
         self._own: frozenset[LiveUpstream] = frozenset()
@@ -68,6 +67,7 @@ class ConsistentHash:
     def follow(self, upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> None:
         """These are the route's, by these settings."""
         self._settings = settings
+        self._signal, self._factor = settings.load_signal, settings.balance_factor
         self._look_at = 0.0
         self.ramp.settings = _zone_settings(settings)
         if not settings.zone_affinity:
@@ -101,7 +101,7 @@ class ConsistentHash:
         if ring is None:
             return self._round_robin.pick(eligible)
         owner = ring.pick(key)  # nearly always who it is: a walk costs more
-        if owner in self._takes and self._keeps(owner):
+        if owner in self._takes and (self._signal == "off" or (self._signal == "effective" and self._keeps(owner))):
             self.distances[0] += 1
             return owner
         found = self._find(ring, key)
@@ -120,11 +120,15 @@ class ConsistentHash:
         if not key:
             self.keyless += 1
             return None
-        self._settle(eligible)
-        self._now = self._clock()
-        if self._now >= self._look_at:
-            self._look()
-        ring = self._split.draw(self._rng.random()) if self._split is not None else None
+        if eligible is self._eligible:
+            self._takes = self._may_take
+        else:
+            self._settle(eligible)
+        now = self._clock()
+        if now >= self._look_at:
+            self._look(now)
+        split = self._split
+        ring = split.draw(self._chance) if split is not None else None
         if ring is None or ring.members.isdisjoint(self._takes):
             self.unready += 1
             return None
@@ -133,49 +137,44 @@ class ConsistentHash:
     def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
         """`_takes` are who can take this request; `_may_take` those who can take any, by which the pool is judged.
         A route passes the same tuple until something changes, and a retry one that is never seen again."""
-        if eligible is not self._eligible:
-            self._takes = frozenset(eligible)
-            if self._eligible and eligible is not self._once:
-                self._once = eligible
-                return
+        self._takes = frozenset(eligible)
+        if self._eligible is None or eligible is self._once:
             self._eligible, self._may_take = eligible, self._takes
-        self._takes = self._may_take
+        else:
+            self._once = eligible
 
     def _walk(self, ring: Ring, key: bytes) -> Iterator[LiveUpstream]:
         return filter(self._takes.__contains__, ring.walk(key))
 
     def _keeps(self, owner: LiveUpstream) -> bool:
         """Whether it has room for one more of its keys."""
-        signal = self._settings.load_signal
-        if signal == "effective":
-            self._factor = (self._load.total + 1.0) * self._settings.balance_factor  # with this request
-            return self._load_of(owner) <= self._threshold_of(owner)
-        return signal == "off"
+        load = self._load_of(owner)
+        return load <= self._factor or load <= self._threshold_of(owner)
 
     def _find(self, ring: Ring, key: bytes) -> Found:
         """Who has, clockwise."""
-        walk, signal = self._walk(ring, key), self._settings.load_signal
-        if signal == "off":
+        walk = self._walk(ring, key)
+        if self._signal == "off":
             return Found(next(walk), 0)
-        if signal == "inflight":
-            return bounded_as_skipper(walk, self._takes, self._settings.balance_factor)
+        if self._signal == "inflight":
+            return bounded_as_skipper(walk, self._takes, self._factor)
         return bounded(walk, self._load_of, self._threshold_of)
 
     def _load_of(self, upstream: LiveUpstream) -> float:
         assert upstream.signals is not None
-        return upstream.signals.effective_load(self._load.latency, self._now)
+        return self._load.load_of(upstream.signals)
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
         assert self._split is not None
         # One request at a time is not too much unless its upstream is slow: where few are in flight, a lone one is
         # more than its share of them, and passing its upstream over would scatter keys for nothing.
-        return max(self._settings.balance_factor, self._split.expected(upstream) * self._factor)
+        return self._factor * max(1.0, self._split.expected(upstream) * (self._load.total + 1.0))  # with this one
 
     # -- every few milliseconds
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
         """Take anew what changes slowly: the pool's load and latency, the shares of rings and zone."""
-        now, load = self._now, self._load
+        load = self._load
         self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.signals))
         rings, local = self._keeper.rings, self._keeper.local
         if local is not None or self._settings.load_signal == "effective":

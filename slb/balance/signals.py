@@ -24,6 +24,9 @@ MEMORY_REQUESTS = 8.0
 """The memory is as long as it takes to serve this many one by one where that is longer: of an upstream that takes
 ten seconds for each, a second holds none at all, and whoever begins would look stuck at once."""
 
+_ENDED = 64
+"""Requests that have ended and wait to be taken up, at most."""
+
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
 
@@ -32,22 +35,27 @@ class Signals:
     """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `completed`: how many
     were completed since the start, `seconds` what they took together, `squares` the sum of the squares of that.
     `watchers`: the pools in which it counts.
+
+    What a request has been is taken up when somebody asks, many at once: done one by one, between the reads and
+    writes of a socket, it costs four times as much.
     """
 
     __slots__ = (
         "_busy",
         "_clock",
+        "_completed",
         "_count",
+        "_ended",
         "_last",
         "_lasting",
         "_latest",
         "_memory",
         "_open",
+        "_seconds",
+        "_squares",
         "_sum",
         "_tokens",
-        "completed",
-        "seconds",
-        "squares",
+        "inflight",
         "watchers",
     )
 
@@ -55,31 +63,30 @@ class Signals:
         self._clock = clock
         self._open: dict[int, float] = {}
         self._lasting: dict[int, float] = {}
+        self._ended: list[tuple[float, float, bool]] = []
         self._tokens = 0
+        self.inflight = 0
         self._busy = [0.0] * BUCKETS
         self._latest = int(clock() / BUCKET)
         self._sum = 0.0
         self._count = 0.0
         self._memory = MEMORY
         self._last = -1.0e9
-        self.completed = 0
-        self.seconds = 0.0
-        self.squares = 0.0
+        self._completed = 0
+        self._seconds = 0.0
+        self._squares = 0.0
         self.watchers: tuple[PoolLoad, ...] = ()
-
-    @property
-    def inflight(self) -> int:
-        return len(self._open) + len(self._lasting)
 
     # -- what a handle does
 
     def begin(self) -> int:
         """A request begins; the token it ends with."""
-        self._tokens += 1
-        self._open[self._tokens] = self._clock()
+        token = self._tokens = self._tokens + 1
+        self._open[token] = self._clock()
+        self.inflight += 1
         for pool in self.watchers:
             pool.inflight += 1
-        return self._tokens
+        return token
 
     def lasts(self, token: int) -> None:
         """It was answered, and goes on for as long as it likes, as a tunnel does: in flight, and no sign of being
@@ -89,13 +96,38 @@ class Signals:
     def end(self, token: int, completed: bool) -> None:
         """It has ended. Where it failed or was abandoned it kept the upstream busy, but says nothing of how fast
         that is: one that fails at once is not fast."""
-        began = self._open.pop(token) if token in self._open else self._lasting.pop(token)
-        now = self._clock()
+        began = self._open.pop(token, None)
+        if began is None:
+            began = self._lasting.pop(token)
+        self.inflight -= 1
         for pool in self.watchers:
             pool.inflight -= 1
-        self._add_busy(began, now)
-        if completed:
-            self._learn(now - began, now)
+        self._ended.append((began, self._clock(), completed))
+        if len(self._ended) >= _ENDED:
+            self._take_up()
+
+    # -- what has ended is taken up
+
+    def _take_up(self) -> None:
+        ended, self._ended = self._ended, []
+        for began, at, completed in ended:
+            number = int(at / BUCKET)
+            if number != self._latest:
+                self._slide(number)
+            if began >= number * BUCKET:  # as most do
+                self._busy[number % BUCKETS] += at - began
+            else:
+                self._add_busy(began, at, number)
+            if completed:
+                self._learn(at - began, at)
+
+    def _add_busy(self, began: float, ended: float, number: int) -> None:
+        """Count the time in the buckets it lies in, the last of which is `number`; what lies before the window is
+        over."""
+        for each in range(number, number - BUCKETS, -1):
+            start = each * BUCKET
+            self._busy[each % BUCKETS] += max(0.0, ended - max(began, start))
+            ended = min(ended, start)
 
     def _learn(self, took: float, now: float) -> None:
         fade = exp((self._last - now) / self._memory)
@@ -104,23 +136,9 @@ class Signals:
         remembered = MEMORY_REQUESTS * seconds / count
         self._memory = max(MEMORY, remembered)
         self._last = now
-        self.completed += 1
-        self.seconds += took
-        self.squares += took * took
-
-    def _add_busy(self, began: float, ended: float) -> None:
-        """Count the time in the buckets it lies in; what lies before the window is over."""
-        number = int(ended / BUCKET)
-        if number != self._latest:
-            self._slide(number)
-        start = number * BUCKET
-        if began >= start:  # as most do
-            self._busy[number % BUCKETS] += ended - began
-            return
-        for each in range(number, number - BUCKETS, -1):
-            start = each * BUCKET
-            self._busy[each % BUCKETS] += max(0.0, ended - max(began, start))
-            ended = min(ended, start)
+        self._completed += 1
+        self._seconds += took
+        self._squares += took * took
 
     def _slide(self, number: int) -> None:
         """The bucket of this number is the latest."""
@@ -135,6 +153,8 @@ class Signals:
 
     def occupancy(self, now: float) -> float:
         """Seconds of work per second, of requests that have ended: one that is open is seen by `inflight`."""
+        if self._ended:
+            self._take_up()
         number = int(now / BUCKET)
         if number != self._latest:
             self._slide(number)
@@ -143,51 +163,66 @@ class Signals:
     @property
     def latency(self) -> float | None:
         """Seconds: the mean, of late; None where nothing has been completed."""
+        if self._ended:
+            self._take_up()
         return self._sum / self._count if self._count else None
 
     def completions(self, now: float) -> tuple[float, float]:
         """Seconds, and how many requests took them together, both as far as they are remembered."""
+        if self._ended:
+            self._take_up()
         if not self._count:
             return 0.0, 0.0
         fade = self._faded(now)
         return self._sum * fade, self._count * fade
 
+    def completed(self) -> tuple[int, float, float]:
+        """Since the start: how many, the seconds they took together, and the sum of the squares of those."""
+        if self._ended:
+            self._take_up()
+        return self._completed, self._seconds, self._squares
+
     def is_stuck(self, pool_latency: float, now: float) -> bool:
         """Whether it has had the oldest of its requests for longer than it should take, and has not finished any
         other meanwhile. What its latency was before says nothing then: a warm upstream may freeze."""
+        if self._ended:
+            self._take_up()
         if not self._open or now - self._last < WINDOW:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
         return self._last < since and next(iter(self._open.values())) < since
 
-    def effective_load(self, pool_latency: float, now: float) -> float:
-        """Concurrency, weighed by latency against that of the pool (seconds; 0.0 where it has none)."""
-        load = max(len(self._open) + len(self._lasting), self.occupancy(now))
-        if not load:
-            return 0.0
+    def weight(self, pool_latency: float, now: float) -> float:
+        """What its latency makes of its load, against that of the pool (seconds; 0.0 where it has none)."""
         if self.is_stuck(pool_latency, now):
-            return load * MOST
+            return MOST
         if not self._count or pool_latency <= 0.0:
-            return load
-        return load * min(self._sum / self._count / pool_latency, MOST)
+            return 1.0
+        return min(self._sum / self._count / pool_latency, MOST)
+
+    def effective_load(self, pool_latency: float, now: float) -> float:
+        """Concurrency, weighed by latency."""
+        return max(self.inflight, self.occupancy(now)) * self.weight(pool_latency, now)
 
 
 class PoolLoad:
-    """Of the upstreams of one route together. It is read at every pick and taken anew every few milliseconds only:
-    `latency` (seconds; 0.0 where nothing has been completed of late) and `total`, the sum of the effective loads.
+    """Of the upstreams of one route together. It is read at every pick, and looked at every few milliseconds only:
+    `latency` (seconds; 0.0 where nothing has been completed of late), the occupancy and weight of each, and
+    `total`, the sum of the effective loads.
 
-    `inflight` is kept by the signals themselves: what is begun between two looks counts at once, else a burst would
-    meet the threshold of the idle pool before it.
+    `inflight` is kept by the signals themselves: what is begun between two looks counts at once, of the pool and of
+    each upstream, else a burst would meet the threshold of the idle pool before it.
     """
 
-    __slots__ = ("_seen", "_total", "inflight", "latency", "signals")
+    __slots__ = ("_seen", "_seen_inflight", "_total", "inflight", "latency", "signals")
 
     def __init__(self) -> None:
         self.signals: tuple[Signals, ...] = ()
         self.inflight = 0
         self.latency = 0.0
+        self._seen: dict[Signals, tuple[float, float]] = {}
         self._total = 0.0
-        self._seen = 0
+        self._seen_inflight = 0
 
     def watch(self, signals: Iterable[Signals]) -> None:
         """These are the upstreams' from now on."""
@@ -196,18 +231,24 @@ class PoolLoad:
         self.signals = tuple(signals)
         for each in self.signals:
             each.watchers = (*each.watchers, self)
-        self.inflight = self._seen = sum(each.inflight for each in self.signals)
+        self.inflight = self._seen_inflight = sum(each.inflight for each in self.signals)
 
     def look(self, now: float) -> None:
-        """Take latency and total anew."""
-        self.latency = mean_latency(self.signals, now) or 0.0
-        self._total = sum(each.effective_load(self.latency, now) for each in self.signals)
-        self._seen = self.inflight
+        """Take all of it anew."""
+        latency = self.latency = mean_latency(self.signals, now) or 0.0
+        self._seen = {each: (each.occupancy(now), each.weight(latency, now)) for each in self.signals}
+        self._total = sum(map(self.load_of, self.signals))
+        self._seen_inflight = self.inflight
+
+    def load_of(self, signals: Signals) -> float:
+        """The effective load, by the weight it had at the last look."""
+        occupancy, weight = self._seen[signals]
+        return max(signals.inflight, occupancy) * weight
 
     @property
     def total(self) -> float:
         """With what has begun or ended since the last look, each counted as one."""
-        return max(0.0, self._total + self.inflight - self._seen)
+        return max(0.0, self._total + self.inflight - self._seen_inflight)
 
 
 def mean_latency(signals: Iterable[Signals], now: float) -> float | None:

@@ -1,6 +1,6 @@
 """Which rings decide which part of the requests at one moment, and so what load to expect of an upstream."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
@@ -10,7 +10,7 @@ class Split:
     """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: who of them
     can take any."""
 
-    __slots__ = ("_expected", "_last", "_parts", "_upto")
+    __slots__ = ("_expected", "_last", "_only", "_parts", "_upto")
 
     def __init__(self, parts: Sequence[tuple[Ring, float]], eligible: Set[LiveUpstream]) -> None:
         weighing = [(ring, share) for ring, share in parts if share > 0.0]
@@ -22,10 +22,14 @@ class Split:
             self._upto.append((upto, ring))
             self._parts.append((ring.members, share / max(1, len(ring.members & eligible))))
         self._last = weighing[-1][0]
+        self._only = self._last if len(weighing) == 1 else None
         self._expected: dict[LiveUpstream, float] = {}
 
-    def draw(self, u: float) -> Ring:
-        """The ring of one request; `u` is uniform in [0, 1)."""
+    def draw(self, chance: Callable[[], float]) -> Ring:
+        """The ring of one request; `chance` is uniform in [0, 1), and not asked where there is one ring."""
+        if self._only is not None:
+            return self._only
+        u = chance()
         for upto, ring in self._upto:
             if u < upto:
                 return ring

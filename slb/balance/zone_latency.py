@@ -49,9 +49,10 @@ class _Side:
     def _totals(self) -> tuple[int, float, float]:
         count, seconds, squares = 0, 0.0, 0.0
         for each in self.signals:
-            count += each.completed
-            seconds += each.seconds
-            squares += each.squares
+            completed, took, squared = each.completed()
+            count += completed
+            seconds += took
+            squares += squared
         return count, seconds, squares
 
 

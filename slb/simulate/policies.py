@@ -34,7 +34,7 @@ class ByThroughput(ConsistentHash):
         return self._rate[upstream]
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        return (len(self._sent) + 1) / len(self._may_take) * self._settings.balance_factor
+        return (len(self._sent) + 1) / len(self._may_take) * self._factor
 
 
 class NaiveThreshold(ConsistentHash):
@@ -42,7 +42,7 @@ class NaiveThreshold(ConsistentHash):
     its share of the whole looks overloaded."""
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        return max(1.0, self._factor / len(self._may_take))
+        return max(1.0, self._factor * (self._load.total + 1.0) / len(self._may_take))
 
 
 def add_policy(

@@ -128,7 +128,7 @@ def test_an_upstream_that_fades_in_while_its_zone_ramps_is_expected_to_have_its_
 def test_each_ring_is_drawn_as_often_as_its_share() -> None:
     one, two, three = (Ring.of(upstreams(names)) for names in ("a", "ab", "abc"))
     split = Split([(one, 0.25), (two, 0.0), (three, 0.75)], set())
-    drawn = [split.draw(step / 1000) for step in range(1000)]
+    drawn = [split.draw(iter([step / 1000]).__next__) for step in range(1000)]
     assert drawn.count(one) == 250
     assert drawn.count(three) == 750
-    assert Split([(one, 0.9999999)], set()).draw(0.99999999) is one
+    assert Split([(one, 0.9999999)], set()).draw(lambda: 0.99999999) is one

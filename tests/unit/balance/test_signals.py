@@ -320,3 +320,30 @@ def test_an_upstream_of_two_routes_counts_in_both(clock: Clock) -> None:
         load.watch((signals,))
     signals.begin()
     assert [load.total for load in loads] == [1.0, 1.0]
+
+
+def test_what_has_ended_does_not_pile_up_where_nobody_asks(clock: Clock) -> None:
+    asked, alone = Signals(clock), Signals(clock)
+    for _ in range(1000):
+        clock.now += 0.004
+        for signals in (asked, alone):
+            signals.end(signals.begin(), completed=True)
+        asked.occupancy(clock.now)
+    assert len(alone._ended) < 100
+    assert alone.completed() == asked.completed() == (1000, 0.0, 0.0)
+    assert alone.occupancy(clock.now) == asked.occupancy(clock.now)
+
+
+def test_in_flight_counts_at_once_and_latency_from_the_next_look(clock: Clock) -> None:
+    fast, slow = Signals(clock), Signals(clock)
+    pool = PoolLoad()
+    pool.watch([fast, slow])
+    pool.look(clock.now)
+    served(slow, clock, 0.1, 0.1)
+    served(fast, clock, *[0.001] * 4)
+    slow.begin()
+    assert pool.load_of(slow) == 1.0
+    pool.look(clock.now)
+    assert pool.load_of(slow) > 2.0
+    slow.begin()
+    assert pool.load_of(slow) == pytest.approx(2 * slow.weight(pool.latency, clock.now))

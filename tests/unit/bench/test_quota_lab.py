@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -80,6 +80,15 @@ def test_a_simulation_in_which_nobody_will_ever_wake_up_is_told() -> None:
         simulate(asyncio.Event().wait())
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Who is started in the background by a shell does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize("after", [0, 50])
 def test_ctrl_c_ends_a_simulation_wherever_it_is_and_every_task_in_it_ends(after: int) -> None:
     ended = []
@@ -96,11 +105,10 @@ def test_ctrl_c_ends_a_simulation_wherever_it_is_and_every_task_in_it_ends(after
     async def all_of_them() -> None:
         await asyncio.gather(*(sleeper(number) for number in range(100)))
 
-    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         simulate(all_of_them())
     assert sorted(ended) == list(range(100))
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # -- was the rate held
