@@ -166,9 +166,9 @@ class ConsistentHash:
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
         assert self._split is not None
-        # One request at a time is not too much unless its upstream is slow: where few are in flight, a lone one is
-        # more than its share of them, and passing its upstream over would scatter keys for nothing.
-        return self._factor * max(1.0, self._split.expected(upstream) * (self._load.total + 1.0))  # with this one
+        # And one request more: where few are in flight a lone one is more than any upstream's share of them, and a
+        # lone miss much more. To pass them over for that would scatter keys, which makes for more misses.
+        return self._factor * (1.0 + self._split.expected(upstream) * (self._load.total + 1.0))  # with this one
 
     # -- every few milliseconds
 

@@ -42,7 +42,7 @@ class NaiveThreshold(ConsistentHash):
     its share of the whole looks overloaded."""
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        return max(1.0, self._factor * (self._load.total + 1.0) / len(self._may_take))
+        return self._factor * (1.0 + (self._load.total + 1.0) / len(self._may_take))
 
 
 def add_policy(
