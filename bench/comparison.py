@@ -11,6 +11,7 @@ from rich.console import Console
 
 from bench.cases import CASES, DEFAULT_CASES
 from bench.errors import BenchError
+from bench.machine import python
 from bench.outcome import INTERRUPTED, end, plain_console, refuse
 from bench.peers import PEERS, find_program
 from bench.processes import ENDING
@@ -77,6 +78,7 @@ def _report(run: Run, json: Path | None, check: bool) -> int:
         console.print(case_table(case, run.samples, names))
         for note in notes(case, run.samples, run.missing, names):
             console.print(note, style="red", markup=False, highlight=False)
+    console.print(f"slb ran under {python()}", markup=False, highlight=False, style="dim")
     if warning := disturbance(run.samples):
         console.print(warning, style="yellow")
     for line, met in goal_lines(run.samples):

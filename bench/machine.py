@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +11,14 @@ from bench.procstat import CoreTimes, ProcessTree, core_times
 
 
 def described() -> dict[str, object]:
-    """Processor, cores, kernel."""
-    return {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release()}
+    """Processor, cores, kernel, and the Python that slb runs under."""
+    return {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release(), "python": python()}
+
+
+def python() -> str:
+    """Version, when it was built, with what, and where it is: how it was built decides what slb costs."""
+    built = platform.python_build()[1]
+    return f"Python {platform.python_version()}, built {built} with {platform.python_compiler()}: {sys.base_prefix}"
 
 
 def cpu_model() -> str:
