@@ -81,7 +81,7 @@ class Recorded:
         self._asking = asking
         self._book = book
         self._tasks: dict[str, Entry] = {}
-        self._waiting: set[str] = set()
+        self._due: dict[str, float] = {}
 
     def open(self) -> None:
         self._begun = asyncio.get_running_loop().time()
@@ -101,13 +101,15 @@ class Recorded:
 
     def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float, told: float) -> None:
         key, admitted = body["idempotency_key"], "task_id" in answer
-        self._book.tries.count(key in self._waiting, admitted)
+        due = self._due.pop(key, None)
+        self._book.tries.count(due is not None, admitted)
+        if due is not None:
+            self._book.late.append(asked - due)
         if admitted:
-            self._waiting.discard(key)
             entry = Entry(answer["model_backend_id"], body["estimated_tokens"], asked, told)
             self._tasks[answer["task_id"]] = self._book.enter(entry)
         else:
-            self._waiting.add(key)
+            self._due[key] = told + answer["wait_for_ms"] / 1000
             self._book.waits.append(answer["wait_for_ms"])
 
     def _since(self) -> float:

@@ -54,6 +54,8 @@ class Book:
     tries: Tries = field(default_factory=Tries)
     waits: list[int] = field(default_factory=list)
     """Milliseconds, all that were told."""
+    late: list[float] = field(default_factory=list)
+    """By how many seconds callers came back later than they had been told: what the load side itself costs."""
     answered: list[float] = field(default_factory=list)
     """When, since the start, in order."""
     drained: float = 0.0

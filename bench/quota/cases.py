@@ -1,35 +1,18 @@
 """The ways of draining that are compared, each in simulated time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import inf
 from random import Random
 
 from bench.quota.as_is import AsIs, Backend, Dag, Gate, Metered, Open
 from bench.quota.asking import Distant, Recorded, Simulated
-from bench.quota.backlog import Work
 from bench.quota.book import Book
+from bench.quota.crowds import Crowd, Setting, short_of_callers, short_of_slots, short_of_tokens
 from bench.quota.drain import Drain, Manner
-from bench.quota.models import Model
 from bench.quota.simulated import simulate
 from bench.quota.standing import Standing
 from slb.quota.client import Router
 
 NETWORK_SECONDS = 0.002
 """To the router and back."""
-UNLIMITED = 100
-"""By this the limits are raised where callers are to be the bottleneck."""
-CROWD = 2
-FEW_CALLERS, MANY_SLOTS = 24, 1000
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all ways have in common."""
-
-    models: Sequence[Model]
-    backlog: Sequence[Work]
-    seed: int
 
 
 def as_is(setting: Setting, label: str, gate: Gate) -> Standing:
@@ -64,34 +47,20 @@ def routed(setting: Setting, manner: Manner | None = None, label: str = "slb, as
 
 
 def crowded(setting: Setting) -> Standing:
-    """Demand above every limit, all the time: twice as many callers as there are slots, who are never restarted and
-    know what their calls come to."""
-    exact = [replace(work, estimate=work.tokens) for work in setting.backlog]
-    workers = CROWD * sum(model.slots for model in setting.models)
-    return routed(
-        replace(setting, backlog=exact), Manner(timeout=inf, workers=workers), f"slb, {workers} callers, exact"
-    )
+    """Demand above every limit, all the time."""
+    return _in_simulated_time(short_of_tokens(setting), "exact")
 
 
 def few_callers(setting: Setting) -> Standing:
     """Neither limits nor slots are short, so that only weights decide."""
-    roomy = [
-        replace(each, limit=each.limit * UNLIMITED, burst=each.burst * UNLIMITED, slots=MANY_SLOTS)
-        for each in setting.models
-    ]
-    return routed(replace(setting, models=roomy), Manner(workers=FEW_CALLERS), f"slb, {FEW_CALLERS} callers")
+    return _in_simulated_time(short_of_callers(setting))
 
 
-def share_error(standing: Standing) -> float:
-    """By how much the model that is furthest from its weight's share of the tokens is off, relative to that."""
-    weights = sum(model.weight for model in standing.models)
-    tokens = sum(entry.known(inf) for entry in standing.book.all())
-    return max(
-        abs(
-            sum(entry.known(inf) for entry in standing.book.entries.get(model.name, []))
-            / tokens
-            / (model.weight / weights)
-            - 1
-        )
-        for model in standing.models
-    )
+def full_slots(setting: Setting) -> Standing:
+    """Slots are short, and nothing else."""
+    return _in_simulated_time(short_of_slots(setting), "slots short")
+
+
+def _in_simulated_time(crowd: Crowd, *more: str) -> Standing:
+    label = ", ".join([f"slb, {crowd.callers} callers", *more])
+    return routed(crowd.setting, crowd.manner, label)

@@ -16,11 +16,21 @@ from bench.processes import Processes
 from bench.progress import Steps
 from bench.quota.backlog import traced
 from bench.quota.bound import least_seconds
-from bench.quota.cases import Setting, crowded, few_callers, metered, routed, share_error, unheld
+from bench.quota.cases import crowded, few_callers, full_slots, metered, routed, unheld
 from bench.quota.chart import draw
+from bench.quota.crowds import Setting
+from bench.quota.demand import FEW_PART, under_demand
 from bench.quota.models import ten_models
-from bench.quota.real import drained
-from bench.quota.report import demand_goals, drain_goals, drain_section, held_section, share_goal
+from bench.quota.real import STEPS_A_SECOND, drained
+from bench.quota.report import (
+    demand_goals,
+    drain_goals,
+    drain_section,
+    held_section,
+    share_goal,
+    share_section,
+    slot_goals,
+)
 from bench.quota.standing import Standing
 
 ALL = 1_000_000
@@ -29,31 +39,43 @@ SIMULATED: tuple[tuple[str, Callable[[Setting], Standing]], ...] = (
     ("as-is, limits not kept", unheld),
     ("as-is, models answer 429", metered),
     ("through the router", routed),
-    ("more callers than slots", crowded),
+    ("demand above every limit", crowded),
     ("few callers", few_callers),
+    ("more callers than slots, and tokens enough", full_slots),
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is drained. `real` of the prompts are drained in real time as well, `factor` times as fast."""
+    """What is drained. `real` of the prompts are drained in real time as well, `factor` times as fast; `demand` is
+    the length of the runs in which something is always short."""
 
     prompts: int
     scale: float
     seed: int
     real: int
     factor: float
+    demand: float
 
     @property
     def simulated_steps(self) -> int:
         """Of the bar, for each way; a prompt in real time is one."""
         return self.prompts // SIMULATED_IN_A_STEP
 
+    @property
+    def steps(self) -> int:
+        """Of the whole bar."""
+        demand = round((3 + FEW_PART) * self.demand * STEPS_A_SECOND)
+        return self.real + len(SIMULATED) * self.simulated_steps + demand
+
 
 def quota(
     prompts: Annotated[int, typer.Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
     scale: Annotated[float, typer.Option(min=0.01, help="All limits times this.")] = 1.0,
-    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 15_000,
+    real: Annotated[int, typer.Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 12_000,
+    demand: Annotated[
+        float, typer.Option(min=0, help="Seconds of each run in real time where something is short; 0: none.")
+    ] = 65.0,
     factor: Annotated[float, typer.Option(min=1, help="By this real time is compressed.")] = 10,
     seed: Annotated[int, typer.Option(help="The same seed is the same backlog.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
@@ -69,18 +91,19 @@ def quota(
     except BenchError as error:
         refuse(f"--traces: {error}")
     setting = Setting(ten_models(backlog, scale), backlog, seed)
-    plan = Plan(len(backlog), scale, seed, min(real, len(backlog)), factor)
+    plan = Plan(len(backlog), scale, seed, min(real, len(backlog)), factor, demand)
 
     def measure(processes: Processes, home: Path, steps: Steps) -> Outcome:
         sections = simulated(setting, steps, png)
         if plan.real:
             few = replace(setting, backlog=backlog[: plan.real])
-            sections += in_real_time(few, drained(processes, home, few, factor, steps))
+            sections += in_real_time(few, drained(home / "drain", few, factor, steps))
+        if plan.demand:
+            sections += under_demand(home, setting, factor, demand, steps)
         return Outcome(sections)
 
     settings = {**asdict(plan), "traces": str(traces)}
-    total = plan.real + len(SIMULATED) * plan.simulated_steps
-    raise typer.Exit(run_bare("quota", measure, total, settings, json, check))
+    raise typer.Exit(run_bare("quota", measure, plan.steps, settings, json, check))
 
 
 def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]:
@@ -90,16 +113,17 @@ def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]
         steps.to(f"simulated: {name}")
         found.append(way(setting))
         steps.done(len(setting.backlog) // SIMULATED_IN_A_STEP)
-    as_is, through, demand, few = found[:2], found[2], found[3], found[4]
+    as_is, (through, demand, few, full) = found[:2], found[2:]
     bound = least_seconds(setting.models, setting.backlog)
     if png is not None:
         draw([*as_is, through], bound, len(setting.backlog), png)
-    goals = [*drain_goals(through, as_is, bound), *demand_goals(demand), share_goal(share_error(few))]
+    goals = [*drain_goals(through, as_is, bound), *demand_goals(demand), share_goal(few), *slot_goals(full)]
     title = f"{len(setting.backlog):,} prompts, {len(setting.models)} models, simulated time"
     return [
         drain_section(title, [*as_is, through, demand], bound),
         held_section(through),
         held_section(demand),
+        share_section(full),
         Section("goals, in simulated time", goals),
     ]
 
@@ -112,5 +136,5 @@ def in_real_time(setting: Setting, real: Standing) -> list[Section]:
     return [
         drain_section(title, [*ways, real], bound),
         held_section(real),
-        Section("goals, in real time", drain_goals(real, ways[:2], bound)),
+        Section("goals of the drain, in real time", drain_goals(real, ways[:2], bound)),
     ]

@@ -94,3 +94,9 @@ def most_at_once(entries: Sequence[Entry]) -> int:
     """Tasks in flight, as their callers see it: from being told to having ended."""
     changes = [(entry.admitted, 1) for entry in entries] + [(entry.ended, -1) for entry in entries]
     return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def in_use(entries: Sequence[Entry], slots: int, until: float) -> float:
+    """The share of the slots that was taken until then, on average."""
+    held = sum(min(entry.ended, until) - entry.admitted for entry in entries if entry.admitted < until)
+    return held / (slots * until) if until else math.nan

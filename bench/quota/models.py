@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from bench.quota.backlog import Work
+from slb.quotas import MOST_TOKENS
 
 MINUTE = 60.0
 LEAST_SECONDS, MOST_SECONDS = 1.0, 120.0
@@ -39,8 +40,10 @@ class Model:
         return min(MOST_SECONDS, max(LEAST_SECONDS, takes)) / self.hurry
 
     def hurried(self, factor: float) -> Self:
-        """The same where time is compressed by `factor`: its bucket holds as much as before."""
-        return replace(self, limit=round(self.limit * factor), hurry=self.hurry * factor)
+        """The same where time is compressed by `factor`: its bucket holds as much as before. No limit is above what
+        may be set; nobody comes near that."""
+        limit = min(MOST_TOKENS, round(self.limit * factor))
+        return replace(self, limit=limit, hurry=self.hurry * factor)
 
 
 LIMITS_AND_SPEEDS = (

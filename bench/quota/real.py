@@ -1,80 +1,107 @@
-"""The same drain in real time: three router processes on one Redis, the caller's library over real sockets, and
-time compressed: limits so many times as high, calls so many times as short."""
+"""The same in real time: router processes on one Redis, the caller's library over real sockets, and time compressed
+(limits so many times as high, calls so many times as short)."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import uvloop
 
-from bench.errors import BenchError
-from bench.figures.fleet import Fleet, Instance
-from bench.http import send_json
-from bench.processes import Processes
+from bench.machine import Shares, Surroundings
 from bench.progress import Steps
 from bench.quota.asking import Recorded, Spread
 from bench.quota.book import Book
-from bench.quota.cases import Setting
+from bench.quota.crowds import Crowd, Setting
 from bench.quota.drain import Drain, Manner
-from bench.quota.models import Model
+from bench.quota.routers import INSTANCES, routers
 from bench.quota.standing import Standing
-from slb.quota.asking import Instances, Persistence
+from slb.quota.asking import Asking, Instances, Persistence
 from slb.quota.client import Router
 
-INSTANCES = 3
 SHOW_SECONDS = 0.5
+STEPS_A_SECOND = 100
+"""Of the bar: about as many prompts are drained meanwhile."""
+Work = Callable[[Asking, Book], Coroutine[Any, Any, None]]
 
 
-def drained(processes: Processes, home: Path, setting: Setting, factor: float, steps: Steps) -> Standing:
+@dataclass(frozen=True)
+class Run:
+    """`shares`: of the machine's time meanwhile."""
+
+    standing: Standing
+    shares: Shares
+
+
+def drained(home: Path, setting: Setting, factor: float, steps: Steps) -> Standing:
     """What `setting` comes to; a step a prompt."""
+    label = f"slb, {INSTANCES} real routers"
+    hurried = replace(setting, models=[model.hurried(factor) for model in setting.models])
+
+    async def work(asking: Asking, book: Book) -> None:
+        async with Router(asking) as router:
+            drain = Drain(router, hurried.models, Manner().hurried(factor), book)
+            async with _shown(lambda: drain.solved, steps):
+                await drain.drain(hurried.backlog)
+
+    return _run(home, hurried, factor, label, work, steps).standing
+
+
+def demanded(home: Path, crowd: Crowd, factor: float, seconds: float, what: str, steps: Steps) -> Run:
+    """What a crowd that is hurried by `factor` comes to in so many seconds; what still runs then is cut off."""
+    label = f"slb, {INSTANCES} real routers, {what}"
+    crowd = crowd.hurried(factor).for_seconds(seconds)
+    clock = time.monotonic
+
+    async def work(asking: Asking, book: Book) -> None:
+        began = clock()
+        async with (
+            _shown(lambda: round(min(seconds, clock() - began) * STEPS_A_SECOND), steps),
+            Router(asking) as router,
+        ):
+            await crowd.ask(router, seconds, book)
+
+    return _run(home, crowd.setting, factor, label, work, steps)
+
+
+def _run(home: Path, setting: Setting, factor: float, label: str, work: Work, steps: Steps) -> Run:
     steps.to(f"starting {INSTANCES} routers")
-    fleet = Fleet(processes, home)
-    for _ in range(INSTANCES):
-        fleet.start_instance("--roles", "quota")
-    for instance in fleet.instances:
-        instance.wait_until_ready()
-    hurried = [model.hurried(factor) for model in setting.models]
-    put_models(fleet.instances[0], hurried)
-    steps.to(f"real time, {factor:g} times as fast")
-    urls = [f"http://127.0.0.1:{instance.api_port}" for instance in fleet.instances]
     book = Book()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_drain(urls, replace(setting, models=hurried), factor, book, steps))
-    return Standing(f"slb, {INSTANCES} real routers", book, hurried, factor)
+    with routers(home, setting.models, factor) as serving:
+        steps.to(label)
+        asking = Recorded(_each(serving.urls, Random(setting.seed)), book)
+        surroundings = Surroundings()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work(asking, book))
+        shares = surroundings.shares()
+    return Run(Standing(label, book, setting.models, factor), shares)
 
 
-def put_models(instance: Instance, models: Sequence[Model]) -> None:
-    """Over its API. Raises BenchError where it says no."""
-    for model in models:
-        limits = {
-            "max_tokens_per_minute": model.limit,
-            "max_concurrent_requests": model.slots,
-            "weight": model.weight,
-            "burst": model.burst,
-        }
-        status, text = send_json("PUT", instance.api_port, f"/models/{model.name}", limits)
-        if status not in (200, 201):
-            raise BenchError(f"PUT /models/{model.name} answered {status}: {text}")
-
-
-async def _drain(urls: Sequence[str], setting: Setting, factor: float, book: Book, steps: Steps) -> None:
+def _each(urls: Sequence[str], rng: Random) -> Asking:
     """Callers of a fleet ask whichever instance they were given."""
-    rng = Random(setting.seed)
-    spread = Spread([Instances([url], None, Persistence(), rng) for url in urls])
-    async with Router(Recorded(spread, book)) as router:
-        drain = Drain(router, setting.models, Manner().hurried(factor), book)
-        showing = asyncio.create_task(_show(drain, steps))
-        try:
-            await drain.drain(setting.backlog)
-        finally:
-            showing.cancel()
+    return Spread([Instances([url], None, Persistence(), rng) for url in urls])
 
 
-async def _show(drain: Drain, steps: Steps) -> None:
+@asynccontextmanager
+async def _shown(progress: Callable[[], int], steps: Steps) -> AsyncIterator[None]:
+    """The bar follows `progress`, from 0, during the block."""
+    showing = asyncio.create_task(_show(progress, steps))
+    try:
+        yield
+    finally:
+        showing.cancel()
+
+
+async def _show(progress: Callable[[], int], steps: Steps) -> None:
     shown = 0
-    while True:
-        await asyncio.sleep(SHOW_SECONDS)
-        steps.done(drain.solved - shown)
-        shown = drain.solved
+    try:
+        while True:
+            await asyncio.sleep(SHOW_SECONDS)
+            steps.done(progress() - shown)
+            shown = progress()
+    finally:
+        steps.done(progress() - shown)

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bench.figures.figure import Figure, Section, percentile, short
+from bench.quota.kills import SLACK_SECONDS, Killed
 from bench.quota.models import MINUTE
 from bench.quota.standing import Held, Standing
 
@@ -63,6 +64,34 @@ class HeldSection(Section):
         return {"title": self.title, "models": [each.as_json() for each in self.held]}
 
 
+@dataclass(frozen=True)
+class ShareSection(Section):
+    """A row for each model, where only weights should decide."""
+
+    standing: Standing | None = None
+
+    def table(self) -> Table:
+        table = _table("", "weight", "slots", "calls", "at once", "slots in use", "share", "by weight", "off by")
+        assert self.standing is not None
+        for held, share in zip(self.standing.held, self.standing.shares, strict=True):
+            table.add_row(
+                held.model.name,
+                str(held.model.weight),
+                str(held.model.slots),
+                f"{held.calls:,}",
+                str(held.at_once),
+                f"{held.in_use:.1%}",
+                f"{share.got:.2%}",
+                f"{share.due:.2%}",
+                f"{share.off:+.2%}",
+            )
+        return table
+
+    def as_json(self) -> dict[str, object]:
+        assert self.standing is not None
+        return {"title": self.title, "ways": {self.standing.label: self.standing.as_json()}}
+
+
 def drain_section(title: str, standings: Sequence[Standing], bound: float) -> DrainSection:
     notes = [
         "fullest 60 s: the most tokens any model admitted in any minute, in units of its limit and one bucket. "
@@ -70,6 +99,10 @@ def drain_section(title: str, standings: Sequence[Standing], bound: float) -> Dr
         "waits kept: the share of callers who waited as told and were admitted on their next try; p50: of waits.",
     ]
     return DrainSection(title, [], notes, standings, bound)
+
+
+def share_section(standing: Standing) -> ShareSection:
+    return ShareSection(f"{standing.label}, model by model", [], standing=standing)
 
 
 def held_section(standing: Standing) -> HeldSection:
@@ -94,12 +127,11 @@ def drain_goals(routed: Standing, as_is: Sequence[Standing], bound: float) -> li
 def demand_goals(crowded: Standing) -> list[Figure]:
     """Where more is wanted than may go."""
     demand = "demand above every limit"
-    over = max(each.at_once - each.model.slots for each in crowded.held)
     return [
         Figure(f"{demand}: least long-run rate, of the limit", crowded.slowest_rate, at_least=LONG_RUN),
         Figure(f"{demand}: waits that came true", crowded.book.tries.kept, at_least=KEPT),
         Figure(f"{demand}: fullest 60 s, of limit + bucket", crowded.fullest, at_most=1.0),
-        Figure(f"{demand}: in flight above the cap", max(0, over), at_most=0),
+        Figure(f"{demand}: in flight above the cap", crowded.over_cap, at_most=0),
     ]
 
 
@@ -108,8 +140,45 @@ def of_bound(seconds: float, bound: float) -> float:
     return seconds / bound if bound else math.inf
 
 
-def share_goal(error: float) -> Figure:
-    return Figure("callers the bottleneck: worst share, off its weight by", error * 100, "%", at_most=SHARE_PERCENT)
+def share_goal(few: Standing) -> Figure:
+    """Where callers are few."""
+    return _share_goal("callers the bottleneck", few)
+
+
+def slot_goals(full: Standing) -> list[Figure]:
+    """Where there are more callers than slots, and slots are as the weights are."""
+    slots = "slots the bottleneck"
+    return [
+        _share_goal(slots, full),
+        Figure(f"{slots}: in flight above the cap", full.over_cap, at_most=0),
+        Figure(f"{slots}: waits that came true", full.book.tries.kept, at_least=KEPT),
+        Figure(f"{slots}: callers who waited and came back", full.book.tries.again),
+        Figure(f"{slots}: least slots in use", 100 * min(held.in_use for held in full.held), "%"),
+    ]
+
+
+def kill_goals(killed: Killed) -> list[Figure]:
+    """By the callers' own journals."""
+    kill = "kill -9"
+    ahead, slack = 1000 * killed.over, 1000 * SLACK_SECONDS
+    return [
+        Figure(f"{kill}: tasks of callers that were killed", killed.in_hand, at_least=1),
+        Figure(f"{kill}: in flight above the cap", killed.standing.over_cap, at_most=0),
+        Figure(f"{kill}: fullest 60 s, of limit + bucket", killed.standing.fullest, at_most=1.0),
+        Figure(f"{kill}: worst interval, ahead of its refill by", ahead, "ms", at_most=slack),
+        Figure(f"{kill}: tasks given to two callers", killed.twice, at_most=0),
+        Figure(f"{kill}: not given back after a lease", killed.left, at_most=0),
+    ]
+
+
+def lateness(what: str, standing: Standing) -> Figure:
+    """What the load side costs: callers that wake up late."""
+    return Figure(f"{what}: callers later than told, p99", 1000 * percentile(standing.book.late, 0.99), "ms")
+
+
+def _share_goal(what: str, standing: Standing) -> Figure:
+    figure = f"{what}: worst share, off its weight by"
+    return Figure(figure, 100 * standing.share_error, "%", at_most=SHARE_PERCENT)
 
 
 def _cells(each: Standing, bound: float) -> list[str]:

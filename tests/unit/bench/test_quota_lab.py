@@ -18,7 +18,8 @@ from bench.quota.as_is import AsIs, Backend, Dag, Metered, Open
 from bench.quota.backlog import Work, made, traced
 from bench.quota.book import Book, Entry
 from bench.quota.bound import least_seconds
-from bench.quota.cases import Setting, few_callers, routed, share_error
+from bench.quota.cases import few_callers, routed
+from bench.quota.crowds import Setting
 from bench.quota.drain import Manner
 from bench.quota.held import (
     idle,
@@ -256,7 +257,7 @@ def test_what_a_restart_interrupts_is_begun_again_and_answered_once(setting: Set
 
 
 def test_where_callers_are_few_the_weights_decide(setting: Setting) -> None:
-    assert share_error(few_callers(setting)) < 0.2  # of so few prompts; the lab's own backlog is 20 times as long
+    assert few_callers(setting).share_error < 0.2  # of so few prompts; the lab's own backlog is 20 times as long
 
 
 def test_the_same_seed_is_the_same_drain(setting: Setting) -> None:

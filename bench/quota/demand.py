@@ -1,0 +1,56 @@
+"""Three real routers where something is always short: tokens, callers, slots; and while some of all are killed."""
+
+from pathlib import Path
+
+from bench.figures.figure import Section
+from bench.machine import Shares
+from bench.progress import Steps
+from bench.quota.crowds import Setting, short_of_callers, short_of_slots, short_of_tokens
+from bench.quota.kills import killed
+from bench.quota.real import demanded
+from bench.quota.report import (
+    demand_goals,
+    held_section,
+    kill_goals,
+    lateness,
+    share_goal,
+    share_section,
+    slot_goals,
+)
+
+FEW_PART = 0.4
+"""The run with few callers is so much shorter: they make more calls, since nobody waits for anything."""
+FEW_FACTOR = 50.0
+"""By this time is compressed where callers are few. Nothing that is not compressed has a part in it."""
+
+
+def under_demand(home: Path, setting: Setting, factor: float, seconds: float, steps: Steps) -> list[Section]:
+    """Each for so many seconds of real time that is compressed by `factor`."""
+    tokens = demanded(home / "tokens", short_of_tokens(setting), factor, seconds, "tokens short", steps)
+    callers = demanded(
+        home / "callers", short_of_callers(setting), FEW_FACTOR, FEW_PART * seconds, "callers short", steps
+    )
+    slots = demanded(home / "slots", short_of_slots(setting), factor, seconds, "slots short", steps)
+    kills = killed(home / "kills", short_of_tokens(setting), factor, seconds, steps)
+    figures = [
+        *demand_goals(tokens.standing),
+        lateness("demand above every limit", tokens.standing),
+        share_goal(callers.standing),
+        *slot_goals(slots.standing),
+        lateness("slots the bottleneck", slots.standing),
+        *kill_goals(kills),
+    ]
+    shares = {"tokens": tokens.shares, "callers": callers.shares, "slots": slots.shares, "kill -9": kills.shares}
+    notes = [_told(what, meanwhile) for what, meanwhile in shares.items()]
+    return [
+        held_section(tokens.standing),
+        share_section(callers.standing),
+        share_section(slots.standing),
+        held_section(kills.standing),
+        Section(f"goals in real time, {seconds:g} s each, {factor:g} times as fast", figures, notes),
+    ]
+
+
+def _told(what: str, shares: Shares) -> str:
+    """Whether the load had the machine it needed."""
+    return f"{what}: {shares.words()}"
