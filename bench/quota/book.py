@@ -65,6 +65,11 @@ class Book:
     repeated: int = 0
     """Tasks that were begun, lost, and begun again."""
 
+    @property
+    def waited_out(self) -> float:
+        """The share of all waits told that somebody came back from."""
+        return self.tries.again / len(self.waits) if self.waits else float("nan")
+
     def enter(self, entry: Entry) -> Entry:
         self.entries.setdefault(entry.model, []).append(entry)
         return entry

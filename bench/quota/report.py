@@ -10,7 +10,7 @@ from rich.table import Table
 from bench.figures.figure import Figure, Section, percentile, short
 from bench.quota.kills import SLACK_SECONDS, Killed
 from bench.quota.models import MINUTE
-from bench.quota.standing import Held, Standing
+from bench.quota.standing import Standing
 
 OF_AS_IS = 0.5
 OF_BOUND = 1.1
@@ -38,15 +38,22 @@ class DrainSection(Section):
         return {"title": self.title, "bound_seconds": self.bound, "ways": rows, "notes": list(self.notes)}
 
 
-@dataclass(frozen=True)
-class HeldSection(Section):
-    """A row for each model."""
+@dataclass(frozen=True, kw_only=True)
+class StandingSection(Section):
+    """One way, model by model."""
 
-    held: Sequence[Held] = ()
+    standing: Standing
+
+    def as_json(self) -> dict[str, object]:
+        return {"title": self.title, "ways": {self.standing.label: self.standing.as_json()}}
+
+
+class HeldSection(StandingSection):
+    """How each held its limits."""
 
     def table(self) -> Table:
         table = _table("", "tokens/min", "slots", "calls", "at once", "fullest 60 s", "as spent", "rate", "idle")
-        for each in self.held:
+        for each in self.standing.held:
             table.add_row(
                 each.model.name,
                 f"{each.model.limit:,}",
@@ -60,19 +67,12 @@ class HeldSection(Section):
             )
         return table
 
-    def as_json(self) -> dict[str, object]:
-        return {"title": self.title, "models": [each.as_json() for each in self.held]}
 
-
-@dataclass(frozen=True)
-class ShareSection(Section):
-    """A row for each model, where only weights should decide."""
-
-    standing: Standing | None = None
+class ShareSection(StandingSection):
+    """What each got, where only weights should decide."""
 
     def table(self) -> Table:
         table = _table("", "weight", "slots", "calls", "at once", "slots in use", "share", "by weight", "off by")
-        assert self.standing is not None
         for held, share in zip(self.standing.held, self.standing.shares, strict=True):
             table.add_row(
                 held.model.name,
@@ -86,10 +86,6 @@ class ShareSection(Section):
                 f"{share.off:+.2%}",
             )
         return table
-
-    def as_json(self) -> dict[str, object]:
-        assert self.standing is not None
-        return {"title": self.title, "ways": {self.standing.label: self.standing.as_json()}}
 
 
 def drain_section(title: str, standings: Sequence[Standing], bound: float) -> DrainSection:
@@ -110,7 +106,7 @@ def held_section(standing: Standing) -> HeldSection:
     notes = [
         "rate: tokens admitted after the first minute, in units of the limit. as spent: with what calls came to."
     ]
-    return HeldSection(title, [], notes, standing.held)
+    return HeldSection(title, [], notes, standing=standing)
 
 
 def drain_goals(routed: Standing, as_is: Sequence[Standing], bound: float) -> list[Figure]:
@@ -152,7 +148,8 @@ def slot_goals(full: Standing) -> list[Figure]:
         _share_goal(slots, full),
         Figure(f"{slots}: in flight above the cap", full.over_cap, at_most=0),
         Figure(f"{slots}: waits that came true", full.book.tries.kept, at_least=KEPT),
-        Figure(f"{slots}: callers who waited and came back", full.book.tries.again),
+        Figure(f"{slots}: waits that ended before the run did", 100 * full.book.waited_out, "%"),
+        Figure(f"{slots}: wait told, median", full.hurry * percentile(full.book.waits, 0.5) / 1000, "s"),
         Figure(f"{slots}: least slots in use", 100 * min(held.in_use for held in full.held), "%"),
     ]
 

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import orjson
 
@@ -41,18 +42,45 @@ async def bench(*words: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
+async def measured(folder: Path, *words: str) -> list[Any]:
+    """The sections of a run, which goes well."""
+    found = folder / "found.json"
+    code, out = await bench("quota", "--traces", str(folder), "--factor", "60", "--json", str(found), *words)
+    assert code == 0, out
+    sections: list[Any] = orjson.loads(found.read_bytes())["sections"]
+    return sections
+
+
+def ways_of(sections: list[Any]) -> dict[str, Any]:
+    return {title: way for section in sections for title, way in section.get("ways", {}).items()}
+
+
+def goals_of(sections: list[Any]) -> dict[str, Any]:
+    return {goal["what"]: goal for section in sections for goal in section.get("figures", [])}
+
+
 async def test_the_lab_drains_in_simulated_and_in_real_time_and_keeps_what_it_measured(tmp_path: Path) -> None:
     write_traces(tmp_path, 150)
-    found = tmp_path / "found.json"
-    words = ["--traces", str(tmp_path), "--prompts", "300", "--real", "120", "--factor", "60", "--json", str(found)]
-    code, out = await bench("quota", *words)
-    assert code == 0, out
-    sections = orjson.loads(found.read_bytes())["sections"]
-    ways = {title: way for section in sections for title, way in section.get("ways", {}).items()}
+    sections = await measured(tmp_path, "--prompts", "300", "--real", "120", "--demand", "0")
+    ways, goals = ways_of(sections), goals_of(sections)
     assert {"as-is, limits not kept", "as-is, models answer 429", "slb, 3 real routers"} <= ways.keys()
-    goals = {goal["what"]: goal["met"] for section in sections for goal in section.get("figures", [])}
-    assert goals["fullest 60 s of any model, of limit + bucket"] is True
+    assert goals["fullest 60 s of any model, of limit + bucket"]["met"] is True
+    assert goals["slots the bottleneck: in flight above the cap"]["met"] is True
     assert sum(model["calls"] for model in ways["slb, 3 real routers"]["models"]) == 120
+
+
+async def test_what_must_hold_under_demand_and_under_kills_holds_however_short_the_run(tmp_path: Path) -> None:
+    write_traces(tmp_path, 100)
+    sections = await measured(tmp_path, "--prompts", "200", "--real", "0", "--demand", "0.7")
+    ways, goals = ways_of(sections), goals_of(sections)
+    for what in ("tokens short", "callers short", "slots short", "kill -9"):
+        assert sum(model["calls"] for model in ways[f"slb, 3 real routers, {what}"]["models"]) > 0
+    for short in ("demand above every limit", "slots the bottleneck", "kill -9"):
+        assert goals[f"{short}: in flight above the cap"]["met"] is True
+    assert goals["demand above every limit: callers later than told, p99"]["value"] > 0
+    assert goals["kill -9: tasks of callers that were killed"]["value"] > 0
+    for held in ("tasks given to two callers", "not given back after a lease", "fullest 60 s, of limit + bucket"):
+        assert goals[f"kill -9: {held}"]["met"] is True
 
 
 async def test_without_the_traces_it_stops_and_says_so(tmp_path: Path) -> None:
