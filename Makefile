@@ -81,7 +81,7 @@ bench-client: $(VENV)/installed-bench ## what the client library costs a call, b
 bench-gpu: $(VENV)/installed-bench ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
 	@$(BIN)/python -m bench gpu $(ARGS)
 
-bench-quota: $(VENV)/installed-bench ## a backlog of prompts: single calls through the quota router beside batches
+bench-quota: $(VENV)/installed-bench ## a backlog through the quota router beside batches, and what three routers hold
 	@$(BIN)/python -m bench quota $(ARGS)
 
 bench-quota-rate: $(VENV)/installed-bench ## decisions a second of the quota router, beside one command for each

@@ -23,6 +23,8 @@ CROWD = 2
 FEW_CALLERS, MANY_SLOTS = 24, 1000
 UNLIMITED = 100
 """By this the limits are raised where callers are to be the bottleneck."""
+SCARCE = 4
+"""By this slots are divided where some are to be short: three quarters of what the tokens need."""
 WEIGHTS = (1, 2, 3, 4)
 SLOTS_A_WEIGHT = 40
 CALL_SECONDS = 20.0
@@ -85,6 +87,15 @@ def short_of_tokens(setting: Setting) -> Crowd:
     pace = sum(model.rate for model in setting.models) / mean
     callers = CROWD * sum(model.slots for model in setting.models)
     return Crowd(replace(setting, backlog=exact), callers, pace)
+
+
+def short_of_tokens_or_slots(setting: Setting) -> Crowd:
+    """The same where every second model has so few slots that they are short before its tokens are."""
+    models = [
+        replace(model, slots=max(1, model.slots // SCARCE)) if number % 2 else model
+        for number, model in enumerate(setting.models)
+    ]
+    return short_of_tokens(replace(setting, models=models))
 
 
 def short_of_callers(setting: Setting) -> Crowd:

@@ -5,7 +5,7 @@ from pathlib import Path
 from bench.figures.figure import Section
 from bench.machine import Shares
 from bench.progress import Steps
-from bench.quota.crowds import Setting, short_of_callers, short_of_slots, short_of_tokens
+from bench.quota.crowds import Setting, short_of_callers, short_of_slots, short_of_tokens, short_of_tokens_or_slots
 from bench.quota.kills import killed
 from bench.quota.real import demanded
 from bench.quota.report import (
@@ -32,7 +32,7 @@ def under_demand(home: Path, setting: Setting, factor: float, seconds: float, st
         home / "callers", short_of_callers(setting), FEW_FACTOR, FEW_PART * seconds, "callers short", steps
     )
     slots = demanded(home / "slots", short_of_slots(setting), factor, seconds, "slots short", steps)
-    kills = killed(home / "kills", short_of_tokens(setting), factor, seconds, steps)
+    kills = killed(home / "kills", short_of_tokens_or_slots(setting), factor, seconds, steps)
     figures = [
         *demand_goals(tokens.standing),
         lateness("demand above every limit", tokens.standing),

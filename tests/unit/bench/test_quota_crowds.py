@@ -14,7 +14,14 @@ from bench.quota.backlog import Work, made
 from bench.quota.book import Book, Entry
 from bench.quota.caller import Orders
 from bench.quota.cases import full_slots
-from bench.quota.crowds import Crowd, Setting, short_of_callers, short_of_slots, short_of_tokens
+from bench.quota.crowds import (
+    Crowd,
+    Setting,
+    short_of_callers,
+    short_of_slots,
+    short_of_tokens,
+    short_of_tokens_or_slots,
+)
 from bench.quota.held import in_use
 from bench.quota.journal import Journal, Journals
 from bench.quota.models import Model, ten_models
@@ -60,6 +67,13 @@ def test_where_slots_are_short_they_are_as_the_weights_are_and_all_else_is_alike
 
 def test_where_tokens_are_short_callers_know_what_they_need() -> None:
     assert all(work.estimate == work.tokens for work in short_of_tokens(setting()).setting.backlog)
+
+
+def test_for_the_kills_every_second_model_has_too_few_slots_for_its_tokens() -> None:
+    roomy, some = setting(), short_of_tokens_or_slots(setting())
+    pairs = list(zip(roomy.models, some.setting.models, strict=True))
+    assert [few.slots < model.slots / 3 for model, few in pairs] == [False, True] * 5
+    assert some.callers == 2 * sum(few.slots for _, few in pairs)
 
 
 def test_a_crowd_has_more_prompts_than_it_can_come_to_and_begins_anew_where_the_backlog_is_short() -> None:
