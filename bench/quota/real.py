@@ -101,7 +101,8 @@ async def _show(progress: Callable[[], int], steps: Steps) -> None:
     try:
         while True:
             await asyncio.sleep(SHOW_SECONDS)
-            steps.done(progress() - shown)
-            shown = progress()
+            due = progress()
+            steps.done(due - shown)
+            shown = due
     finally:
         steps.done(progress() - shown)
