@@ -46,6 +46,7 @@ class Signals:
         "_completed",
         "_count",
         "_ended",
+        "_heard",
         "_last",
         "_lasting",
         "_latest",
@@ -71,7 +72,7 @@ class Signals:
         self._sum = 0.0
         self._count = 0.0
         self._memory = MEMORY
-        self._last = -1.0e9
+        self._last = self._heard = -1.0e9
         self._completed = 0
         self._seconds = 0.0
         self._squares = 0.0
@@ -90,15 +91,25 @@ class Signals:
 
     def lasts(self, token: int) -> None:
         """It was answered, and goes on for as long as it likes, as a tunnel does: in flight, and no sign of being
-        stuck. One that is idle for hours would keep every key away all that time."""
-        self._lasting[token] = self._open.pop(token)
+        stuck. One that is idle for hours would keep every key away all that time. How fast the upstream is, it has
+        said by now; a second time says nothing."""
+        began = self._open.pop(token, None)
+        if began is not None:
+            self._lasting[token] = began
+            self._take_up()
+            now = self._clock()
+            self._learn(now - began, now)
+
+    def hear(self) -> None:
+        """Part of an answer has come, and more is to follow: whoever sends is not frozen."""
+        self._heard = self._clock()
 
     def end(self, token: int, completed: bool) -> None:
         """It has ended. Where it failed or was abandoned it kept the upstream busy, but says nothing of how fast
         that is: one that fails at once is not fast."""
         began = self._open.pop(token, None)
         if began is None:
-            began = self._lasting.pop(token)
+            began, completed = self._lasting.pop(token), False
         self.inflight -= 1
         for pool in self.watchers:
             pool.inflight -= 1
@@ -184,13 +195,14 @@ class Signals:
 
     def is_stuck(self, pool_latency: float, now: float) -> bool:
         """Whether it has had the oldest of its requests for longer than it should take, and has not finished any
-        other meanwhile. What its latency was before says nothing then: a warm upstream may freeze."""
+        other meanwhile, nor sent a part of one. What its latency was before says nothing then: a warm upstream may
+        freeze."""
         if self._ended:
             self._take_up()
         if not self._open or now - self._last < WINDOW:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
-        return self._last < since and next(iter(self._open.values())) < since
+        return self._last < since and next(iter(self._open.values())) < since and self._heard < since
 
     def weight(self, pool_latency: float, now: float) -> float:
         """What its latency makes of its load, against that of the pool (seconds; 0.0 where it has none)."""

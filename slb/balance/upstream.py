@@ -48,7 +48,8 @@ class Handle:
         upstream.inflight += 1
 
     def lasts(self) -> None:
-        """It has become a tunnel: how long that is open says nothing of how fast its upstream is."""
+        """It was answered, and may go on for as long as it likes, or its client does: how long that is says nothing
+        of how fast its upstream is."""
         if self._held and self._token and self.upstream.signals is not None:
             self.upstream.signals.lasts(self._token)
 

@@ -23,6 +23,9 @@ from slb.client.choice import Destination, Question
 from slb.client.retry import SERVER_ERROR, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
+_EVENT_STREAM = "text/event-stream"
+"""Such an answer may go on for ever."""
+
 _log = structlog.get_logger()
 
 
@@ -95,6 +98,8 @@ class Sending:
         if connection is None:  # a short body has ended with its head
             self._give_back()
         else:
+            if self._handle is not None and response.content_type == _EVENT_STREAM:
+                self._handle.lasts()
             connection.add_callback(self._give_back)
 
     def drop(self, response: ClientResponse) -> None:

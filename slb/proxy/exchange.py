@@ -202,6 +202,8 @@ class Exchange(Timed):
         self._reply_keep_alive = head.keep_alive
         if head.length < 0 and self.method != b"HEAD":
             self._choose_framing()
+            if self.handle is not None and upstream.signals is not None and head.is_event_stream:
+                self.handle.lasts()
         if self._plane.draining or self.client.is_last or (head.status >= 400 and not self._request_ended):
             self.keep_client = False
         self._pass_on(connection, reply_start(self, head, now), payload, ended, now)

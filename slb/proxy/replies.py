@@ -19,6 +19,7 @@ from slb.proxy.fields import (
     fields_of,
 )
 
+_EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*text/event-stream[ \t]*[;\r]")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
 
 
@@ -42,6 +43,11 @@ class ReplyHead:
         self.length = 0 if self.bodiless else length
         self.keep_alive = keep_alive and self.length != UNTIL_CLOSE
         self.start = start
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether it announces server-sent events, which may go on for ever."""
+        return self.status == 200 and _EVENT_STREAM.search(self.start) is not None
 
 
 def parse_reply(head: bytes) -> ReplyHead:

@@ -72,9 +72,13 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.transport.abort()
 
     def pause_reading(self) -> None:
+        """The client takes no more for now, and from here on it decides how long the reply takes."""
         if not self._paused and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
+            exchange = self.exchange
+            if exchange is not None and exchange.handle is not None and exchange.status < 500:
+                exchange.handle.lasts()
 
     def resume_reading(self) -> None:
         if self._paused:
@@ -147,6 +151,9 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         except MalformedBody as error:
             exchange.reply_malformed(self, str(error))
             return
+        signals = self.pool.upstream.signals
+        if signals is not None:
+            signals.hear()
         head, self._head = self._head, None
         if head is not None:
             exchange.reply_begins(self, head, payload, body.done)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,32 @@ async def test_only_whole_answers_that_are_no_5xx_say_how_fast_an_upstream_is(up
         upstream.handle = answering(404)
         await asked(session, ["/x"])
         assert signals.latency is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "stuck"),
+    [("text/event-stream", False), ("Text/Event-Stream; charset=utf-8", False), ("application/x-ndjson", True)],
+)
+async def test_events_that_never_end_are_no_sign_of_being_stuck(
+    upstreams: Upstreams, kind: str, stuck: bool
+) -> None:
+    gate = Gate()
+
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": kind})
+        await response.prepare(request)
+        await gate.open.wait()
+        return response
+
+    upstream = await upstreams(stream)
+    async with Session(upstreams=[upstream.member], settings=RING) as session:
+        signals = live(session)[0].signals
+        assert signals is not None
+        async with session.get("/x"):
+            assert signals.inflight == 1
+            assert signals.is_stuck(0.0, time.monotonic() + 60.0) is stuck
+        gate.open.set()
+        await at_rest(session)
 
 
 async def test_calls_without_a_key_are_shared_evenly(upstreams: Upstreams) -> None:

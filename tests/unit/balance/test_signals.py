@@ -250,16 +250,34 @@ def test_a_request_that_lasts_is_in_flight_and_no_sign_of_being_stuck(clock: Clo
     pool = PoolLoad()
     pool.watch([signals])
     tunnel = signals.begin()
+    clock.now += 0.001
+    signals.lasts(tunnel)
+    assert signals.latency == pytest.approx(0.001)
     clock.now += 1.0
     signals.lasts(tunnel)
     clock.now += 3600.0
-    assert (signals.inflight, signals.effective_load(0.001, clock.now)) == (1, 1.0)
+    assert signals.inflight == 1
+    assert signals.effective_load(0.001, clock.now) == pytest.approx(1.0)
     signals.begin()
     clock.now += 1.0
     assert signals.effective_load(0.001, clock.now) == 2 * MOST  # of the other one
-    signals.end(tunnel, completed=False)
-    assert (signals.inflight, pool.inflight) == (1, 1)
+    signals.end(tunnel, completed=True)
+    assert (signals.inflight, pool.inflight, signals.completed()[0]) == (1, 1, 1)
+    assert signals.latency == pytest.approx(0.001)  # until it was answered: an hour would be no latency
     assert signals.occupancy(clock.now) == pytest.approx(1.0, rel=0.3)  # of the last window, all of it
+
+
+def test_who_sends_part_of_an_answer_is_not_stuck_until_it_stops(clock: Clock) -> None:
+    signals = Signals(clock)
+    token = signals.begin()
+    for _ in range(10):
+        clock.now += 0.1
+        signals.hear()
+        assert not signals.is_stuck(0.001, clock.now + 0.1)
+    assert signals.is_stuck(0.001, clock.now + WINDOW + 0.001)
+    assert not signals.is_stuck(1.0, clock.now + WINDOW + 0.001)
+    signals.end(token, completed=True)
+    assert signals.latency == pytest.approx(1.0)
 
 
 # -- handles
