@@ -29,6 +29,7 @@ def simulate(
         float, typer.Option(min=0.01, max=1.0, help="Simulate only this part of the fleet and its traffic.")
     ] = 1.0,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Print the figures, draw nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
 ) -> None:
     """Run an experiment in simulated time: what the hash ring and its policies do for upstreams with caches."""
     from slb.simulate.lab import make_experiment
@@ -43,6 +44,8 @@ def simulate(
         picture = out / f"simulate-{experiment}.png"
         report.draw(picture)
         typer.echo(f"picture: {picture}")
+    if check and any(claim.holds is False for claim in report.claims):
+        raise typer.Exit(1)
 
 
 def _check_directory(out: Path) -> None:

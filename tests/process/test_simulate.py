@@ -18,6 +18,20 @@ async def test_the_same_seed_prints_the_same_figures(slb: Commands, name: Name) 
     assert "goal:" in first.out
 
 
+@pytest.mark.parametrize(("name", "met"), [(Name.RING, True), (Name.FADE_IN, False)])
+async def test_a_goal_that_is_missed_is_an_error_where_goals_are_checked(
+    slb: Commands, name: Name, met: bool
+) -> None:
+    """So small a fleet is too coarse for the goal of fade-in."""
+    plain, checked = [
+        await slb.run("simulate", name, "--scale", "0.02", "--no-plot", *more, timeout=60)
+        for more in ((), ("--check",))
+    ]
+    assert ("NO: " in plain.out) is not met
+    assert (plain.code, checked.code) == (0, 0 if met else 1)
+    assert (checked.out, checked.err) == (plain.out, "")
+
+
 async def test_the_picture_is_written_where_it_is_asked_for(slb: Commands, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     result = await slb.run("simulate", "ring", "--scale", "0.05", "--out", str(tmp_path))
