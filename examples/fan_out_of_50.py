@@ -9,6 +9,8 @@ import asyncio
 import sys
 from collections import Counter
 
+from aiohttp import ClientError
+
 import slb.client
 
 PRODUCTS = range(50)
@@ -43,4 +45,9 @@ async def main(upstreams: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    if len(sys.argv) == 1:
+        sys.exit("usage: fan_out_of_50.py UPSTREAM..., such as 127.0.0.1:9001")
+    try:
+        asyncio.run(main(sys.argv[1:]))
+    except (slb.client.ConfigError, ClientError) as error:
+        sys.exit(f"fan_out_of_50: {error}")

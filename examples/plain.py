@@ -9,6 +9,8 @@ With `Session(redis_url="redis://...")` the upstreams are those that slb's route
 import asyncio
 import sys
 
+from aiohttp import ClientError
+
 import slb.client
 
 
@@ -25,4 +27,7 @@ async def main(upstreams: list[str]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         sys.exit("usage: plain.py UPSTREAM..., such as 127.0.0.1:9001")
-    asyncio.run(main(sys.argv[1:]))
+    try:
+        asyncio.run(main(sys.argv[1:]))
+    except (slb.client.ConfigError, ClientError) as error:
+        sys.exit(f"plain: {error}")

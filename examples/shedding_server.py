@@ -10,10 +10,14 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 
-from aiohttp import web
+from aiohttp import ClientError, web
 from prometheus_client import CollectorRegistry, generate_latest
 
 import slb.client
+
+MOST = 500
+LONGEST = len(str(MOST))
+"""Products of one request: each is a call."""
 
 
 def make_app(session: slb.client.Session) -> web.Application:
@@ -22,7 +26,7 @@ def make_app(session: slb.client.Session) -> web.Application:
     registry.register(slb.client.OutboundCollector(session.metrics))
 
     async def batch(request: web.Request) -> web.Response:
-        products = range(int(request.query.get("products", "50")))
+        products = range(wanted(request.query.get("products", "50")))
         statuses = await asyncio.gather(*(fetch(session, product) for product in products))
         return web.json_response({"products": len(statuses), "served": statuses.count(200)})
 
@@ -43,10 +47,21 @@ def make_app(session: slb.client.Session) -> web.Application:
     return app
 
 
+def wanted(written: str) -> int:
+    """How many products one request asks for. Raises HTTPBadRequest."""
+    if not (written.isascii() and written.isdigit() and len(written) <= LONGEST and int(written) <= MOST):
+        raise web.HTTPBadRequest(text=f"products: a whole number, at most {MOST}\n")
+    return int(written)
+
+
 async def fetch(session: slb.client.Session, product: int) -> int:
-    async with session.get(f"/products/{product}", key=str(product)) as response:
-        await response.read()
-        return response.status
+    """The status; that of a bad gateway where there was no answer, which the session has logged."""
+    try:
+        async with session.get(f"/products/{product}", key=str(product)) as response:
+            await response.read()
+            return response.status
+    except ClientError:
+        return web.HTTPBadGateway.status_code
 
 
 async def main(upstreams: list[str]) -> None:
@@ -64,4 +79,11 @@ async def main(upstreams: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    if len(sys.argv) == 1:
+        sys.exit("usage: shedding_server.py UPSTREAM..., such as 127.0.0.1:9001")
+    try:
+        asyncio.run(main(sys.argv[1:]))
+    except slb.client.ConfigError as error:
+        sys.exit(f"shedding_server: {error}")
+    except KeyboardInterrupt:
+        pass  # that is how it is ended

@@ -4,11 +4,13 @@ from slb.client.hash_key import LONGEST_KEY
 from slb.client.refusals import CallRefused, SessionClosed
 from slb.client.session import Session
 from slb.client.shedding import shed_when_full
+from slb.errors import ConfigError
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
 
 __all__ = [
     "LONGEST_KEY",
     "CallRefused",
+    "ConfigError",
     "OutboundCollector",
     "OutboundMetrics",
     "Session",

@@ -2,19 +2,23 @@
 
 import asyncio
 import re
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 from aiohttp import web
+from yarl import URL
 
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, Upstream
 from tests.support.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+OF_LIBRARY = ("plain", "fan_out_of_50", "shedding_server")
 _URL = re.compile(r"http://[0-9.:]+")
 
 
@@ -55,6 +59,13 @@ async def _example(name: str, *members: str) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
+async def _refused(name: str, *members: str) -> str:
+    async with _example(name, *members) as process, asyncio.timeout(30):
+        _, err = await process.communicate()
+        assert process.returncode == 1, err.decode()
+        return err.decode()
+
+
 async def _said(name: str, *members: str) -> str:
     async with _example(name, *members) as process, asyncio.timeout(30):
         out, err = await process.communicate()
@@ -62,9 +73,19 @@ async def _said(name: str, *members: str) -> str:
         return out.decode()
 
 
+@asynccontextmanager
+async def _server(*members: str) -> AsyncIterator[str]:
+    """The URL of the one that sheds."""
+    async with _example("shedding_server", *members) as process:
+        assert process.stdout is not None
+        found = _URL.search((await process.stdout.readline()).decode())
+        assert found is not None
+        yield found[0]
+
+
 def test_every_example_of_the_library_has_a_test() -> None:
     of_library = {each.stem for each in EXAMPLES.glob("*.py") if "slb.client" in each.read_text()}
-    assert of_library == {"plain", "fan_out_of_50", "shedding_server"}
+    assert of_library == set(OF_LIBRARY)
 
 
 async def test_the_plain_one_prints_who_answered(upstreams: Upstreams) -> None:
@@ -82,14 +103,44 @@ async def test_the_fan_out_asks_for_fifty_products_twice(upstreams: Upstreams) -
     assert sum(each.most for each in three) <= 20 * 3
 
 
+@pytest.mark.parametrize("name", OF_LIBRARY)
+async def test_what_an_example_cannot_use_is_one_line(name: str) -> None:
+    assert (await _refused(name)) == f"usage: {name}.py UPSTREAM..., such as 127.0.0.1:9001\n"
+    assert re.fullmatch(rf"{name}: upstreams: .*'a:b:c'.*\n", await _refused(name, "a:b:c"))
+
+
+@pytest.mark.parametrize("name", ["plain", "fan_out_of_50"])
+async def test_where_nobody_listens_an_example_says_so_in_one_line(name: str) -> None:
+    assert re.fullmatch(rf"{name}: Cannot connect to host 127.0.0.1:1 .*\n", await _refused(name, "127.0.0.1:1"))
+
+
+async def _answer(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as outside, outside.get(URL(url, encoded=True)) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_the_server_refuses_a_batch_that_is_no_number_and_counts_what_was_not_served() -> None:
+    async with _server("127.0.0.1:1") as url:
+        for products in ("abc", "", "-1", "1e3", "501", "9" * 5000, "%D9%A3"):
+            refused = await _answer(f"{url}/batch?products={products}")
+            assert refused == (400, "products: a whole number, at most 500\n"), products
+        assert await _answer(f"{url}/batch?products=3") == (200, '{"products": 3, "served": 0}')
+
+
+async def test_the_server_ends_quietly_when_it_is_interrupted() -> None:
+    async with _example("shedding_server", "127.0.0.1:1") as process, asyncio.timeout(30):
+        assert process.stdout is not None
+        await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+
+
 async def test_the_server_sheds_at_its_cap_and_serves_again_after(upstreams: Upstreams) -> None:
     three, pods = await _three(upstreams, is_open=False)
     members = [each.member for each in three]
-    async with _example("shedding_server", *members) as process, aiohttp.ClientSession() as outside:
-        assert process.stdout is not None
-        found = _URL.search((await process.stdout.readline()).decode())
-        assert found is not None
-        batch, healthz = f"{found[0]}/batch?products=60", f"{found[0]}/healthz"
+    async with _server(*members) as url, aiohttp.ClientSession() as outside:
+        batch, healthz = f"{url}/batch?products=60", f"{url}/healthz"
         admitted = asyncio.create_task(outside.get(batch))
         await eventually(
             lambda: sum(each.inside for each in three) == 54, what="the buffer is full beneath the cap"
@@ -101,5 +152,5 @@ async def test_the_server_sheds_at_its_cap_and_serves_again_after(upstreams: Ups
         for pod in pods:
             pod.gate.open.set()
         assert await (await admitted).json() == {"products": 60, "served": 60}
-        async with outside.get(f"{found[0]}/metrics") as metrics:
+        async with outside.get(f"{url}/metrics") as metrics:
             assert "slb_outbound_shed_total 1.0" in await metrics.text()
