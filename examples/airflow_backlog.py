@@ -256,11 +256,27 @@ async def main(urls: Sequence[str], count: int, hurry: float, token: str | None,
     print(f"{calls} micro-batches of {count / calls:.1f} on average, {max(dag.sizes)} at most")
 
 
+def at_least_one(written: str) -> int:
+    number = int(written)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def more_than_nothing(written: str) -> float:
+    number = float(written)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{written} is no number above 0")
+    return number
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--router", action="append", help="API address of an instance; may be given several times")
-    parser.add_argument("--prompts", type=int, default=300)
-    parser.add_argument("--hurry", type=float, default=1.0, help="limits and calls so many times as fast")
+    parser.add_argument("--prompts", type=at_least_one, default=300)
+    parser.add_argument(
+        "--hurry", type=more_than_nothing, default=1.0, help="limits and calls so many times as fast"
+    )
     parser.add_argument("--token", help="the router's API token")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
@@ -39,6 +41,15 @@ async def test_the_example_drains_its_backlog_in_micro_batches_through_two_route
     models = await routers.models()
     assert models.keys() == {"quick", "steady", "thorough"}
     assert not any(model["in_flight"] for model in models.values())
+
+
+@pytest.mark.parametrize(
+    "words", [("--prompts", "0"), ("--prompts", "-3"), ("--hurry", "0"), ("--hurry", "nan"), ("--hurry", "inf")]
+)
+async def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(words: tuple[str, ...]) -> None:
+    code, _, err = await drained("--router", "http://127.0.0.1:1", *words)
+    assert code == 2
+    assert f"error: argument {words[0]}: " in err
 
 
 async def test_without_a_router_it_says_so_and_ends() -> None:
