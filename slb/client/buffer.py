@@ -6,6 +6,7 @@ drains itself: each call that ends lets the next one go.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 
 from slb.client.refusals import CallRefused
 from slb.errors import QUEUE_TIMEOUT
@@ -34,7 +35,7 @@ class Buffer:
         return True
 
     async def wait(self) -> None:
-        """Wait for one's turn. Raises CallRefused where it does not come in time."""
+        """Wait for one's turn. Raises CallRefused where it does not come in time, and what `close` was given."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = None
         waiting = asyncio.timeout(self._timeout)
@@ -57,9 +58,16 @@ class Buffer:
                 return
         self.out -= 1
 
+    def close(self, why: Callable[[], Exception]) -> None:
+        """Nobody goes any more: each that waits is told why."""
+        while self._waiting:
+            turn = self._waiting.popitem(last=False)[0]
+            if not turn.cancelled():
+                turn.set_exception(why())
+
     def _leave(self, turn: asyncio.Future[None]) -> None:
         """Whoever was let go in the very moment of leaving passes its place on."""
-        if turn.done() and not turn.cancelled():
+        if turn.done() and not turn.cancelled() and turn.exception() is None:
             self.give_back()
         else:
             self._waiting.pop(turn, None)

@@ -13,7 +13,7 @@ from slb.client.buffer import Buffer
 from slb.client.choice import Chooser, Destination, Question
 from slb.client.hash_key import given
 from slb.client.retry import SERVER_ERROR, backoff, is_failure, may_send_again, reason_of, rest_of
-from slb.client.sending import Desk, Sending, send_once
+from slb.client.sending import Desk, Sending, closed_meanwhile, send_once
 from slb.client.target import Targets
 
 
@@ -52,13 +52,23 @@ class Calls:
                 if response.status >= SERVER_ERROR and (second := self._second(question, destination, None)):
                     sending.drop(response)
                     sending, response = await self._sent_again(question, second, "status", sending.took())
-        except BaseException:
+        except BaseException as error:
             buffer.give_back()
+            if self._desk.http.closed and isinstance(error, ClientError | OSError | RuntimeError):
+                raise closed_meanwhile() from error
             raise
         sending.until_body_ends(response, buffer.give_back)
         return response
 
+    def close(self) -> None:
+        """The session is closed: none that waits goes any more, and no body is read to its end."""
+        self._buffer.close(closed_meanwhile)
+        for sending, connection in list(self._desk.reading.items()):
+            sending.cut(connection)
+
     async def _turn(self) -> None:
+        if self._desk.http.closed:
+            raise closed_meanwhile()
         began = self._desk.clock()
         try:
             await self._buffer.wait()
@@ -67,7 +77,7 @@ class Calls:
 
     def _second(self, question: Question, failed: Destination, error: BaseException | None) -> Destination | None:
         """Where the call is sent once more; None where it is not."""
-        if failed.plan is None or not failed.plan.route.settings.retries:
+        if failed.plan is None or not failed.plan.route.settings.retries or self._desk.http.closed:
             return None
         if error is not None and not is_failure(error):
             return None

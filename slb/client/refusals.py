@@ -10,5 +10,6 @@ class CallRefused(Refused, ClientError):
     """A call that was not sent: `reason` is the name, `detail` one sentence for a person."""
 
 
-class SessionClosed(RuntimeError):
-    """The session is not open: it has been closed, or `async with` has not been entered yet."""
+class SessionClosed(RuntimeError, ClientError):
+    """The session is not open: it has been closed, which ends the calls that are out and those that wait, or
+    `async with` has not been entered yet."""

@@ -17,9 +17,11 @@ from aiohttp import (
     ClientSession,
     ServerDisconnectedError,
 )
+from aiohttp.connector import Connection
 
 from slb.balance.upstream import Handle
 from slb.client.choice import Destination, Question
+from slb.client.refusals import SessionClosed
 from slb.client.retry import SERVER_ERROR, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
@@ -30,7 +32,8 @@ _log = structlog.get_logger()
 
 
 class Desk:
-    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown."""
+    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown.
+    `reading`: the requests whose answers have a body to come still, and their connections."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Desk:
         self.clock = clock
         self.node = node
         self.fallback = fallback
+        self.reading: dict[Sending, Connection] = {}
 
 
 class Sending:
@@ -100,6 +104,7 @@ class Sending:
         else:
             if self._handle is not None and response.content_type == _EVENT_STREAM:
                 self._handle.lasts()
+            self._desk.reading[self] = connection
             connection.add_callback(self._give_back)
 
     def drop(self, response: ClientResponse) -> None:
@@ -107,12 +112,18 @@ class Sending:
         self._release(False)
         response.release()
 
+    def cut(self, connection: Connection) -> None:
+        """The session is closed. aiohttp closes connections and leaves whoever reads a body waiting for ever."""
+        self._content.set_exception(closed_meanwhile())
+        connection.close()
+
     def took(self) -> float:
         """Seconds since it was sent."""
         return self._desk.clock() - self._started
 
     def _give_back(self) -> None:
         """aiohttp calls this back, once, and hides what it raises."""
+        self._desk.reading.pop(self, None)
         try:
             self._count(self._content.exception())
         finally:
@@ -125,22 +136,23 @@ class Sending:
             way.durations.observe(self.took())
             return
         self._release(False)
-        if error is None or type(error) is ClientConnectionError:  # what aiohttp sets where a body is left unread
+        # ClientConnectionError is what aiohttp sets where a body is left unread.
+        if error is None or type(error) in (ClientConnectionError, SessionClosed):
             way.abandoned += 1
         else:
             self._tell("body", _words(error))
 
     def _failed(self, error: BaseException) -> None:
         self._release(False)
-        if isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
+        if isinstance(error, asyncio.CancelledError) or self._desk.http.closed:  # no fault of the upstream's
+            self._way.abandoned += 1
+        elif isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
             self._way.requests[error.status] += 1
             if error.status >= SERVER_ERROR:
                 self._tell("status", f"status {error.status}")
         elif isinstance(error, ClientError | OSError):
             self._way.requests[NO_ANSWER] += 1
             self._tell(reason_of(error), _words(error))
-        elif isinstance(error, asyncio.CancelledError):
-            self._way.abandoned += 1
 
     def _release(self, completed: bool) -> None:
         if self._handle is not None:
@@ -163,6 +175,11 @@ class Sending:
             reason=reason,
             error=error,
         )
+
+
+def closed_meanwhile() -> SessionClosed:
+    """What a call ends with that was out or waiting when its session was closed."""
+    return SessionClosed("the session was closed while the call was out")
 
 
 class _Lost(ClientError):

@@ -119,8 +119,11 @@ class Session:
         self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
 
     async def close(self) -> None:
-        """End the calls that are out, and stop following Redis. A second time does nothing."""
-        self._calls = None
+        """End the calls that are out or wait, each with SessionClosed, and stop following Redis. A second time does
+        nothing."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.close()
         if self._http is not None and not self._http.closed:
             await self._http.close()
             await self._feed.close()

@@ -9,7 +9,7 @@ from yarl import URL
 
 from slb.client import CallRefused, Session, SessionClosed
 from tests.client.conftest import Upstreams
-from tests.client.rig import Gate, Upstream, answering, asked, at_rest, live
+from tests.client.rig import Gate, Handler, Upstream, answering, asked, at_rest, live
 from tests.support.waiting import eventually
 
 
@@ -176,6 +176,39 @@ async def test_a_session_that_is_not_open_says_so(upstreams: Upstreams) -> None:
     with pytest.raises(SessionClosed):
         await session.open()
     await session.close()
+
+
+async def half_a_body(request: web.BaseRequest) -> web.StreamResponse:
+    """And no more, until the other side leaves."""
+    response = web.StreamResponse(headers={"Content-Length": "100"})
+    await response.prepare(request)
+    await response.write(b"half")
+    await asyncio.Event().wait()
+    return response
+
+
+@pytest.mark.parametrize("handle", [Gate(), half_a_body], ids=["before the head", "in the middle of the body"])
+async def test_calls_that_are_out_end_by_name_when_the_session_is_closed(
+    upstreams: Upstreams, handle: Handler
+) -> None:
+    two = [await upstreams(handle) for _ in range(2)]
+    session = Session(upstreams=[each.member for each in two])
+
+    async def call() -> bytes:
+        async with session.get("/x") as response:
+            return await response.read()
+
+    async with session:
+        tasks = [asyncio.create_task(call()) for _ in range(4)]
+        await eventually(lambda: sum(each.inside for each in two) == 4)
+        if handle is half_a_body:
+            await eventually(lambda: session.metrics.ring.requests[200] == 4)
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(ended, SessionClosed)
+        assert isinstance(ended, aiohttp.ClientError)
+    await at_rest(session)
+    assert (session.metrics.ring.abandoned, dict(session.metrics.ring.errors)) == (4, {})
+    assert sum(len(each.seen) for each in two) == 4
 
 
 async def test_cookies_of_one_upstream_are_not_sent_to_another(upstreams: Upstreams) -> None:

@@ -8,9 +8,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from slb.client import CallRefused, Session, shed_when_full
+from slb.client import CallRefused, Session, SessionClosed, shed_when_full
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, at_rest
+from tests.proxy.harness import port_that_never_accepts
 from tests.support.waiting import eventually
 
 
@@ -62,6 +63,29 @@ async def test_whoever_leaves_the_buffer_loses_nobody_a_place(upstreams: Upstrea
         assert sum(isinstance(each, aiohttp.ClientResponse) for each in ended) == 25
         await at_rest(session)
     assert upstream.seen == [f"/{n}" for n in range(0, 50, 2)]
+
+
+async def test_calls_that_wait_when_the_session_is_closed_are_refused_at_once() -> None:
+    """They wait for one whose connection is never made."""
+    listener, fillers, member = port_that_never_accepts()
+    session = Session(
+        upstreams=[member],
+        settings={"connect_timeout": "1h"},
+        max_outbound=2,
+        buffer_from=1,
+        buffer_timeout=3600,
+    )
+    async with session:
+        out, *waiting = [asyncio.create_task(session.get(f"/{n}")) for n in range(5)]
+        not_begun = session.get("/x")
+        await eventually(lambda: session.outbound == 5)
+    ended = await asyncio.gather(*waiting, not_begun, return_exceptions=True)
+    assert [type(each) for each in ended] == [SessionClosed] * 5
+    out.cancel()
+    await asyncio.wait([out])
+    assert session.outbound == 0
+    for each in (listener, *fillers):
+        each.close()
 
 
 @asynccontextmanager
