@@ -58,10 +58,13 @@ class Surroundings:
 
 
 class Feed(Protocol):
-    """`mirror` is kept true between `open` and `close`."""
+    """`mirror` and its `rings` are kept true between `open` and `close`."""
 
     @property
     def mirror(self) -> Mirror: ...
+
+    @property
+    def rings(self) -> Rings: ...
 
     async def open(self, patience: float) -> None:
         """Begin; wait for a first table, but at most `patience` seconds."""
@@ -75,14 +78,14 @@ class _Following:
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
         self.mirror = Mirror(self._settings.route_settings, surroundings.rng, surroundings.clock, surroundings.zone)
-        self._rings = Rings(self.mirror, surroundings.clock)
+        self.rings = Rings(self.mirror, surroundings.clock)
         self._tasks = Tasks()
 
     async def _keep_rings(self) -> None:
         """Those of the table that is there already are made first: a call without its ring goes anywhere."""
-        for _, ring in list(self._rings.routes()):
+        for _, ring in list(self.rings.routes()):
             await step_through(ring.steps())
-        self._tasks.start("rings", self._rings.run())
+        self._tasks.start("rings", self.rings.run())
 
     async def close(self) -> None:
         await self._tasks.stop()

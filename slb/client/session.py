@@ -85,6 +85,7 @@ class Session:
         self.metrics = metrics or OutboundMetrics()
         self.metrics.out = lambda: self._buffer.out
         self.metrics.waiting = lambda: self._buffer.waiting
+        self.metrics.rings = self._feed.rings.shown
         self.metrics.percentage = lambda: self._traffic.percentage if self._traffic.enabled else 0.0
 
     async def __aenter__(self) -> "Session":

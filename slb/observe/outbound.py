@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from slb.observe.metrics import Histogram
+from slb.observe.ring import RingCollector, Rings
 
 NO_ANSWER = 0
 """Stands for the status where none came; shown as `none`."""
@@ -29,7 +30,7 @@ class WayMetrics:
 
 class OutboundMetrics:
     """What one session counts. `ring`: requests whose upstream was picked here, by whichever policy. `out`,
-    `waiting` and `percentage` give what holds now."""
+    `waiting`, `percentage` and `rings` give what holds now."""
 
     def __init__(self) -> None:
         self.ring = WayMetrics("ring")
@@ -41,6 +42,7 @@ class OutboundMetrics:
         self.out: Callable[[], int] = lambda: 0
         self.waiting: Callable[[], int] = lambda: 0
         self.percentage: Callable[[], float] = lambda: 0.0
+        self.rings: Rings = tuple
 
 
 class OutboundCollector(Collector):
@@ -53,6 +55,7 @@ class OutboundCollector(Collector):
         yield from self._ways()
         yield from self._counters()
         yield from self._buffer()
+        yield from RingCollector(self._metrics.rings).collect()
 
     def _ways(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -12,6 +14,14 @@ from slb.balance.consistent_hash import ConsistentHash
 
 Rings = Callable[[], Iterable[tuple[str, ConsistentHash]]]
 """Route path and policy, of each route that goes by a key."""
+
+_OF_EACH_ROUTE: tuple[tuple[type[Counter | Gauge], str, str, Callable[[ConsistentHash], float]], ...] = (
+    (Counter, "slb_ring_keyless", "Requests without a key, sent round-robin.", lambda it: it.keyless),
+    (Counter, "slb_ring_unready", "Requests before there was a ring, sent round-robin.", lambda it: it.unready),
+    (Gauge, "slb_ring_fading", "Rings that are fading in.", lambda it: it.fading),
+    (Gauge, "slb_zone_share", "Share of requests that the zone's own ring decides.", lambda it: it.zone_share),
+    (Gauge, "slb_zone_health", "1 where latency leaves the zone its share, down to 0.", lambda it: it.ramp.health),
+)
 
 
 class RingCollector(Collector):
@@ -23,8 +33,7 @@ class RingCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         rings = list(self._rings())
         yield self._distances(rings)
-        yield from self._counters(rings)
-        yield from self._gauges(rings)
+        yield from self._of_each_route(rings)
         yield from self._loads(rings)
 
     def _distances(self, rings: list[tuple[str, ConsistentHash]]) -> Metric:
@@ -39,39 +48,17 @@ class RingCollector(Collector):
             family.add_metric((route,), buckets, sum(hops * count for hops, count in counts.items()))
         return family
 
-    def _counters(self, rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
-        keyless = CounterMetricFamily(
-            "slb_ring_keyless", "Requests without a key, sent round-robin.", labels=("route",)
-        )
-        unready = CounterMetricFamily(
-            "slb_ring_unready", "Requests before there was a ring, sent round-robin.", labels=("route",)
-        )
-        for route, ring in rings:
-            keyless.add_metric((route,), ring.keyless)
-            unready.add_metric((route,), ring.unready)
-        yield keyless
-        yield unready
-
-    def _gauges(self, rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
-        fading = GaugeMetricFamily("slb_ring_fading", "Rings that are fading in.", labels=("route",))
-        share = GaugeMetricFamily(
-            "slb_zone_share", "Share of requests that the zone's own ring decides.", labels=("route",)
-        )
-        health = GaugeMetricFamily(
-            "slb_zone_health", "1 where latency takes nothing of that share away, down to 0.", labels=("route",)
-        )
-        for route, ring in rings:
-            fading.add_metric((route,), ring.fading)
-            share.add_metric((route,), ring.zone_share)
-            health.add_metric((route,), ring.ramp.health)
-        yield fading
-        yield share
-        yield health
+    def _of_each_route(self, rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
+        for kind, name, text, value in _OF_EACH_ROUTE:
+            family = kind(name, text, labels=("route",))
+            for route, ring in rings:
+                family.add_metric((route,), value(ring))
+            yield family
 
     def _loads(self, rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
         labels = ("route", "upstream")
-        occupancy = GaugeMetricFamily("slb_upstream_occupancy", "Seconds of work in a second.", labels=labels)
-        load = GaugeMetricFamily(
+        occupancy = Gauge("slb_upstream_occupancy", "Seconds of work in a second.", labels=labels)
+        load = Gauge(
             "slb_upstream_effective_load", "What a bounded load compares with its threshold.", labels=labels
         )
         for route, ring in rings:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
-from slb.client import Session
+from slb.client import OutboundCollector, Session
 from slb.model import Upstream as Spec
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, Upstream, answering, asked, at_rest, live
@@ -135,6 +136,31 @@ async def test_events_that_never_end_are_no_sign_of_being_stuck(
             assert signals.is_stuck(0.0, time.monotonic() + 60.0) is stuck
         gate.open.set()
         await at_rest(session)
+
+
+async def test_what_the_rings_do_stands_among_the_metrics_of_the_session(upstreams: Upstreams) -> None:
+    three = [await upstreams() for _ in range(3)]
+    settings = {**RING, "hash_key": "header:X-Key"}
+    async with Session(upstreams=[each.member for each in three], settings=settings) as session:
+        registry = CollectorRegistry()
+        registry.register(OutboundCollector(session.metrics))
+        await asked(session, ["/x"] * 2)
+        await asked(session, ["/x"], key="k")
+        said = generate_latest(registry).decode().splitlines()
+    for line in (
+        'slb_outbound_requests_total{code="200",way="ring"} 3.0',
+        'slb_ring_distance_count{route="/"} 1.0',
+        'slb_ring_keyless_total{route="/"} 2.0',
+        'slb_ring_unready_total{route="/"} 0.0',
+        'slb_ring_fading{route="/"} 0.0',
+        'slb_zone_share{route="/"} 0.0',
+        'slb_zone_health{route="/"} 1.0',
+    ):
+        assert line in said
+    for name in ("slb_upstream_occupancy", "slb_upstream_effective_load"):
+        assert {f'{name}{{route="/",upstream="{each.member}"}}' for each in three} == {
+            line.split(" ")[0] for line in said if line.startswith(name)
+        }
 
 
 async def test_calls_without_a_key_are_shared_evenly(upstreams: Upstreams) -> None:
