@@ -1,1 +1,1 @@
-"""Which upstreams are fit to serve: active checks shared by the fleet, passive ejection, panic."""
+"""Which upstreams are fit to serve: active checks shared by the fleet, and one loop for them and for ejection."""

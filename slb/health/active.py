@@ -15,13 +15,13 @@ from typing import Protocol
 
 import structlog
 
+from slb.balance.health_state import Event, State, Tally, moved
 from slb.control.health_store import AT_ONCE, Answer, Ask, Report
 from slb.errors import RedisUnavailable
-from slb.health.availability import Availability
 from slb.health.roster import Watched
-from slb.health.state import Event, State, Tally, moved
 from slb.model import HealthCheck, Upstream
 from slb.observe.metrics import Metrics
+from slb.routing.availability import Availability
 
 _OWN_EYES = -1
 """The claim of a check that was made without Redis."""

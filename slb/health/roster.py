@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from slb.balance.health_state import Tally
 from slb.balance.upstream import LiveUpstream
 from slb.control.keys import health_key
 from slb.control.slices import Slices
-from slb.health.availability import Availability
-from slb.health.state import Tally
 from slb.model import HealthCheck
+from slb.routing.availability import Availability
 from slb.routing.table import Route, Table
 
 

@@ -10,12 +10,12 @@ from typing import Protocol
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
 from slb.health.active import Active, ActiveTiming, Store
-from slb.health.availability import Availability
-from slb.health.passive import Passive
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
 from slb.observe.metrics import Metrics
+from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
+from slb.routing.passive import Passive
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""

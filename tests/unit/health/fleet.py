@@ -5,9 +5,9 @@ from typing import Any
 
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
-from slb.health.availability import Availability
 from slb.model import RouteRecord
 from slb.observe.metrics import Metrics
+from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 

@@ -1,7 +1,7 @@
 """Passive health: an upstream that keeps failing requests is ejected for a while, each time for longer.
 
-Each instance ejects for itself, by what its own requests met: an upstream one instance cannot reach may serve the
-others well.
+Each instance and each library ejects for itself, by what its own requests met: an upstream one cannot reach may
+serve the others well.
 """
 
 import time
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slb.balance.eligible import may_eject_one_more
+from slb.balance.health_state import Event, State, hold_off, moved
 from slb.balance.upstream import LiveUpstream
-from slb.health.availability import Availability
-from slb.health.state import Event, State, hold_off, moved
 from slb.model import RouteSettings
 from slb.observe.metrics import Metrics
+from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slb.health.state import TRANSITIONS, Event, IllegalMove, State, Tally, hold_off, moved
+from slb.balance.health_state import TRANSITIONS, Event, IllegalMove, State, Tally, hold_off, moved
 from slb.model import HealthCheck
 
 CHECK = HealthCheck("/h", 5.0, rise=2, fall=3, timeout=1.0)

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from slb.health.passive import Passive
+from slb.routing.passive import Passive
 from tests.unit.health.fleet import Clock, Routes
 
 

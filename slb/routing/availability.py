@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import structlog
 
+from slb.balance.health_state import State
 from slb.balance.upstream import LiveUpstream
-from slb.health.state import State
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
