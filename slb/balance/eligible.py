@@ -6,6 +6,9 @@ from typing import Literal
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings, Upstream
 
+NOT_SERVED = frozenset({502, 503, 504})
+"""Replies that say the request was not served, of upstreams that may be proxies themselves. Never a 4xx."""
+
 _ROUNDING = 1e-9
 """0.07 * 100 is a little more than 7."""
 

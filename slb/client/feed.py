@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import SecretStr, ValidationError
 
+from slb.client.ejection import Ejection
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
@@ -58,13 +59,20 @@ class Surroundings:
 
 
 class Feed(Protocol):
-    """`mirror` and its `rings` are kept true between `open` and `close`."""
+    """`mirror`, its `rings` and who is ejected are kept true between `open` and `close`. `metrics`: what comes of
+    following them."""
 
     @property
     def mirror(self) -> Mirror: ...
 
     @property
     def rings(self) -> Rings: ...
+
+    @property
+    def ejection(self) -> Ejection: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
 
     async def open(self, patience: float) -> None:
         """Begin; wait for a first table, but at most `patience` seconds."""
@@ -73,19 +81,22 @@ class Feed(Protocol):
 
 
 class _Following:
-    """A mirror and its rings."""
+    """A mirror, its rings, and who is ejected."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
         self.mirror = Mirror(self._settings.route_settings, surroundings.rng, surroundings.clock, surroundings.zone)
         self.rings = Rings(self.mirror, surroundings.clock)
+        self.metrics = Metrics()
+        self.ejection = Ejection(self.mirror, self.metrics, surroundings.clock)
         self._tasks = Tasks()
 
-    async def _keep_rings(self) -> None:
-        """Those of the table that is there already are made first: a call without its ring goes anywhere."""
+    async def _follow(self) -> None:
+        """Rings of the table that is there already are made first: a call without its ring goes anywhere."""
         for _, ring in list(self.rings.routes()):
             await step_through(ring.steps())
         self._tasks.start("rings", self.rings.run())
+        self._tasks.start("ejection", self.ejection.run())
 
     async def close(self) -> None:
         await self._tasks.stop()
@@ -103,7 +114,7 @@ class FixedFeed(_Following):
     async def open(self, patience: float) -> None:
         record = RouteRecord(frozenset(self._members))
         await step_through(self.mirror.replace({_ROOT: record}, self._attributes))
-        await self._keep_rings()
+        await self._follow()
 
     def replace(self, upstreams: Upstreams) -> None:
         """Other upstreams from now on; what is counted of those that stay goes on."""
@@ -123,21 +134,20 @@ class RedisFeed(_Following):
         more: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
         self._connect_by = Settings(redis_url=SecretStr(url), **more)
         self._data_dir = data_dir
-        self._metrics = Metrics()
         self._clock = surroundings.clock
         self._rng = surroundings.rng
         self._connection: Connection | None = None
 
     async def open(self, patience: float) -> None:
         """Raises RedisRefused where Redis says no; one that is merely away is tried again and again."""
-        connection = self._connection = await connect(self._connect_by, self._metrics, self._clock)
+        connection = self._connection = await connect(self._connect_by, self.metrics, self._clock)
         kept = None if self._data_dir is None else table_file(self._data_dir, connection.url_shown)
         watcher = Watcher(
-            connection, self.mirror, self._metrics, kept, READING_ONLY, clock=self._clock, rng=self._rng
+            connection, self.mirror, self.metrics, kept, READING_ONLY, clock=self._clock, rng=self._rng
         )
         self._tasks.start("watcher", watcher.run())
         await watcher.shown(lambda mirror: mirror.ready, patience)
-        await self._keep_rings()
+        await self._follow()
 
     async def close(self) -> None:
         await super().close()

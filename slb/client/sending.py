@@ -19,10 +19,11 @@ from aiohttp import (
 )
 from aiohttp.connector import Connection
 
-from slb.balance.upstream import Handle
+from slb.balance.eligible import NOT_SERVED
+from slb.balance.upstream import Handle, LiveUpstream
 from slb.client.choice import Destination, Question
 from slb.client.refusals import SessionClosed
-from slb.client.retry import SERVER_ERROR, reason_of
+from slb.client.retry import SERVER_ERROR, is_failure, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
 _EVENT_STREAM = "text/event-stream"
@@ -32,7 +33,8 @@ _log = structlog.get_logger()
 
 
 class Desk:
-    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown.
+    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown;
+    `failed` is told of each request that an upstream failed, and why.
     `reading`: the requests whose answers have a body to come still, and their connections."""
 
     def __init__(
@@ -42,12 +44,14 @@ class Desk:
         clock: Callable[[], float],
         node: str,
         fallback: str,
+        failed: Callable[[LiveUpstream, str], None],
     ) -> None:
         self.http = http
         self.metrics = metrics
         self.clock = clock
         self.node = node
         self.fallback = fallback
+        self.failed = failed
         self.reading: dict[Sending, Connection] = {}
 
 
@@ -90,7 +94,9 @@ class Sending:
         self._status = status = response.status
         self._way.requests[status] += 1
         if status >= SERVER_ERROR:
-            self._tell("status", f"status {status}")
+            self._answered(status)
+        elif upstream is not None and upstream.failures:
+            upstream.failures = 0
         return response
 
     def until_body_ends(self, response: ClientResponse, ended: Callable[[], None]) -> None:
@@ -140,6 +146,7 @@ class Sending:
         if error is None or type(error) in (ClientConnectionError, SessionClosed):
             way.abandoned += 1
         else:
+            self._blame("body")
             self._tell("body", _words(error))
 
     def _failed(self, error: BaseException) -> None:
@@ -148,11 +155,26 @@ class Sending:
             self._way.abandoned += 1
         elif isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
             self._way.requests[error.status] += 1
-            if error.status >= SERVER_ERROR:
-                self._tell("status", f"status {error.status}")
+            self._answered(error.status)
         elif isinstance(error, ClientError | OSError):
             self._way.requests[NO_ANSWER] += 1
+            if is_failure(error):
+                self._blame(reason_of(error))
             self._tell(reason_of(error), _words(error))
+
+    def _answered(self, status: int) -> None:
+        """Whoever answers serves, whatever the answer is, unless it says that it does not."""
+        upstream = self._destination.upstream
+        if status in NOT_SERVED:
+            self._blame(str(status))
+        elif upstream is not None:
+            upstream.failures = 0
+        if status >= SERVER_ERROR:
+            self._tell("status", f"status {status}")
+
+    def _blame(self, reason: str) -> None:
+        if self._destination.upstream is not None:
+            self._desk.failed(self._destination.upstream, reason)
 
     def _release(self, completed: bool) -> None:
         if self._handle is not None:

@@ -86,6 +86,7 @@ class Session:
         self.metrics.out = lambda: self._buffer.out
         self.metrics.waiting = lambda: self._buffer.waiting
         self.metrics.rings = self._feed.rings.shown
+        self.metrics.health = self._feed.metrics
         self.metrics.percentage = lambda: self._traffic.percentage if self._traffic.enabled else 0.0
 
     async def __aenter__(self) -> "Session":
@@ -102,7 +103,8 @@ class Session:
         if self._http is not None:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
-        desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback))
+        failed = self._feed.ejection.failed
+        desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), failed)
         chooser = Chooser(
             self._feed.mirror,
             self._traffic,

@@ -209,36 +209,13 @@ class MetricsCollector(Collector):
         yield expiry
 
     def _health(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        up = GaugeMetricFamily("slb_upstream_up", "0 while it is ejected, or down.", labels=("upstream",))
-        for member, is_up in metrics.upstreams_up():
-            up.add_metric((member,), is_up)
-        yield up
-        ejections = CounterMetricFamily(
-            "slb_upstream_ejections", "Taken out for failing requests.", labels=("upstream", "reason")
-        )
-        for pair, count in list(metrics.ejections.items()):
-            ejections.add_metric(pair, count)
-        yield ejections
+        yield from health_families(self._metrics)
         checks = CounterMetricFamily(
             "slb_health_checks", "Active checks made by this instance.", labels=("upstream", "result")
         )
-        for pair, count in list(metrics.health_checks.items()):
+        for pair, count in list(self._metrics.health_checks.items()):
             checks.add_metric(pair, count)
         yield checks
-        yield from self._panic()
-
-    def _panic(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        gauge = GaugeMetricFamily(
-            "slb_panic", "1 while too few upstreams are available and all of them serve.", labels=("route",)
-        )
-        counter = CounterMetricFamily("slb_panics", "Times a route began to panic.", labels=("route",))
-        for route, count in list(metrics.panics.items()):
-            gauge.add_metric((route,), route in metrics.panicking)
-            counter.add_metric((route,), count)
-        yield gauge
-        yield counter
 
     def _control_plane(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -333,3 +310,23 @@ def _histograms(name: str, text: str, by_route: dict[str, Histogram]) -> Histogr
     for route, histogram in list(by_route.items()):
         family.add_metric((route,), histogram.buckets(), histogram.sum)
     return family
+
+
+def health_families(metrics: Metrics) -> Iterator[Metric]:
+    """What ejection and panic show."""
+    up = GaugeMetricFamily("slb_upstream_up", "0 while it is ejected, or down.", labels=("upstream",))
+    for member, is_up in metrics.upstreams_up():
+        up.add_metric((member,), is_up)
+    ejections = CounterMetricFamily(
+        "slb_upstream_ejections", "Taken out for failing requests.", labels=("upstream", "reason")
+    )
+    for pair, count in list(metrics.ejections.items()):
+        ejections.add_metric(pair, count)
+    panic = GaugeMetricFamily(
+        "slb_panic", "1 while too few upstreams are available and all of them serve.", labels=("route",)
+    )
+    panics = CounterMetricFamily("slb_panics", "Times a route began to panic.", labels=("route",))
+    for route, count in list(metrics.panics.items()):
+        panic.add_metric((route,), route in metrics.panicking)
+        panics.add_metric((route,), count)
+    yield from (up, ejections, panic, panics)

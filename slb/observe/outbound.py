@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.metrics import Histogram
+from slb.observe.metrics import Histogram, Metrics, health_families
 from slb.observe.ring import RingCollector, Rings
 
 NO_ANSWER = 0
@@ -30,7 +30,7 @@ class WayMetrics:
 
 class OutboundMetrics:
     """What one session counts. `ring`: requests whose upstream was picked here, by whichever policy. `out`,
-    `waiting`, `percentage` and `rings` give what holds now."""
+    `waiting`, `percentage` and `rings` give what holds now; of `health`, ejections and panics are shown."""
 
     def __init__(self) -> None:
         self.ring = WayMetrics("ring")
@@ -43,6 +43,7 @@ class OutboundMetrics:
         self.waiting: Callable[[], int] = lambda: 0
         self.percentage: Callable[[], float] = lambda: 0.0
         self.rings: Rings = tuple
+        self.health = Metrics()
 
 
 class OutboundCollector(Collector):
@@ -55,6 +56,7 @@ class OutboundCollector(Collector):
         yield from self._ways()
         yield from self._counters()
         yield from self._buffer()
+        yield from health_families(self._metrics.health)
         yield from RingCollector(self._metrics.rings).collect()
 
     def _ways(self) -> Iterator[Metric]:

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
-from slb.balance.eligible import untried
+from slb.balance.eligible import NOT_SERVED, untried
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     CLIENT_GONE,
@@ -31,7 +31,7 @@ from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
 from slb.proxy.pool import ConnectFailed, Pool
 from slb.proxy.replies import ReplyHead
-from slb.proxy.retry import RETRIED_STATUS, is_idempotent
+from slb.proxy.retry import is_idempotent
 from slb.proxy.target import RequestLine
 from slb.proxy.tunnel import open_tunnel
 from slb.proxy.upstream import UpstreamConnection
@@ -191,7 +191,7 @@ class Exchange(Timed):
     def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
         upstream = connection.pool.upstream
-        if head.status in RETRIED_STATUS:
+        if head.status in NOT_SERVED:
             answered = f"{connection.destination} answered {head.status}"
             if self._tries_elsewhere(upstream, str(head.status), answered):
                 return

@@ -12,9 +12,6 @@ from slb.routing.table import Route
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 """RFC 9110, 9.2.2."""
 
-RETRIED_STATUS = frozenset({502, 503, 504})
-"""Replies that say the request was not served, of upstreams that may be proxies themselves. Never a 4xx."""
-
 _SHARE = 0.2
 _FLOOR = 3
 _WINDOW = 10.0

@@ -1,0 +1,51 @@
+"""Upstreams at which calls keep failing are left out for a while, as slb's instances have it (docs/health.md)."""
+
+import asyncio
+from collections.abc import Callable
+
+from slb.observe.metrics import Metrics
+from slb.routing.availability import Availability
+from slb.routing.mirror import Mirror
+from slb.routing.passive import Passive
+
+
+class Ejection:
+    """`failed(upstream, reason)` is to be called for each request that fails, and `upstream.failures = 0` set for
+    each that does not; `run` does all else. `clock` is the mirror's."""
+
+    def __init__(self, mirror: Mirror, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._mirror = mirror
+        self._metrics = metrics
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._availability = Availability(mirror, metrics)
+        self._passive = Passive(mirror, self._availability, metrics, clock, self._wake.set)
+        self.failed = self._passive.failed
+        mirror.on_swap(metrics.forget_upstreams)
+        mirror.on_swap(lambda _: self._wake.set())
+
+    async def run(self) -> None:
+        """Let those back whose time is over, until cancelled."""
+        while True:
+            self._wake.clear()
+            self._passive.sweep()
+            self._note_panics()
+            await self._until(self._passive.due())
+
+    def _note_panics(self) -> None:
+        """Those that began or ended with a swap."""
+        routes = self._mirror.table.routes
+        for route in routes.values():
+            self._availability.note_panic(route)
+        for path in self._metrics.panicking - routes.keys():
+            self._availability.forget_route(path)
+
+    async def _until(self, due: float | None) -> None:
+        """`due`, or a change."""
+        waiting = asyncio.timeout(None if due is None else max(0.0, due - self._clock()))
+        try:
+            async with waiting:
+                await self._wake.wait()
+        except TimeoutError:
+            if not waiting.expired():
+                raise
