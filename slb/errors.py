@@ -22,11 +22,13 @@ METHOD_NOT_ALLOWED = Reason("method_not_allowed", 405)
 REQUEST_TIMEOUT = Reason("request_timeout", 408)
 NO_MODELS = Reason("no_models", 409)
 IDEMPOTENCY_MISMATCH = Reason("idempotency_mismatch", 409)
+TOO_MANY_MODELS = Reason("too_many_models", 409)
 BODY_TOO_LARGE = Reason("body_too_large", 413)
 URI_TOO_LONG = Reason("uri_too_long", 414)
 ESTIMATE_EXCEEDS_LIMIT = Reason("estimate_exceeds_limit", 422)
 HEADERS_TOO_LARGE = Reason("headers_too_large", 431)
 INTERNAL = Reason("internal", 500)
+SCRIPT_FAILED = Reason("script_failed", 500)
 UPSTREAM_CONNECT = Reason("upstream_connect", 502)
 UPSTREAM_RESET = Reason("upstream_reset", 502)
 UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502)
@@ -73,3 +75,7 @@ class RedisRefused(SlbError):
 
 class RedisUnavailable(SlbError):
     """Redis did not answer. It is retried; traffic goes on."""
+
+
+class ScriptFailed(SlbError):
+    """Redis answers, and a script of slb's failed in it: a bug, or somebody else's value under one of its keys."""

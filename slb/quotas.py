@@ -1,16 +1,36 @@
 """The nouns of the quota router: what may be set on a model, what a caller is told. Frozen, no I/O."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from slb.errors import InvalidName
 
 MOST_TOKENS = 1_000_000_000
 """Of a limit or a bucket: sixty thousand times this is still a whole number in Lua."""
 
 MOST_CONCURRENT = 1_000_000
 MOST_WEIGHT = 1_000_000
-MODEL_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}$"
+MOST_MODELS = 1_000
+"""`control/lua/quota.lua` holds to it."""
+
+MOST_LISTED = 1_000
+"""Tasks in one answer: while Redis reads them it decides nothing."""
+
+_MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 _BURSTS = 6
 """A bucket holds this part of a minute unless it is set."""
+
+
+def checked_model(text: str) -> str:
+    """A model's id, as it is. Raises InvalidName."""
+    if not _MODEL_ID.fullmatch(text):
+        raise InvalidName(f"{text[:200]!r} is no model id: letters, digits and ._:@/+- are, up to 128 of them")
+    for segment in text.split("/"):
+        if segment in ("", ".", ".."):  # these are not the same to everybody between here and there
+            raise InvalidName(f"model id {text!r} has an empty segment, or one that is . or ..")
+    return text
+
 
 TaskState = Literal["running", "completed", "abandoned"]
 

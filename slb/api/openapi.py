@@ -15,10 +15,15 @@ from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
 _REF = "#/components/schemas/{model}"
 _PARAMETERS = {
     "path": "The route's path without its first slash, other slashes as they are; empty for the root.",
-    "model": "The model's id; slashes as they are.",
+    "model": "The model's id; slashes as they are, or encoded.",
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }
-_QUERY = {"state": "What became of the tasks: abandoned."}
+_QUERY = {
+    "state": "What became of the tasks: abandoned.",
+    "limit": "How many at most, up to 1000.",
+    "after": "A task's id: only those that came after it.",
+}
+_NEEDED = ("state",)
 _OF_ALL = (INTERNAL, HTTP_VERSION)
 _OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
 
@@ -58,7 +63,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         "security": [] if endpoint.is_open else [{}, {"token": []}],
     }
     parameters = [_parameter(name, text) for name, text in _PARAMETERS.items() if f"{{{name}}}" in endpoint.path]
-    parameters += [_parameter(name, _QUERY[name], "query") for name in endpoint.query]
+    parameters += [_parameter(name, _QUERY[name], "query", name in _NEEDED) for name in endpoint.query]
     if parameters:
         operation["parameters"] = parameters
     if endpoint.body is not None:
@@ -75,8 +80,8 @@ def _operation_id(endpoint: Endpoint) -> str:
     return "_".join([endpoint.method.lower(), *words])
 
 
-def _parameter(name: str, text: str, place: str = "path") -> dict[str, Any]:
-    return {"name": name, "in": place, "required": True, "description": text, "schema": {"type": "string"}}
+def _parameter(name: str, text: str, place: str = "path", needed: bool = True) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": needed, "description": text, "schema": {"type": "string"}}
 
 
 def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:

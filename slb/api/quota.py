@@ -1,5 +1,7 @@
 """/schedule, /complete, /heartbeat, /tasks, /advice: what callers of models ask the quota router."""
 
+import re
+
 from aiohttp import web
 
 from slb.api.bodies import parsed, read_json
@@ -29,11 +31,12 @@ from slb.errors import (
     NO_MODELS,
     REDIS_DOWN,
     REQUEST_TIMEOUT,
+    SCRIPT_FAILED,
     UNKNOWN_MODEL,
     UNKNOWN_TASK,
     Refused,
 )
-from slb.quotas import Abandoned, Admitted, Decision, Wait
+from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Wait
 
 _DENIALS = {
     "unknown_model": Refused(UNKNOWN_MODEL, "models: there is no such model among those set by PUT /models/<id>"),
@@ -42,10 +45,11 @@ _DENIALS = {
         ESTIMATE_EXCEEDS_LIMIT, "estimated_tokens: no model that would do ever has so many at once (its burst)"
     ),
     "idempotency_mismatch": Refused(
-        IDEMPOTENCY_MISMATCH, "idempotency_key: it was admitted with other estimated_tokens"
+        IDEMPOTENCY_MISMATCH, "idempotency_key: it stands for a request with other estimated_tokens or models"
     ),
 }
 _ABANDONED = "abandoned"
+_ROWS = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class QuotaEndpoint:
@@ -56,7 +60,7 @@ class QuotaEndpoint:
         self._quota = quota
 
     def endpoints(self) -> list[Endpoint]:
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, SCRIPT_FAILED)
         task = (*body, UNKNOWN_TASK, REDIS_DOWN)
         denials = tuple(refused.reason for refused in _DENIALS.values())
         return [
@@ -78,10 +82,18 @@ class QuotaEndpoint:
                 "Tasks that were reclaimed in the last hour",
                 TasksShown,
                 None,
-                (BAD_REQUEST, REDIS_DOWN),
-                query=("state",),
+                (BAD_REQUEST, SCRIPT_FAILED, REDIS_DOWN),
+                query=("state", "limit", "after"),
             ),
-            Endpoint("GET", "/advice", self.advice, "How many callers would do", AdviceShown, None, (REDIS_DOWN,)),
+            Endpoint(
+                "GET",
+                "/advice",
+                self.advice,
+                "How many callers would do",
+                AdviceShown,
+                None,
+                (SCRIPT_FAILED, REDIS_DOWN),
+            ),
         ]
 
     def short_ways(self) -> dict[str, ShortHandler]:
@@ -104,7 +116,7 @@ class QuotaEndpoint:
     async def _schedule(self, data: object) -> Scheduled:
         body = body_of(ScheduleBody, data)
         decision = await self._quota.schedule(body.estimated_tokens, body.models, body.idempotency_key or "")
-        return _decided(decision)
+        return _decided(decision, self._quota.lease)
 
     async def _complete(self, data: object) -> Completed:
         body = body_of(CompleteBody, data)
@@ -123,9 +135,13 @@ class QuotaEndpoint:
         return Beaten(ok=False, reason="not_found", state=state)
 
     async def tasks(self, request: web.Request) -> web.Response:
-        if list(request.query.items()) != [("state", _ABANDONED)]:
-            raise Refused(BAD_REQUEST, "state: has to be abandoned, and nothing else may be asked for")
-        return json_reply(TasksShown(tasks=[_shown(each) for each in await self._quota.abandoned()]))
+        asked = dict(request.query)
+        if len(asked) != len(request.query) or not asked.keys() <= {"state", "limit", "after"}:
+            raise Refused(BAD_REQUEST, "state, limit and after may be asked for, each once")
+        if asked.get("state") != _ABANDONED:
+            raise Refused(BAD_REQUEST, "state: has to be abandoned")
+        tasks, left_off = await self._quota.abandoned(asked.get("after", ""), _rows(asked.get("limit")))
+        return json_reply(TasksShown(tasks=[_shown(each) for each in tasks], left_off=left_off))
 
     async def advice(self, _: web.Request) -> web.Response:
         advice = await self._quota.advice()
@@ -137,9 +153,16 @@ class QuotaEndpoint:
         return await read_json(request, self._parts.settings.head_timeout)
 
 
-def _decided(decision: Decision) -> Scheduled:
+def _rows(limit: str | None) -> int:
+    rows = MOST_LISTED if limit is None else int(limit) if _ROWS.fullmatch(limit) else 0
+    if not 1 <= rows <= MOST_LISTED:
+        raise Refused(BAD_REQUEST, f"limit: has to be a whole number from 1 to {MOST_LISTED}")
+    return rows
+
+
+def _decided(decision: Decision, lease: int) -> Scheduled:
     if isinstance(decision, Admitted):
-        return AdmittedShown(model_backend_id=decision.model, task_id=decision.task)
+        return AdmittedShown(model_backend_id=decision.model, task_id=decision.task, lease_ttl_ms=lease)
     if not isinstance(decision, Wait):
         refused = _DENIALS[decision.reason]
         raise Refused(refused.reason, refused.detail)

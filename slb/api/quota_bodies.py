@@ -3,17 +3,17 @@ refused by its name."""
 
 from typing import Annotated, Literal, NotRequired, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from slb.api.bodies import faults_of
 from slb.errors import BAD_REQUEST, Refused
-from slb.quotas import MODEL_ID, MOST_CONCURRENT, MOST_TOKENS, MOST_WEIGHT, TaskState
+from slb.quotas import MOST_CONCURRENT, MOST_MODELS, MOST_TOKENS, MOST_WEIGHT, TaskState, checked_model
 
 _MOST_ESTIMATE = 2**53 - 1
 """What JSON can say for certain. Whether a model takes that much is another question."""
 
-ModelId = Annotated[str, Field(pattern=MODEL_ID, examples=["gpt-4o-mini"])]
+ModelId = Annotated[str, AfterValidator(checked_model), Field(examples=["gpt-4o-mini"])]
 TaskId = Annotated[str, Field(min_length=1, max_length=200)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 Body = TypeVar("Body", bound=BaseModel)
@@ -27,7 +27,7 @@ class ScheduleBody(_Strict):
     """`models`: those that will do, all unless given. `idempotency_key`: of this request, in every try of it."""
 
     estimated_tokens: Annotated[int, Field(ge=1, le=_MOST_ESTIMATE, examples=[1800])]
-    models: Annotated[list[ModelId], Field(min_length=1, max_length=1000)] | None = None
+    models: Annotated[list[ModelId], Field(min_length=1, max_length=MOST_MODELS)] | None = None
     idempotency_key: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")] | None = None
 
 
@@ -62,17 +62,18 @@ def body_of(kind: type[Body], data: object) -> Body:
 
 
 class AdmittedShown(TypedDict):
-    """Call this model now."""
+    """Call this model now. `lease_ttl_ms`: so long the task lives without a heartbeat."""
 
     model_backend_id: str
     task_id: str
+    lease_ttl_ms: int
 
 
 class WaitShown(TypedDict):
     """Ask again in so many milliseconds; `reason` is there where it is not merely for want of room."""
 
     wait_for_ms: int
-    reason: NotRequired[Literal["paused", "redis_down"]]
+    reason: NotRequired[Literal["paused", "redis_down", "no_local_share"]]
 
 
 Scheduled = AdmittedShown | WaitShown
@@ -105,7 +106,10 @@ class AbandonedShown(TypedDict):
 
 
 class TasksShown(TypedDict):
+    """The oldest first. `left_off`: how many there are behind these; `after` the last one lists them."""
+
     tasks: list[AbandonedShown]
+    left_off: int
 
 
 class AdviceShown(TypedDict):

@@ -1,6 +1,6 @@
 """/models and /models/<id>: what each model may take, and what it takes now."""
 
-import re
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -9,10 +9,20 @@ from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown, body_of
 from slb.api.replies import json_reply
-from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REDIS_DOWN, REQUEST_TIMEOUT, UNKNOWN_MODEL, Refused
-from slb.quotas import MODEL_ID, ModelState
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    REDIS_DOWN,
+    REQUEST_TIMEOUT,
+    SCRIPT_FAILED,
+    TOO_MANY_MODELS,
+    UNKNOWN_MODEL,
+    InvalidName,
+    Refused,
+)
+from slb.quotas import MOST_MODELS, Denied, ModelState, checked_model
 
-_ID = re.compile(MODEL_ID.removesuffix("$"))
+_PREFIX = "/models/"
 
 
 class QuotaModelsEndpoint:
@@ -24,10 +34,11 @@ class QuotaModelsEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         path = "/models/{model}"
-        missing = (BAD_REQUEST, UNKNOWN_MODEL, REDIS_DOWN)
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        away = (SCRIPT_FAILED, REDIS_DOWN)
+        missing = (BAD_REQUEST, UNKNOWN_MODEL, *away)
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, TOO_MANY_MODELS, BODY_TOO_LARGE, *away)
         return [
-            Endpoint("GET", "/models", self.show_all, "Every model", ModelsShown, None, (REDIS_DOWN,)),
+            Endpoint("GET", "/models", self.show_all, "Every model", ModelsShown, None, away),
             Endpoint("GET", path, self.show, "One model", ModelShown, None, missing),
             Endpoint("PUT", path, self.put, "Set what a model may take", ModelShown, LimitsBody, body),
             Endpoint("DELETE", path, self.delete, "Remove it", ModelRemoved, None, missing),
@@ -42,9 +53,9 @@ class QuotaModelsEndpoint:
     async def put(self, request: web.Request) -> web.Response:
         model = _model_of(request)
         body = body_of(LimitsBody, await read_json(request, self._parts.settings.head_timeout))
-        if await self._quota.put(model, body.model_dump(include=body.model_fields_set)) is None:
-            needed = "max_tokens_per_minute and max_concurrent_requests"
-            raise Refused(BAD_REQUEST, f"{model} is new: {needed} have to be given")
+        answer = await self._quota.put(model, body.model_dump(include=body.model_fields_set))
+        if isinstance(answer, Denied):
+            raise _not_put(model, answer)
         return json_reply(await self._one(model))
 
     async def delete(self, request: web.Request) -> web.Response:
@@ -61,10 +72,21 @@ class QuotaModelsEndpoint:
 
 
 def _model_of(request: web.Request) -> str:
-    model = request.match_info["model"]
-    if not _ID.fullmatch(model):
-        raise Refused(BAD_REQUEST, f"{model!r} is no model id: letters, digits and ._:@/+- are, up to 128 of them")
-    return model
+    """As it was sent: aiohttp leaves some of what is encoded as it is. Raises Refused."""
+    try:
+        return checked_model(unquote(request.rel_url.raw_path.removeprefix(_PREFIX), errors="surrogateescape"))
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, str(error)) from None
+
+
+def _not_put(model: str, denied: Denied) -> Refused:
+    if denied.reason == TOO_MANY_MODELS.name:
+        return Refused(
+            TOO_MANY_MODELS, f"{model} would be one over {MOST_MODELS}; deleted ones that are in use count"
+        )
+    return Refused(
+        BAD_REQUEST, f"{model} is new: max_tokens_per_minute and max_concurrent_requests have to be given"
+    )
 
 
 def _shown(state: ModelState) -> ModelShown:

@@ -22,9 +22,11 @@ from slb.errors import (
     METHOD_NOT_ALLOWED,
     NO_ROUTE,
     REDIS_DOWN,
+    SCRIPT_FAILED,
     Reason,
     RedisUnavailable,
     Refused,
+    ScriptFailed,
 )
 
 REQUEST_ID = "X-Request-Id"
@@ -83,6 +85,8 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
         reply = refusal(refused.reason, refused.detail, request_id)
     except RedisUnavailable as error:
         reply = outage_reply(error, request.method, request_id)
+    except ScriptFailed as error:
+        reply = refusal(SCRIPT_FAILED, str(error), request_id)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
     except ConnectionError:

@@ -23,7 +23,7 @@ from slb.api.answers import Answered, OnAnswer
 from slb.api.auth import may_call
 from slb.api.replies import REQUEST_ID, Refusal, dumped, outage_reply, refusal, request_id_of
 from slb.config import Settings
-from slb.errors import INTERNAL, RedisUnavailable, Refused
+from slb.errors import INTERNAL, SCRIPT_FAILED, RedisUnavailable, Refused, ScriptFailed
 
 _LONGEST_HEAD = 4096
 _LONGEST_BODY = 65_536
@@ -106,6 +106,8 @@ class Shortcut:
             return refusal(error.reason, error.detail, asked.request_id)
         if isinstance(error, RedisUnavailable):
             return outage_reply(error, "POST", asked.request_id)
+        if isinstance(error, ScriptFailed):
+            return refusal(SCRIPT_FAILED, str(error), asked.request_id)
         _log.error("unexpected_exception", path=asked.path, request_id=asked.request_id, exc_info=error)
         return refusal(INTERNAL, "slb failed; its log tells more under this request id", asked.request_id)
 

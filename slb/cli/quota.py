@@ -16,6 +16,7 @@ from slb.cli.console import make_table, show, shown
 from slb.cli.options import ConfigOption, EndWithStdin, RedisOption
 from slb.cli.status import draw, ticks
 from slb.errors import ConfigError
+from slb.quotas import checked_model
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -164,7 +165,7 @@ def _advised(answer: dict[str, Any]) -> str:
 
 
 def _api_path(model: str) -> str:
-    return f"/models/{quote(model, safe='/')}"
+    return f"/models/{quote(checked_model(model), safe='/')}"
 
 
 def _setting(text: str) -> tuple[str, int | bool | None]:

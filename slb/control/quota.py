@@ -8,20 +8,26 @@ from typing import Any
 
 import orjson
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import quota_source
-from slb.errors import RedisUnavailable
+from slb.errors import RedisUnavailable, ScriptFailed
 
 Ask = tuple[Any, ...]
 Answer = list[Any]
 """Texts and whole numbers."""
 
 _MOST_ASKS = 256
+_FAILED = "failed"
+_OURS = "the quota router's script failed in Redis"
+_MOST_FAULTS = 100
+_NO_SERVICE = ("MISCONF", "NOREPLICAS", "BUSY")
+"""How a refusal begins that is for Redis's own state, where it has no exception of its own."""
+
 _log = structlog.get_logger()
 
 
@@ -55,9 +61,10 @@ class QuotaLane:
         self._keys = keys.quota_keys()
         self.up = True
         self.batches = 0
+        self._faults: set[str] = set()
 
     async def ask(self, *ask: Any) -> Answer:
-        """The reply to one ask. Raises RedisUnavailable: then it may have been done or not."""
+        """The reply to one ask. Raises RedisUnavailable, ScriptFailed: then it may have been done or not."""
         if not self.up:
             raise RedisUnavailable("Redis does not answer")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -112,11 +119,25 @@ class QuotaLane:
             _log.info("quota_shared")
         self.up = True
         for (_, answer), reply in zip(batch, replies, strict=True):
-            if not answer.done():
+            if reply and reply[0] == _FAILED:
+                self._note(reply[1])
+                _end(answer, ScriptFailed(f"{_OURS}: {reply[1]}"))
+            elif not answer.done():
                 answer.set_result(reply)
 
+    def _note(self, fault: str) -> None:
+        """Once each: it may be met a thousand times a second."""
+        if fault not in self._faults and len(self._faults) < _MOST_FAULTS:
+            self._faults.add(fault)
+            _log.error("quota_script_failed", error=fault)
+
     async def _fail(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], error: Exception) -> None:
-        """The line is dropped: what it still owes is nobody's answer any more."""
+        """Where Redis does not answer the line is dropped: what it still owes is nobody's answer any more."""
+        if is_script_fault(error):
+            self._note(str(error))
+            for _, answer in batch:
+                _end(answer, ScriptFailed(f"{_OURS}: {error}"))
+            return
         if self.up:
             _log.warning("quota_alone", error=str(error) or "no answer in time")
         self.up = False
@@ -127,5 +148,15 @@ class QuotaLane:
 
     def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str) -> None:
         for _, answer in batch:
-            if not answer.done():
-                answer.set_exception(RedisUnavailable(f"Redis does not answer: {why}"))
+            _end(answer, RedisUnavailable(f"Redis does not answer: {why}"))
+
+
+def is_script_fault(error: Exception) -> bool:
+    """Whether the script itself failed, in a Redis that is well: asking another way, or later, would not help."""
+    is_refusal = type(error) is ResponseError  # what is wrong with Redis has mostly exceptions of its own
+    return is_refusal and "script" in str(error) and not str(error).startswith(_NO_SERVICE)
+
+
+def _end(answer: asyncio.Future[Answer], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

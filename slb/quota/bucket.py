@@ -38,14 +38,16 @@ class Bucket:
         while self._slots and self._slots[0][0] < now // SLOT - MINUTE:
             self.minute -= self._slots.popleft()[1]
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether it is as a new one would be."""
+        return self.level == self.cap and self.minute == 0
+
     def resize(self, limit: int, size: int) -> None:
-        """Another limit from now on, and another minute."""
-        if (limit, size * UNIT) != (self.limit, self.cap):
-            self.limit, self.cap = limit, size * UNIT
-            self.level = min(self.level, self.cap)
-            self.margin = min(self.margin, self.cap // 4)
-            self.minute = 0
-            self._slots.clear()
+        """Another limit from now on. What was admitted in the last minute counts against it."""
+        self.limit, self.cap = limit, size * UNIT
+        self.level = min(self.level, self.cap)
+        self.margin = min(self.margin, self.cap // 4)
 
     def take(self, tokens: int) -> None:
         """Take out what has to be there."""
@@ -69,11 +71,7 @@ class Bucket:
         short = (tokens + promised) * UNIT - self.level - leeway * self.limit
         if short > 0 or promised:
             short += max(0, min(self.margin, (self.cap - tokens * UNIT) // 4))
-        wait = 0 if short <= 0 else -(-short // self.limit)
-        if wait == 0 and (self.minute + tokens) * UNIT > self.limit * UNIT + self.cap:
-            oldest = self._slots[0][0]
-            return (oldest + MINUTE + 1) * SLOT - self.at
-        return wait
+        return max(0 if short <= 0 else -(-short // self.limit), self._wait_for_minute(tokens))
 
     def came_back(self, tokens: int, found_them: bool) -> None:
         """Somebody who was told when so many would be there."""
@@ -81,6 +79,17 @@ class Bucket:
             self.margin -= self.margin // 32
         else:
             self.margin = min(self.cap // 4, self.margin + max(0, tokens * UNIT - self.level))
+
+    def _wait_for_minute(self, tokens: int) -> int:
+        """Milliseconds until enough of what counts in the last minute has gone out of it."""
+        over = (self.minute + tokens - self.limit) * UNIT - self.cap
+        wait = 0
+        for slot, taken in self._slots:
+            if over <= 0:
+                break
+            over -= taken * UNIT
+            wait = (slot + MINUTE + 1) * SLOT - self.at
+        return wait
 
     def _count(self, slot: int, tokens: int) -> None:
         """A slot that has gone is not counted any more."""

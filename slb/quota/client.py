@@ -175,8 +175,14 @@ class Router:
 
     async def abandoned(self) -> list[dict[str, Any]]:
         """Tasks whose lease lapsed, as the router lists them."""
-        answer = await self._asking.ask("GET", "/tasks?state=abandoned")
-        return list(answer["tasks"])
+        tasks: list[dict[str, Any]] = []
+        more = ""
+        while True:
+            answer = await self._asking.ask("GET", f"/tasks?state=abandoned{more}")
+            tasks += answer["tasks"]
+            if not answer["tasks"] or not answer.get("left_off"):
+                return tasks
+            more = f"&after={tasks[-1]['task_id']}"
 
     async def finish(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:
         """Complete, even where the caller is cancelled meanwhile. None where the router cannot be told: the task's

@@ -2,16 +2,19 @@
 were instances when Redis was last heard of."""
 
 from collections.abc import Callable, Sequence
-from uuid import uuid4
 
 from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import MOST_TOKENS, Decision, Denied, Limits, TaskState, Wait
+from slb.quotas import Decision, Denied, Limits, TaskState, Wait
 
 REASON = "redis_down"
+NO_SHARE = "no_local_share"
+"""Redis is away, and this instance's part of a limit is nothing, or less than what is asked for."""
+
 AWAY_WAIT = 1_000
 """Milliseconds a caller is told to wait while Redis is away."""
 
-_PASSING = ("estimate_exceeds_limit", "no_models")
+_UNKNOWN = (Denied("no_models"), Denied("unknown_model"))
+_TOO_LARGE = Denied("estimate_exceeds_limit")
 
 
 class LocalShare:
@@ -23,7 +26,7 @@ class LocalShare:
         self._instances = instances
         self._scheduler = Scheduler({}, rules, clock())
         self._is_alone = False
-        self._largest = 0
+        self._whole: dict[str, Limits] = {}
 
     def follow(self, models: Sequence[tuple[str, Limits]]) -> None:
         """Redis is away: what holds from now on, as it was last known."""
@@ -36,23 +39,34 @@ class LocalShare:
         for model, limits in models:
             self._scheduler.put(now, model, limits.share(parts))
         self._scheduler.empty()
-        self._largest = max((limits.bucket for _, limits in models), default=MOST_TOKENS)
+        self._whole = dict(models)
 
     def advance(self, is_alone: bool) -> None:
         """Every second: leases lapse here too."""
         self._is_alone = self._is_alone and is_alone
         self._scheduler.advance(self._clock())
 
-    def schedule(self, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
+    def schedule(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
         """As `Scheduler.schedule`; but what is only too large for a share, or not known here, has to wait for
         Redis, and every wait says so."""
-        task = f"tsk_local_{uuid4().hex}"
         decision = self._scheduler.schedule(self._clock(), task, estimate, models, key, jitter)
-        if isinstance(decision, Wait):
-            return decision._replace(reason=decision.reason or REASON)
-        if isinstance(decision, Denied) and estimate <= self._largest and decision.reason in _PASSING:
-            return Wait(AWAY_WAIT, REASON)
+        away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000
+        if isinstance(decision, Wait) and decision.reason == "":
+            return Wait(decision.ms, REASON)
+        if decision in _UNKNOWN:
+            return Wait(away, REASON)
+        if decision == _TOO_LARGE or isinstance(decision, Wait):
+            return self._for_want_of_a_share(decision, estimate, models, away)
         return decision
+
+    def _for_want_of_a_share(
+        self, decision: Decision, estimate: int, models: Sequence[str] | None, away: int
+    ) -> Decision:
+        """What somebody is told whom no model takes here, but may elsewhere."""
+        fitting = [self._whole[name] for name in models or self._whole if estimate <= self._whole[name].bucket]
+        if any(not each.paused for each in fitting):
+            return Wait(away, NO_SHARE)
+        return Wait(away, "paused") if fitting else decision
 
     def knows(self, task: str) -> bool:
         """Whether it was admitted here."""

@@ -113,6 +113,11 @@ class Promises:
         for promise in [each for each in self._live.values() if each.model == model]:
             self.drop(promise)
 
+    def is_for_another(self, key: str, estimate: int, subset: str) -> bool:
+        """Whether something else was promised under this key."""
+        keyed = self._keyed.get(key)
+        return keyed is not None and (keyed.estimate, keyed.subset) != (estimate, subset)
+
     def _hold(self, promise: Promise, sign: int) -> None:
         callers, tokens = self.held(promise.model)
         self._held[promise.model] = Held(callers + sign, tokens + sign * promise.estimate)

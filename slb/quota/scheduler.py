@@ -10,15 +10,14 @@ in turn takes it. Models that cannot take it save too, but no more than a bucket
 far as limits allow, and no further.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 
 from slb.quota.advice import Decided, Window, advice
 from slb.quota.bucket import Bucket
 from slb.quota.holding import Holding
 from slb.quota.promises import EARLY, Promise, Promises
+from slb.quota.tasks import Task, Tasks
 from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait
 
 TICK = 100
@@ -48,17 +47,6 @@ class Rules:
     kept: int = 3_600_000
 
 
-@dataclass(slots=True)
-class _Task:
-    model: str
-    estimate: int
-    at: int
-    key: str
-    lapses: int
-    state: TaskState = "running"
-    ended: int = 0
-
-
 @dataclass
 class _Model:
     limits: Limits
@@ -68,7 +56,12 @@ class _Model:
     running: dict[str, int] = field(default_factory=dict)
     """task -> when it was admitted, the oldest first."""
     gone: int = 0
-    """When it was deleted; what it has running and what its bucket holds are known an hour longer."""
+    """When it was deleted, 0 where it was not. What it has running is known on, and its bucket until it is full
+    and nothing of the last minute counts any more; or for an hour."""
+
+    def is_over(self, before: int) -> bool:
+        """Whether it is gone, and setting it anew would let nobody have more than setting it again."""
+        return self.gone > 0 and not self.running and (self.gone <= before or self.bucket.is_unused)
 
     def kept(self) -> int:
         """For how long before somebody is due a slot is kept for them."""
@@ -103,10 +96,7 @@ class Scheduler:
         self._spare_until = now + self.rules.lease
         self._models: dict[str, _Model] = {}
         self._cursor = ""
-        self._tasks: dict[str, _Task] = {}
-        self._keys: dict[str, str] = {}
-        self._leases: list[tuple[int, str]] = []
-        self._ended: deque[str] = deque()
+        self._tasks = Tasks()
         self._promises = Promises()
         self._window = Window()
         for model, limits in (models or {}).items():
@@ -134,7 +124,7 @@ class Scheduler:
         known = self._models.get(model)
         if known is None or known.gone:
             return False
-        known.gone = self._now
+        known.gone = max(1, self._now)
         self._promises.void(model)
         return True
 
@@ -181,14 +171,13 @@ class Scheduler:
         again with it gets the answer it has not heard, and the place it was promised. `jitter`: 0 to 1000, at
         random."""
         self.advance(now)
-        known = self._tasks.get(self._keys.get(key, "")) if key else None
-        if known is not None and known.state == "running":
-            return self._again(self._keys[key], known, estimate)
         named = sorted(set(models)) if models is not None else None
-        usable = self._usable(named, estimate)
+        subset = ",".join(named or ())
+        if again := self._again(key, estimate, subset):
+            return again
+        usable = self._usable(named, estimate, jitter)
         if isinstance(usable, Denied | Wait):
             return self._counted(usable)
-        subset = ",".join(named or ())
         promise = self._promises.find(self._now, estimate, subset, key)
         waits = {name: self._wait(name, estimate, promise) for name in usable}
         ready = [name for name in usable if max(waits[name]) == 0]
@@ -197,17 +186,24 @@ class Scheduler:
         if ready:
             if promise:
                 self._promises.drop(promise)
-            return self._counted(self._admit(self._pick(ready, estimate), task, estimate, key))
+            return self._counted(self._admit(self._pick(ready, estimate), task, estimate, key, subset))
         if promise and promise.due > self._now + EARLY:  # it came back early: nothing has changed
             return self._counted(Wait(max(FLOOR, promise.due - self._now)))
         if promise:
             self._promises.drop(promise)
         return self._counted(self._promise(usable, waits, estimate, subset, key, jitter))
 
-    def _again(self, task: str, known: _Task, estimate: int) -> Decision:
-        return Admitted(known.model, task) if known.estimate == estimate else Denied("idempotency_mismatch")
+    def _again(self, key: str, estimate: int, subset: str) -> Admitted | Denied | None:
+        """What somebody is told whose key has a task that runs, or stands for something else."""
+        task = self._tasks.of_key(key)
+        known = self._tasks.get(task) if task is not None else None
+        if task is None or known is None:
+            is_other = self._promises.is_for_another(key, estimate, subset)
+            return Denied("idempotency_mismatch") if is_other else None
+        is_same = (known.estimate, known.subset) == (estimate, subset)
+        return Admitted(known.model, task) if is_same else Denied("idempotency_mismatch")
 
-    def _usable(self, named: Sequence[str] | None, estimate: int) -> list[str] | Denied | Wait:
+    def _usable(self, named: Sequence[str] | None, estimate: int, jitter: int) -> list[str] | Denied | Wait:
         there = [name for name, model in self._models.items() if not model.gone]
         if named is not None and not set(named) <= set(there):
             return Denied("unknown_model")
@@ -218,7 +214,7 @@ class Scheduler:
         if not large:
             return Denied("estimate_exceeds_limit")
         usable = [name for name in large if not self._models[name].limits.paused]
-        return usable or Wait(PAUSED_WAIT, "paused")
+        return usable or Wait(PAUSED_WAIT + PAUSED_WAIT * jitter // 10_000, "paused")
 
     def _wait(self, name: str, estimate: int, promise: Promise | None) -> tuple[int, int]:
         """Milliseconds until there are tokens, and until there is a slot. What is promised to others goes first,
@@ -253,17 +249,14 @@ class Scheduler:
         rich = [name for name in ready if of[name].deficit >= estimate]
         return next((name for name in rich if name >= self._cursor), rich[0])
 
-    def _admit(self, name: str, task: str, estimate: int, key: str) -> Admitted:
+    def _admit(self, name: str, task: str, estimate: int, key: str, subset: str) -> Admitted:
         model = self._models[name]
         self._cursor = name
         model.deficit -= estimate
         model.bucket.take(estimate)
         model.running[task] = self._now
         lapses = self._now + self.rules.lease
-        self._tasks[task] = _Task(name, estimate, self._now, key, lapses)
-        heappush(self._leases, (lapses, task))
-        if key:
-            self._keys[key] = task
+        self._tasks.begin(task, Task(name, estimate, self._now, key, subset, lapses))
         return Admitted(name, task)
 
     def _promise(
@@ -324,17 +317,15 @@ class Scheduler:
         self.advance(now)
         known = self._tasks.get(task)
         if known is not None and known.state == "running":
-            known.lapses = self._now + self.rules.lease
-            heappush(self._leases, (known.lapses, task))
+            self._tasks.renew(task, self._now + self.rules.lease)
         return known.state if known else None
 
     def abandoned(self, now: int) -> list[Abandoned]:
         """What was reclaimed in the last hour, the oldest first."""
         self.advance(now)
-        ended = ((task, self._tasks[task]) for task in self._ended)
         return [
             Abandoned(task, each.model, each.estimate, each.ended, each.key)
-            for task, each in ended
+            for task, each in self._tasks.ended()
             if each.state == "abandoned"
         ]
 
@@ -363,36 +354,23 @@ class Scheduler:
             for model in self._models.values():
                 model.bucket.refill(self._now)
             self._promises.expire(self._now)
-            self._forget()
-        return self._reclaim() if self._now >= self._spare_until else []
+            self._tasks.forget(self._now - self.rules.kept)
+        reclaimed = self._reclaim() if self._now >= self._spare_until else []
+        for name in [name for name, model in self._models.items() if model.is_over(self._now - self.rules.kept)]:
+            del self._models[name]
+        return reclaimed
 
     def _reclaim(self) -> list[str]:
         reclaimed = []
-        while self._leases and self._leases[0][0] <= self._now:
-            lapses, task = heappop(self._leases)
-            known = self._tasks.get(task)
-            if known is None or known.state != "running" or known.lapses != lapses:
-                continue
+        for task, known in self._tasks.lapsed(self._now):
             model = self._end(task, known, "abandoned")
             model.bucket.give_back(known.estimate, known.at)
             model.save(known.estimate)
-            self._keys.pop(known.key, None)
             reclaimed.append(task)
         return reclaimed
 
-    def _end(self, task: str, known: _Task, state: TaskState) -> _Model:
-        known.state, known.ended = state, self._now
-        self._ended.append(task)
+    def _end(self, task: str, known: Task, state: TaskState) -> _Model:
+        self._tasks.end(task, state, self._now)
         model = self._models[known.model]
         del model.running[task]
         return model
-
-    def _forget(self) -> None:
-        before = self._now - self.rules.kept
-        while self._ended and self._tasks[self._ended[0]].ended <= before:
-            task = self._ended.popleft()
-            known = self._tasks.pop(task)
-            if known.key and self._keys.get(known.key) == task:
-                del self._keys[known.key]
-        for name in [n for n, m in self._models.items() if m.gone and m.gone <= before and not m.running]:
-            del self._models[name]

@@ -2,7 +2,7 @@
 while Redis is away."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from typing import Any
@@ -13,12 +13,13 @@ import structlog
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.quota import QuotaLane, QuotaTiming
-from slb.errors import RedisUnavailable
+from slb.errors import RedisUnavailable, ScriptFailed
 from slb.observe.quota import QuotaCounts
 from slb.quota.advice import Decided, advice
 from slb.quota.local import AWAY_WAIT, REASON, LocalShare
 from slb.quota.scheduler import Rules
 from slb.quotas import (
+    MOST_LISTED,
     Abandoned,
     Admitted,
     Advice,
@@ -60,6 +61,9 @@ class QuotaService:
         self._new_task = new_task or _task_ids()
         self._known: list[ModelState] = []
         self._is_lost = False
+        self._has_news = asyncio.Event()
+        self.lease = rules.lease
+        """Milliseconds a task lives without a heartbeat."""
         counts.is_on = True
 
     async def run(self) -> None:
@@ -71,20 +75,23 @@ class QuotaService:
     # -- what callers ask
 
     async def schedule(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision:
-        """Admit it, say how long to wait, or why never."""
-        decision = await self._decide(estimate, models, key)
+        """Admit it, say how long to wait, or why never. Raises ScriptFailed."""
+        task = self._new_task()
+        decision = await self._decide(task, estimate, models, key)
         match decision:
-            case Admitted():
+            case Admitted() if decision.task in (task, _local(task)):
                 self._counts.decided("admitted", decision.model, tokens=estimate)
+            case Admitted():
+                self._counts.decided("replayed", decision.model)
             case Wait():
                 self._counts.decided("wait", reason=decision.reason)
             case Denied():
                 self._counts.decided("denied", reason=decision.reason)
         return decision
 
-    async def _decide(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision:
+    async def _decide(self, task: str, estimate: int, models: Sequence[str] | None, key: str) -> Decision:
         named: Any = sorted(set(models)) if models is not None else False
-        task, jitter = self._new_task(), self._rng.randrange(1001)
+        jitter = self._rng.randrange(1001)
         try:
             return _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
         except RedisUnavailable:
@@ -92,7 +99,7 @@ class QuotaService:
             if self._share is None:
                 return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
             self._share.follow([(each.model, each.limits) for each in self._known])
-            return self._share.schedule(estimate, models, key, jitter)
+            return self._share.schedule(_local(task), estimate, models, key, jitter)
 
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
         """What it is now; None where there was none. Raises RedisUnavailable."""
@@ -111,10 +118,12 @@ class QuotaService:
         (state,) = await self._lane.ask("heartbeat", task)
         return state or None
 
-    async def abandoned(self) -> list[Abandoned]:
-        """What was reclaimed in the last hour. Raises RedisUnavailable."""
-        rows = await self._lane.ask("abandoned")
-        return [Abandoned(task, model, int(size), int(at), key) for task, model, size, at, key in rows]
+    async def abandoned(self, behind: str = "", most: int = MOST_LISTED) -> tuple[list[Abandoned], int]:
+        """What was reclaimed in the last hour, the oldest first, from the one behind the task `behind` on; and how
+        many there are besides behind these. Raises RedisUnavailable."""
+        left_off, rows = await self._lane.ask("abandoned", behind, most)
+        listed = [Abandoned(task, model, int(size), int(at), key) for task, model, size, at, key in rows]
+        return listed, int(left_off)
 
     async def advice(self) -> Advice:
         """How many callers would do. Raises RedisUnavailable."""
@@ -129,12 +138,12 @@ class QuotaService:
         """All, by name. Raises RedisUnavailable."""
         return [_state(row) for row in await self._lane.ask("models")]
 
-    async def put(self, model: str, changes: Changes) -> Limits | None:
-        """Set these, and leave the others as they are, from the next decision on. None where the model is new and
-        its limits are not all given. Raises RedisUnavailable."""
+    async def put(self, model: str, changes: Changes) -> Limits | Denied:
+        """Set these, and leave the others as they are, from the next decision on. Denied is what is new as
+        `incomplete` where its limits are not all given, and as `too_many_models`. Raises RedisUnavailable."""
         verb, row = await self._lane.ask("put", model, *_written(changes))
         if verb != "put":
-            return None
+            return Denied(row)
         limits = _limits(row)
         _log.info("quota_model_set", model=model, limits=row)
         return limits
@@ -152,20 +161,31 @@ class QuotaService:
         self._counts.batches += 1
         self._counts.is_shared = True
         self._counts.reclaimed += reclaimed
-        self._is_lost = self._is_lost or is_new
+        if is_new:
+            self._is_lost = True
+            self._has_news.set()
 
     async def _follow(self) -> None:
         """Know the models, in case Redis goes, or loses them."""
         while True:
             try:
                 await self._look()
-            except RedisUnavailable as error:
+            except (RedisUnavailable, ScriptFailed) as error:
                 _log.debug("quota_models_not_read", error=str(error))
             self._counts.is_shared = self._lane.up
             if self._share is not None:
                 self._share.advance(is_alone=not self._lane.up)
             raise_if_cancelled()
-            await asyncio.sleep(_LOOK)
+            await self._until_next_look()
+
+    async def _until_next_look(self) -> None:
+        """Sooner where Redis has lost its data: until the models are restored nobody is admitted."""
+        try:
+            async with asyncio.timeout(_LOOK):
+                await self._has_news.wait()
+        except TimeoutError:
+            pass
+        self._has_news.clear()
 
     async def _look(self) -> None:
         found = await self.models()
@@ -176,19 +196,21 @@ class QuotaService:
         self._known = found
         self._counts.models = found
 
-    async def _restore(self, lost: Iterable[ModelState]) -> None:
-        """Redis has lost its data: the models are set again, with empty buckets."""
-        for each in lost:
-            limits = each.limits
-            values = {field: getattr(limits, field) for field in _FIELDS}
-            await self._lane.ask("restore", each.model, *_written(values))
-        _log.warning("quota_models_restored")
+    async def _restore(self, lost: Sequence[ModelState]) -> None:
+        """Redis has lost its data: the models are set again in one step, with empty buckets."""
+        (restored,) = await self._lane.ask("restore", [[each.model, *_whole(each.limits)] for each in lost])
+        _log.warning("quota_models_restored", restored=restored, of=len(lost))
 
 
 def _task_ids() -> Callable[[], str]:
     """Of this instance, each once: the system's randomness for each would take longer than all the rest."""
     mine, numbers = uuid4().hex[:20], count()
     return lambda: f"tsk_{mine}{next(numbers):012x}"
+
+
+def _local(task: str) -> str:
+    """The id it has where it is admitted without Redis."""
+    return f"tsk_local_{task.removeprefix('tsk_')}"
 
 
 def _decision(reply: list[Any]) -> Decision:
@@ -202,6 +224,10 @@ def _written(changes: Changes) -> list[int]:
     """As the script takes them: -1 is what stays as it is, a burst of 0 is one that is not set."""
     values = {name: 0 if value is None else int(value) for name, value in changes.items()}
     return [values.get(field, -1) for field in _FIELDS]
+
+
+def _whole(limits: Limits) -> list[int]:
+    return _written({field: getattr(limits, field) for field in _FIELDS})
 
 
 def _limits(row: str) -> Limits:

@@ -20,7 +20,7 @@ from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
-from slb.quotas import Admitted, Decision, Denied, Wait
+from slb.quotas import Abandoned, Admitted, Decision, Denied, Limits, Wait
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -81,6 +81,12 @@ async def start(valkey: Valkey) -> AsyncIterator[Starter]:
         yield make
 
 
+async def abandoned(one: Instance) -> list[Abandoned]:
+    """The first page."""
+    listed, _ = await one.quota.abandoned()
+    return listed
+
+
 def written_down(valkey: Valkey) -> None:
     """All that was written is in its file: a busy disk may be a second behind."""
     admin: Any = valkey.admin
@@ -116,16 +122,18 @@ async def test_limits_that_are_put_hold_from_the_next_decision_on_everywhere(sta
     await one.quota.put("a", AMPLE)
     assert isinstance(await other.ask(10), Admitted)
     limits = await one.quota.put("a", {"paused": True})
-    assert limits is not None
+    assert isinstance(limits, Limits)
     assert (limits.max_tokens_per_minute, limits.paused) == (60_000_000, True)
-    assert await other.ask(10) == Wait(1000, "paused")
+    told = await other.ask(10)
+    assert isinstance(told, Wait)
+    assert told.reason == "paused"
     await one.quota.put("a", {"paused": False, "burst": 5})
     assert await other.ask(10) == Denied("estimate_exceeds_limit")
 
 
 async def test_a_new_model_needs_its_limits_and_nothing_is_written_without(start: Starter) -> None:
     one = await start()
-    assert await one.quota.put("a", {"max_tokens_per_minute": 5}) is None
+    assert await one.quota.put("a", {"max_tokens_per_minute": 5}) == Denied("incomplete")
     assert await one.quota.models() == []
     assert not await one.quota.delete("a")
 
@@ -156,7 +164,7 @@ async def test_a_lapsed_lease_is_reclaimed_once_though_nobody_asks_and_many_coul
     assert model.tokens == 100
     assert await instances[1].quota.heartbeat(given.task) == "abandoned"
     assert await instances[2].quota.complete(given.task, 0) == "abandoned"
-    (listed,) = await instances[2].quota.abandoned()
+    (listed,) = await abandoned(instances[2])
     assert (listed.task, listed.model, listed.estimate, listed.key) == (given.task, "a", 100, "k")
     assert sum(each.reclaimed for each in counts) == 1
     assert isinstance(await instances[0].ask(100, "k"), Admitted)
@@ -169,10 +177,10 @@ async def test_a_heartbeat_keeps_a_task(start: Starter) -> None:
     assert isinstance(kept, Admitted)
     assert isinstance(lost, Admitted)
     async with asyncio.timeout(30):
-        while not await one.quota.abandoned():
+        while not await abandoned(one):
             assert await one.quota.heartbeat(kept.task) == "running"
             await asyncio.sleep(0.05)
-    assert [each.task for each in await one.quota.abandoned()] == [lost.task]
+    assert [each.task for each in await abandoned(one)] == [lost.task]
 
 
 async def test_an_unknown_task_is_none(start: Starter) -> None:
@@ -224,9 +232,10 @@ async def test_the_rights_that_are_documented_are_enough(valkeys: Callable[..., 
     await say(0, put, ask("t1", 10), ask("t2", 10), ask("t3", 10), ask("t4", 10, "k"), ["complete", "t1", 5])
     await say(1_500, ask("t5", 10), ask("t6", 10, "k"), ["models"], ["advice"])
     await say(3_000, ["heartbeat", "t5"])
-    (listed,) = await say(4_500, ["abandoned"])
+    ((_, listed),) = await say(4_500, ["abandoned", "", 10])
     assert [row[0] for row in listed] == ["t2"]
-    await say(3_700_000, put, ["delete", "a"], ["restore", "b", 60, 1, 1, 0, 0])
+    await say(4_500, ["abandoned", "t2", 10])
+    await say(3_700_000, put, ["delete", "a"], ["restore", [["b", 60, 1, 1, 0, 0]]])
     assert await say(7_400_000, ["models"]) == [[["b", "60 1 1 0 0", 0, "600000", "0", "0", 0, "0"]]]
     await connection.aclose()
 
@@ -283,7 +292,10 @@ async def test_where_it_fails_open_each_admits_its_share_of_each_limit(start: St
     one.clock = 80_000
     answers = [await one.ask(2_000) for _ in range(10)]
     assert sum(isinstance(answer, Admitted) for answer in answers) == 2, "of a bucket of five thousand"
-    assert await one.ask(6_000) == Wait(1_000, "redis_down"), "too large for the share, and not for the model"
+    large = await one.ask(6_000)
+    assert isinstance(large, Wait), "too large for the share, and not for the model"
+    assert large.reason == "no_local_share"
+    assert 1_000 <= large.ms <= 1_100
     valkey.start()
     await eventually(lambda: one.metrics.quota.is_shared)
     assert await one.quota.complete(admitted[0].task, 0) == "completed"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slb.control import keys
 from slb.control.scripts import quota_source
 from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import Admitted, Decision, Limits, Wait
+from slb.quotas import MOST_LISTED, Admitted, Decision, Limits, Wait
 from tests.support.valkey import Valkey
 
 STATE = keys.quota_keys()[2]
@@ -118,7 +118,7 @@ class Twins:
 
     def look(self) -> None:
         """All there is to be seen is alike."""
-        self.now, (models, abandoned, advice) = self._say(["models"], ["abandoned"], ["advice"])
+        self.now, (models, abandoned, advice) = self._say(["models"], ["abandoned", "", MOST_LISTED], ["advice"])
         assert models == [
             [
                 each.model,
@@ -135,7 +135,8 @@ class Twins:
         expected = sorted(
             [task, model, str(size), str(at), key] for task, model, size, at, key in self._pure.abandoned(self.now)
         )
-        assert sorted(abandoned) == expected
+        left_off, listed = abandoned
+        assert (left_off, sorted(listed)) == (0, expected)
         calls, admits, running, slots, *waits = advice
         decided = self._pure.decided(self.now)
         assert (calls, admits) == (decided.calls, decided.admits)

@@ -6,13 +6,17 @@
 --     {"denied", reason}
 --   ["complete", task, tokens or -1] and ["heartbeat", task]: {the task's state, empty where it is not known}
 --   ["put", model, tokens a minute, slots, weight, burst (0: none), paused]: each but the first may be -1: as it was;
---     {"put", limits} or {"denied", "incomplete"}. ["delete", model]: {1} or {0}
+--     {"put", limits} or {"denied", "incomplete" or "too_many_models"}. ["delete", model]: {1} or {0}
 --   ["models"]: a row each: {model, limits, running, level, deficit, promised tokens, callers, minute}
---   ["abandoned"]: a row each: {task, model, estimate, reclaimed at, key}
+--   ["abandoned", task or "", rows]: so many of those behind that task, or from the first on: how many are behind
+--     them, and a row each: {task, model, estimate, reclaimed at, key}
 --   ["advice"]: {calls, admits, running, slots, wait, count, wait, count, ...}
---   ["restore", model, tokens a minute, slots, weight, burst, paused]: as put where the model is not known, with an
---     empty bucket, for it was lost; {1} or {0}
+--   ["restore", {{model, tokens a minute, slots, weight, burst, paused}, ...}]: as put for those that are not known,
+--     with empty buckets, for they were lost; how many
+-- An ask that fails by a fault of ours, or of what stands in Redis: {"failed", what Redis says of it}.
 -- Reply: {now, 1 where nothing was known before (else 0), how many were reclaimed, a reply for each ask}.
+local MOST_MODELS = 1000
+
 local function limits_of(model)
   local paused = model.paused and 1 or 0
   return string.format('%.0f %.0f %.0f %.0f %d', model.tpm, model.slots, model.weight, model.burst, paused)
@@ -22,18 +26,19 @@ local answer = {}
 
 function answer.schedule(task, estimate, jitter, key, named)
   local known = key ~= '' and call('GET', KEY .. key)
+  local subset = table.concat(named or {}, ',')
   local replayed = known and string.sub(known, 1, 1) == 't' and find_task(string.sub(known, 2))
-  if replayed and replayed.state == 'running' then
-    if replayed.estimate ~= estimate then
-      return {'denied', 'idempotency_mismatch'}
-    end
+  local is_running = replayed and replayed.state == 'running'
+  local earlier = is_running and replayed or find_keyed(known)
+  if earlier and (earlier.estimate ~= estimate or (earlier.subset or subset) ~= subset) then
+    return {'denied', 'idempotency_mismatch'}
+  elseif is_running then
     return {'admitted', replayed.model, replayed.id}
   end
-  local usable, refused = find_usable(named, estimate)
+  local usable, refused = find_usable(named, estimate, jitter)
   if not usable then
     return refused
   end
-  local subset = table.concat(named or {}, ',')
   local promise = find_promise(estimate, subset, key, known)
   local waits, ready = {}, {}
   for _, model in ipairs(usable) do
@@ -53,7 +58,7 @@ function answer.schedule(task, estimate, jitter, key, named)
     drop(models[promise.model], promise)
   end
   if #ready > 0 then
-    return admit(pick(ready, estimate), task, estimate, key)
+    return admit(pick(ready, estimate), task, estimate, key, subset)
   end
   return promise_one(usable, waits, estimate, subset, key, jitter)
 end
@@ -96,34 +101,46 @@ function answer.put(id, ...)
     present[index] = text(present[index])
   end
   local row = table.concat(present, ' ')
+  if not model and #models >= MOST_MODELS then
+    return {'denied', 'too_many_models'}
+  end
   call('HSET', LIMITS, id, row)
   if not model then
     add(id, row)
+    find_order()
     find_places()
     return {'put', row}
   end
   if model.gone > 0 or row ~= limits_of(model) then
     void(model)
   end
-  local tpm, bucket = model.tpm, model.bucket
   set_limits(model, row)
-  if tpm ~= model.tpm or bucket ~= model.bucket then
-    model.level, model.minute = min(model.level, model.cap), 0
-    model.margin = min(model.margin, floor(model.cap / 4))
-    call('DEL', MINUTES .. id)
-  end
+  model.level = min(model.level, model.cap)
+  model.margin = min(model.margin, floor(model.cap / 4))
   model.gone = 0
   put_by(model, 0)
   return {'put', row}
 end
 
-function answer.restore(id, ...)
-  if models[id] then
-    return {0}
+function answer.restore(lost)
+  local restored = 0
+  for _, each in ipairs(lost) do
+    local id, limits = each[1], {unpack(each, 2)}
+    if not models[id] and #models + restored < MOST_MODELS then
+      local row = {}
+      for index, value in ipairs(limits) do
+        row[index] = text(value)
+      end
+      row = table.concat(row, ' ')
+      call('HSET', LIMITS, id, row)
+      add(id, row)
+      models[id].level = 0
+      restored = restored + 1
+    end
   end
-  answer.put(id, ...)
-  models[id].level = 0
-  return {1}
+  find_order()
+  find_places()
+  return {restored}
 end
 
 function answer.delete(id)
@@ -147,15 +164,17 @@ function answer.models()
   return rows
 end
 
-function answer.abandoned()
-  local rows = {}
-  for _, id in ipairs(call('ZRANGE', ABANDONED, 0, -1)) do
+function answer.abandoned(behind, most)
+  local rank = behind ~= '' and call('ZRANK', ABANDONED, behind)  -- one that is forgotten was the oldest
+  local from = rank and rank + 1 or 0
+  local ids, rows = call('ZRANGE', ABANDONED, from, from + most - 1), {}
+  for _, id in ipairs(ids) do
     local task = find_task(id)
     if task then
       rows[#rows + 1] = {id, task.model, text(task.estimate), text(task.ended), task.key}
     end
   end
-  return rows
+  return {max(0, call('ZCARD', ABANDONED) - from - #ids), rows}
 end
 
 function answer.advice()
@@ -186,7 +205,8 @@ end
 find_places()
 local replies = {}
 for index, ask in ipairs(asked.asks) do
-  replies[index] = answer[ask[1]](unpack(ask, 2))
+  local is_done, reply = pcall(answer[ask[1]], unpack(ask, 2))  -- a fault of one does not fail the others
+  replies[index] = is_done and reply or {'failed', type(reply) == 'table' and reply.err or tostring(reply)}
 end
 local second = WINDOW .. text(floor(now / 1000))
 for field, count in pairs(counted) do

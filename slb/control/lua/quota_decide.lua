@@ -36,6 +36,18 @@ local function find_alike()
   end
 end
 
+-- What was promised under a key that is known as `known`.
+local function find_keyed(known)
+  local id, member = string.match(known or '', '^p(%S+) (.*)$')
+  local due = id and models[id] and call('ZSCORE', PROMISES .. id, member)
+  if not due then
+    return nil
+  end
+  local promise = parse(member)
+  promise.due, promise.model = tonumber(due), id
+  return promise
+end
+
 local function find_promise(estimate, subset, key, known)
   if key == '' then
     if not due_alike then
@@ -48,18 +60,11 @@ local function find_promise(estimate, subset, key, known)
     end
     return nil
   end
-  local id, member = string.match(known or '', '^p(%S+) (.*)$')
-  local due = id and models[id] and call('ZSCORE', PROMISES .. id, member)
-  if not due then
-    return nil
-  end
-  local promise = parse(member)
-  promise.due, promise.model = tonumber(due), id
-  return promise.estimate == estimate and promise.subset == subset and promise or nil
+  return find_keyed(known)
 end
 
 -- The models that could take it one day; or nil and the answer.
-local function find_usable(named, estimate)
+local function find_usable(named, estimate, jitter)
   local wanted = {}
   for _, id in ipairs(named or {}) do
     wanted[id] = true
@@ -84,7 +89,7 @@ local function find_usable(named, estimate)
   elseif not large then
     return nil, {'denied', 'estimate_exceeds_limit'}
   elseif #usable == 0 then
-    return nil, told(PAUSED_WAIT, 'paused')
+    return nil, told(PAUSED_WAIT + floor(PAUSED_WAIT * jitter / 10000), 'paused')
   end
   return usable
 end
@@ -153,7 +158,7 @@ local function pick(ready, estimate)
   return rich[turn(rich)]
 end
 
-local function admit(model, task, estimate, key)
+local function admit(model, task, estimate, key, subset)
   cursor, cursor_place = model.id, model.place
   model.deficit = model.deficit - estimate
   model.level = model.level - estimate * UNIT
@@ -165,10 +170,10 @@ local function admit(model, task, estimate, key)
   model.changed = true
   call('ZADD', RUNNING .. model.id, text(now), task)
   call('HSET', TASK .. task, 'model', model.id, 'estimate', text(estimate), 'at', text(now), 'key', key,
-    'state', 'running')
+    'subset', subset, 'state', 'running')
   call('ZADD', LEASES, text(now + asked.lease), task)
   if key ~= '' then
-    call('SET', KEY .. key, 't' .. task, 'PX', asked.kept + asked.lease)
+    call('SET', KEY .. key, 't' .. task)  -- until it ends
   end
   add_up('calls')
   add_up('admits')

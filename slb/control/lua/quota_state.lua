@@ -9,14 +9,15 @@
 --   5 running:   model: sorted set, task, score = when it was admitted
 --   6 promises:  model: sorted set, "number estimate for_slot subset key", score = when they are due
 --   7 minute:    model: hash, half second = tokens admitted in it
---   8 task:      task: hash, model, estimate, at, key, state, ended; an hour after its end it goes
---   9 key:       idempotency key: "t" and its task, or "p", its model, a blank and its promise
+--   8 task:      task: hash, model, estimate, at, key, subset, state, ended; an hour after its end it goes
+--   9 key:       idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
 --  10 leases     sorted set: task, score = when it lapses
 --  11 abandoned  sorted set: task, score = when it was reclaimed
 --  12 window:    second: hash, calls, admits, and how often a wait of so many milliseconds was told
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY = 60000, 500, 120, 2000, 5, 5000
+local CHUNK = 1000  -- Lua cannot pass many more values at once
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local call = redis.call
 local asked = cjson.decode(ARGV[1])
@@ -53,7 +54,9 @@ local function refill(model)
   model.level = min(model.cap, model.level + (now - model.at) * model.tpm)
   model.at = now
   local first = half - MINUTE
-  if model.first < first then
+  if model.minute == 0 then
+    model.first = max(model.first, first)
+  elseif model.first < first then
     local key = MINUTES .. model.id
     local slots, minute = call('HGETALL', key), 0
     for index = 1, #slots, 2 do
@@ -81,22 +84,33 @@ local function charge(model, tokens, taken_at)
   model.changed = true
 end
 
+local function wait_for_minute(model, tokens)
+  local over, wait = (model.minute + tokens - model.tpm) * UNIT - model.cap, 0
+  if over <= 0 then
+    return 0
+  end
+  local row, taken, slots = call('HGETALL', MINUTES .. model.id), {}, {}
+  for index = 1, #row, 2 do
+    slots[#slots + 1] = tonumber(row[index])
+    taken[slots[#slots]] = tonumber(row[index + 1])
+  end
+  table.sort(slots)
+  for _, slot in ipairs(slots) do
+    if over <= 0 then
+      break
+    end
+    over = over - taken[slot] * UNIT
+    wait = (slot + MINUTE + 1) * SLOT - now
+  end
+  return wait
+end
+
 local function wait_for_tokens(model, tokens, promised, leeway)
   local short = (tokens + promised) * UNIT - model.level - leeway * model.tpm
   if short > 0 or promised > 0 then
     short = short + max(0, min(model.margin, floor((model.cap - tokens * UNIT) / 4)))
   end
-  if short > 0 then
-    return ceil(short / model.tpm)
-  end
-  if (model.minute + tokens) * UNIT > model.tpm * UNIT + model.cap then
-    local oldest = half
-    for _, slot in ipairs(call('HKEYS', MINUTES .. model.id)) do
-      oldest = min(oldest, tonumber(slot))
-    end
-    return (oldest + MINUTE + 1) * SLOT - now
-  end
-  return 0
+  return max(0, ceil(short / model.tpm), wait_for_minute(model, tokens))
 end
 
 -- Slots (holding.py)
@@ -212,15 +226,18 @@ local function load(id, limits, state)
 end
 
 local models, order = {}, call('ZRANGE', MODELS, 0, -1)
-if #order > 0 then
-  local limits, states = call('HMGET', LIMITS, unpack(order)), call('HMGET', STATE, unpack(order))
-  for index, id in ipairs(order) do
-    models[index] = load(id, limits[index], states[index])
+for from = 1, #order, CHUNK do
+  local last = min(from + CHUNK - 1, #order)
+  local limits = call('HMGET', LIMITS, unpack(order, from, last))
+  local states = call('HMGET', STATE, unpack(order, from, last))
+  for index = from, last do
+    local id = order[index]
+    models[index] = load(id, limits[index - from + 1], states[index - from + 1])
     models[id] = models[index]
   end
 end
 
-local function add(id, row)
+local function add(id, row)  -- and `find_order`, before anything else is decided
   local model = {id = id, running = call('ZCARD', RUNNING .. id), changed = true}
   set_limits(model, row)
   model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
@@ -228,8 +245,11 @@ local function add(id, row)
   model.margin = 0
   call('ZADD', MODELS, 0, id)
   models[id] = model
-  for index, each in ipairs(call('ZRANGE', MODELS, 0, -1)) do
-    models[index] = models[each]
+end
+
+local function find_order()
+  for index, id in ipairs(call('ZRANGE', MODELS, 0, -1)) do
+    models[index] = models[id]
   end
 end
 
@@ -241,12 +261,12 @@ end
 -- Tasks
 
 local function find_task(task)
-  local row = call('HMGET', TASK .. task, 'model', 'estimate', 'at', 'key', 'state', 'ended')
+  local row = call('HMGET', TASK .. task, 'model', 'estimate', 'at', 'key', 'state', 'ended', 'subset')
   if not row[1] then
     return nil
   end
   local found = {id = task, model = row[1], estimate = tonumber(row[2]), at = tonumber(row[3]), key = row[4],
-    state = row[5], ended = tonumber(row[6] or 0)}
+    state = row[5], ended = tonumber(row[6] or 0), subset = row[7]}
   if found.state ~= 'running' and found.ended <= now - asked.kept then
     return nil
   end
@@ -262,6 +282,9 @@ local function end_task(task, state)
   if call('ZREM', RUNNING .. task.model, task.id) == 1 then
     model.running = model.running - 1
   end
+  if task.key ~= '' and call('GET', KEY .. task.key) == 't' .. task.id then
+    call('DEL', KEY .. task.key)
+  end
   return model
 end
 
@@ -275,9 +298,6 @@ local function reclaim()
       reclaimed = reclaimed + 1
       give_back(model, task.estimate, task.at)
       put_by(model, task.estimate)
-      if task.key ~= '' and call('GET', KEY .. task.key) == 't' .. id then
-        call('DEL', KEY .. task.key)
-      end
       call('ZADD', ABANDONED, text(now), id)
     else
       call('ZREM', LEASES, id)
@@ -297,7 +317,8 @@ if now >= spare then
 end
 local alive = {}
 for _, model in ipairs(models) do
-  if model.gone > 0 and model.gone <= now - asked.kept and model.running == 0 then
+  local is_unused = model.level == model.cap and model.minute == 0
+  if model.gone > 0 and model.running == 0 and (is_unused or model.gone <= now - asked.kept) then
     call('ZREM', MODELS, model.id)
     call('HDEL', LIMITS, model.id)
     call('HDEL', STATE, model.id)
@@ -319,8 +340,8 @@ local function save_all()
       changed[#changed + 1] = save(model)
     end
   end
-  if #changed > 0 then
-    call('HSET', STATE, unpack(changed))
+  for from = 1, #changed, CHUNK do
+    call('HSET', STATE, unpack(changed, from, min(from + CHUNK - 1, #changed)))
   end
   call('HSET', CLOCK, 'now', text(now), 'spare', text(spare), 'cursor', cursor, 'number', text(number))
 end

@@ -37,7 +37,8 @@ async def schedule(router: Api, tokens: Json, **more: Json) -> Json:
 
 async def test_a_caller_is_given_a_model_or_a_wait_and_nothing_besides(router: Api) -> None:
     first = await schedule(router, 1800)
-    assert set(first) == {"model_backend_id", "task_id"}
+    assert set(first) == {"model_backend_id", "task_id", "lease_ttl_ms"}
+    assert first["lease_ttl_ms"] == Rules().lease
     assert first["model_backend_id"] == "gpt"
     assert first["task_id"].startswith("tsk_")
     wait = await schedule(router, 9000)
@@ -130,8 +131,9 @@ async def test_a_router_without_models_says_so(router: Api) -> None:
 async def test_a_key_gives_the_same_task_again_and_no_other_estimate(router: Api) -> None:
     first = await schedule(router, 10, idempotency_key="Ω 1")
     assert await schedule(router, 10, idempotency_key="Ω 1") == first
-    answer = await router.call("POST", "/schedule", {"estimated_tokens": 11, "idempotency_key": "Ω 1"})
-    assert (answer.status, answer.json["error"]) == (409, "idempotency_mismatch")
+    for other in ({"estimated_tokens": 11}, {"estimated_tokens": 10, "models": ["gpt"]}):
+        answer = await router.call("POST", "/schedule", {**other, "idempotency_key": "Ω 1"})
+        assert (answer.status, answer.json["error"]) == (409, "idempotency_mismatch")
 
 
 @pytest.mark.parametrize("actual", [-1, 1.5, "x", 10**12])
@@ -156,7 +158,9 @@ async def test_a_put_changes_what_it_names_and_shows_all(router: Api) -> None:
         "waiting": 0,
         "tokens_last_minute": 0,
     }
-    assert await schedule(router, 10) == {"wait_for_ms": 1000, "reason": "paused"}
+    told = await schedule(router, 10)
+    assert told["reason"] == "paused"
+    assert 1000 <= told["wait_for_ms"] <= 1100
     assert (await router.call("PUT", "/models/gpt", {"burst": None})).json["burst"] == 10_000
 
 
@@ -190,17 +194,62 @@ async def test_a_new_model_needs_both_limits(router: Api) -> None:
     assert (await router.call("GET", "/models/new")).status == 404
 
 
-async def test_ids_may_have_slashes_and_no_blanks(router: Api) -> None:
-    for path in ("/models/openai/gpt-4o:free", "/models/openai%2Fgpt-4o:free"):
-        assert (await router.call("PUT", path, GPT)).json["id"] == "openai/gpt-4o:free"
-    answer = await router.call("PUT", "/models/a%20b", GPT)
+@pytest.mark.parametrize("put", ["a/b", "a%2Fb", "a%2fb", "%61/b"])
+@pytest.mark.parametrize("other", ["a/b", "a%2Fb"])
+async def test_a_slash_in_an_id_may_be_encoded_or_not(router: Api, put: str, other: str) -> None:
+    assert (await router.call("PUT", f"/models/{put}", GPT)).json["id"] == "a/b"
+    assert (await router.call("GET", f"/models/{other}")).json["id"] == "a/b"
+    assert (await schedule(router, 10, models=["a/b"]))["model_backend_id"] == "a/b"
+    assert (await router.call("DELETE", f"/models/{other}")).json == {"id": "a/b", "removed": True}
+    assert (await router.call("GET", f"/models/{put}")).status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a%20b", "a/../b", "a/..", "a%2F..%2Fb", "a/./b", "a//b", "a/", "a%252Fb", "%FF", "a" * 129, "", ".", ".."],
+)
+async def test_what_is_no_id_is_refused_by_name(router: Api, path: str) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        answer = await router.call(method, f"/models/{path}", GPT if method == "PUT" else None)
+        assert (answer.status, answer.json["error"]) == (400, "bad_request")
+        assert "model id" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("model", ["a/../b", "a/", "a//b", "", "a" * 129])
+async def test_what_is_no_id_is_refused_where_it_is_asked_for_too(router: Api, model: str) -> None:
+    answer = await router.call("POST", "/schedule", {"estimated_tokens": 1, "models": [model]})
     assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert "model id" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("model", ["a/...", "a/.b", "a/..b", "org/model-3.1/v2.", "a" * 128])
+async def test_dots_are_part_of_an_id_where_they_mean_nothing_else(router: Api, model: str) -> None:
+    assert (await router.call("PUT", f"/models/{model}", GPT)).json["id"] == model
+    assert (await schedule(router, 1, models=[model]))["model_backend_id"] == model
+
+
+@pytest.mark.parametrize("path", ["/complete", "/heartbeat"])
+@pytest.mark.parametrize(
+    "body", [{}, {"task_id": ""}, {"task_id": 7}, {"task_id": None}, {"task_id": "t" * 10_240}]
+)
+async def test_a_task_id_that_is_none_is_refused_by_name(router: Api, path: str, body: Json) -> None:
+    answer = await router.call("POST", path, body)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert "task_id" in answer.json["detail"]
+    assert len(answer.body) < 20_000
 
 
 async def test_only_abandoned_tasks_are_listed(router: Api) -> None:
-    assert (await router.call("GET", "/tasks?state=abandoned")).json == {"tasks": []}
-    for query in ("", "?state=running", "?state=abandoned&x=1"):
+    assert (await router.call("GET", "/tasks?state=abandoned")).json == {"tasks": [], "left_off": 0}
+    for query in ("", "?state=running", "?state=abandoned&x=1", "?limit=5", "?state=abandoned&state=abandoned"):
         assert (await router.call("GET", f"/tasks{query}")).status == 400
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "x", "", "1e3", "99999999999999999999"])
+async def test_a_page_has_from_one_to_a_thousand_rows(router: Api, limit: str) -> None:
+    answer = await router.call("GET", f"/tasks?state=abandoned&limit={limit}")
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+    assert "limit" in answer.json["detail"]
 
 
 async def test_the_advice_has_its_two_fields(router: Api) -> None:

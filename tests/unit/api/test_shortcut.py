@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from slb.api.answers import Answered
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
-from slb.errors import RedisUnavailable
+from slb.errors import RedisUnavailable, ScriptFailed
 from slb.quotas import Admitted, Decision, Wait
 from tests.unit.api.conftest import Api, ApiMaker
 
@@ -98,7 +98,11 @@ async def test_an_answer_is_whole_and_is_told_of() -> None:
 
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
-    [(RedisUnavailable("gone"), b"503", "redis_down"), (ZeroDivisionError(), b"500", "internal")],
+    [
+        (RedisUnavailable("gone"), b"503", "redis_down"),
+        (ScriptFailed("WRONGTYPE"), b"500", "script_failed"),
+        (ZeroDivisionError(), b"500", "internal"),
+    ],
 )
 async def test_a_failure_has_its_name(error: Exception, status: bytes, reason: str) -> None:
     async def fail(_: bytes) -> Any:
@@ -118,6 +122,8 @@ async def test_a_failure_has_its_name(error: Exception, status: bytes, reason: s
 
 class Slow:
     """A quota router whose decisions wait until they are let go."""
+
+    lease = 30_000
 
     def __init__(self) -> None:
         self.asked: list[int] = []
