@@ -1,10 +1,7 @@
 """The quota router of several instances on one Valkey; and of one that is without it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from itertools import count
-from random import Random
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -17,68 +14,11 @@ from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
-from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
-from slb.quota.service import QuotaService
-from slb.quotas import Abandoned, Admitted, Decision, Denied, Limits, Wait
+from slb.quotas import Abandoned, Admitted, Denied, Limits, Wait
+from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-QUICK = QuotaTiming(beat=0.1, deadline=5.0, backoff=0.05)
-AMPLE = {"max_tokens_per_minute": 60_000_000, "max_concurrent_requests": 1000}
-
-
-class Instance:
-    """One service and what it counts; `clock` is the local share's, in milliseconds."""
-
-    def __init__(self, valkey: Valkey, rules: Rules, is_open: bool, timing: QuotaTiming, parts: int) -> None:
-        self.metrics = Metrics()
-        self.clock = 0
-        self.connection = Connection(valkey.url, self.metrics)
-        numbers = count()
-        share = LocalShare(rules, lambda: self.clock, lambda: parts) if is_open else None
-        self.quota = QuotaService(
-            self.connection,
-            rules,
-            share,
-            self.metrics.quota,
-            Random(1),
-            timing,
-            lambda: f"t{id(self)}-{next(numbers)}",
-        )
-
-    async def ask(self, tokens: int, key: str = "", models: list[str] | None = None) -> Decision:
-        return await self.quota.schedule(tokens, models, key)
-
-    async def knows(self, *models: str) -> None:
-        """Wait until it has seen that there are these models."""
-        counts = self.metrics.quota
-        await eventually(lambda: [each.model for each in counts.models] == list(models))
-
-
-Starter = Callable[..., Awaitable[Instance]]
-
-
-@pytest.fixture
-async def start(valkey: Valkey) -> AsyncIterator[Starter]:
-    """Makes instances that run."""
-    async with AsyncExitStack() as stack:
-
-        async def make(
-            rules: Rules | None = None, is_open: bool = False, timing: QuotaTiming = QUICK, parts: int = 2
-        ) -> Instance:
-            instance = Instance(valkey, rules or Rules(), is_open, timing, parts)
-            stack.push_async_callback(instance.connection.aclose)
-            task = asyncio.create_task(instance.quota.run())
-
-            async def end() -> None:
-                task.cancel()
-                await asyncio.wait([task])
-
-            stack.push_async_callback(end)
-            return instance
-
-        yield make
 
 
 async def abandoned(one: Instance) -> list[Abandoned]:

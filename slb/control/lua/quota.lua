@@ -15,7 +15,7 @@
 --     with empty buckets, for they were lost; how many
 -- An ask that fails by a fault of ours, or of what stands in Redis: {"failed", what Redis says of it}.
 -- Reply: {now, 1 where nothing was known before (else 0), how many were reclaimed, a reply for each ask}.
-local MOST_MODELS = 1000
+local MOST_MODELS = 500
 
 local function limits_of(model)
   local paused = model.paused and 1 or 0

@@ -1,0 +1,49 @@
+"""Instances of the quota router in a test."""
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+from random import Random
+
+from slb.control.connection import Connection
+from slb.control.quota import QuotaTiming
+from slb.observe.metrics import Metrics
+from slb.quota.local import LocalShare
+from slb.quota.scheduler import Rules
+from slb.quota.service import QuotaService
+from slb.quotas import Decision
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+QUICK = QuotaTiming(beat=0.1, deadline=5.0, backoff=0.05)
+AMPLE = {"max_tokens_per_minute": 60_000_000, "max_concurrent_requests": 1000}
+
+
+class Instance:
+    """One service and what it counts; `clock` is the local share's, in milliseconds."""
+
+    def __init__(self, valkey: Valkey, rules: Rules, is_open: bool, timing: QuotaTiming, parts: int) -> None:
+        self.metrics = Metrics()
+        self.clock = 0
+        self.connection = Connection(valkey.url, self.metrics)
+        numbers = count()
+        share = LocalShare(rules, lambda: self.clock, lambda: parts) if is_open else None
+        self.quota = QuotaService(
+            self.connection,
+            rules,
+            share,
+            self.metrics.quota,
+            Random(1),
+            timing,
+            lambda: f"t{id(self)}-{next(numbers)}",
+        )
+
+    async def ask(self, tokens: int, key: str = "", models: list[str] | None = None) -> Decision:
+        return await self.quota.schedule(tokens, models, key)
+
+    async def knows(self, *models: str) -> None:
+        """Wait until it has seen that there are these models."""
+        counts = self.metrics.quota
+        await eventually(lambda: [each.model for each in counts.models] == list(models))
+
+
+Starter = Callable[..., Awaitable[Instance]]
