@@ -13,6 +13,7 @@ The Models Backend is emulated here, and its models' limits are put into the rou
 
 import argparse
 import asyncio
+import logging
 import math
 import sys
 from collections import Counter, deque
@@ -240,11 +241,12 @@ def prompts(count: int, rng: Random) -> deque[Prompt]:
     return deque(Prompt(number, "word " * rng.randrange(20, 600)) for number in range(count))
 
 
-async def main(urls: Sequence[str], count: int, hurry: float, token: str | None, seed: int) -> None:
-    rng = Random(seed)
-    await put_models(urls[0], MODELS, hurry, token)
+async def main(urls: Sequence[str], given: argparse.Namespace) -> None:
+    rng, count, hurry = Random(given.seed), given.prompts, given.hurry
+    await put_models(urls[0], MODELS, hurry, given.token)
     backlog = Backlog(prompts(count, rng))
-    async with Router.at(urls, token=token, persistence=Persistence()) as router:
+    persistence = Persistence(patience=given.patience)
+    async with Router.at(urls, token=given.token, persistence=persistence) as router:
         dag = Dag(router, EmulatedBackend(MODELS, hurry, rng).batch, backlog, Plan(look=max(0.5, 5 / hurry)))
         begun = asyncio.get_running_loop().time()
         await dag.drain()
@@ -270,6 +272,12 @@ def more_than_nothing(written: str) -> float:
     return number
 
 
+def first_of(errors: BaseExceptionGroup) -> BaseException:
+    """Many prompts meet the same fault at once."""
+    first = errors.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--router", action="append", help="API address of an instance; may be given several times")
@@ -279,9 +287,13 @@ if __name__ == "__main__":
     )
     parser.add_argument("--token", help="the router's API token")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--patience", type=more_than_nothing, default=60.0, help="seconds the routers may be away")
     given = parser.parse_args()
-    where = given.router or ["http://127.0.0.1:8081"]
+    logging.basicConfig(level=logging.ERROR)  # tasks that could not be completed come back by their leases
+    fault = None
     try:
-        asyncio.run(main(where, given.prompts, given.hurry, given.token, given.seed))
-    except (ClientError, RouterUnreachable, CallRefused) as error:
-        sys.exit(f"airflow_backlog: {error}")
+        asyncio.run(main(given.router or ["http://127.0.0.1:8081"], given))
+    except* (ClientError, TimeoutError, RouterUnreachable, CallRefused) as errors:
+        fault = first_of(errors)
+    if fault is not None:
+        sys.exit(f"airflow_backlog: {fault or type(fault).__name__}")

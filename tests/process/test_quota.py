@@ -40,7 +40,9 @@ async def test_two_processes_share_one_quota(slb: Commands, quota: Any) -> None:
     made = await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", one)
     assert made.code == 0, made.err
     tasks = [(await post(slb, f"{url}/schedule", {"estimated_tokens": 10}))[1] for url in (one, other, one)]
-    assert [set(task) for task in tasks] == [{"model_backend_id", "task_id"}] * 2 + [{"wait_for_ms"}]
+    assert [set(task) for task in tasks] == [{"model_backend_id", "task_id", "lease_ttl_ms"}] * 2 + [
+        {"wait_for_ms"}
+    ]
     status, said = await post(slb, f"{other}/complete", {"task_id": tasks[0]["task_id"]})
     assert (status, said["state"]) == (200, "completed")
     shown = await slb.run("quota", "models", "--json", "--url", other)
@@ -50,6 +52,22 @@ async def test_two_processes_share_one_quota(slb: Commands, quota: Any) -> None:
     assert {tuple(each["roles"]) for each in (await slb.json(f"{one}/instances"))["instances"]} == {("quota",)}
     assert (await slb.get(f"{one}/readyz"))[0] == 200
     assert await first.stop() == 0
+
+
+async def test_ids_with_slashes_are_set_and_deleted_by_command_and_others_refused(
+    slb: Commands, quota: Any
+) -> None:
+    _, url = await quota("quota")
+    name = "meta-llama/Llama-3-70B"
+    assert (await slb.run("quota", "models", "set", name, *MODEL, "--url", url)).code == 0
+    status, said = await post(slb, f"{url}/schedule", {"estimated_tokens": 10, "models": [name]})
+    assert (status, said["model_backend_id"]) == (200, name)
+    for bad in (f"x/../{name}", f"{name}/"):
+        for command in (("set", bad, *MODEL), ("delete", bad)):
+            refused = await slb.run("quota", "models", *command, "--url", url)
+            assert (refused.code, refused.err.count("\n")) == (1, 1)
+            assert "model id" in refused.err
+    assert (await slb.run("quota", "models", "delete", name, "--url", url)).out == f"{name}: removed\n"
 
 
 async def test_watch_shows_models_and_advice_until_it_is_told_to_stop(slb: Commands, quota: Any) -> None:

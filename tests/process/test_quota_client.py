@@ -1,10 +1,11 @@
 """The caller's library against real routers."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from slb.quota.client import CallRefused, LeaseLapsed, Persistence, Router
+from slb.quota.client import Admission, CallRefused, LeaseLapsed, Persistence, Router
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
@@ -47,10 +48,33 @@ async def test_heartbeats_keep_a_task_longer_than_a_lease(routers: Routers) -> N
     assert not await routers.abandoned()
 
 
+async def test_a_caller_that_does_not_know_the_lease_is_told_it(routers: Routers) -> None:
+    async with Router.at(routers.urls, beat=1_000) as router:
+        async with router.admitted(6000) as task:
+            await asyncio.sleep(2 * LEASE)
+        assert not task.lapsed
+    assert not await routers.abandoned()
+
+
+async def test_what_was_abandoned_is_read_page_by_page(routers: Routers) -> None:
+    await routers.put("m", {"max_concurrent_requests": 1200, "max_tokens_per_minute": 10**6})
+    async with Router.at(routers.urls) as router:
+        given = await asyncio.gather(*(router.schedule(1) for _ in range(1100)))
+        assert all(isinstance(each, Admission) for each in given)
+        async with asyncio.timeout(30):
+            while len(listed := await router.abandoned()) < len(given):
+                await asyncio.sleep(0.5)
+    assert {task["task_id"] for task in listed} == {each.task_id for each in given if isinstance(each, Admission)}
+    assert len(await routers.abandoned()) == 1000
+
+
 async def test_a_task_nobody_speaks_for_is_taken_back_and_its_caller_is_told(routers: Routers) -> None:
     async with Router.at(routers.urls, beat=2 * LEASE) as router:
+        admission = await router.schedule(6000)
+        assert isinstance(admission, Admission)
+        late = router.hold(replace(admission, lease_ms=None), interrupt=True)
         with pytest.raises(LeaseLapsed):
-            async with asyncio.timeout(10 * LEASE), router.admitted(6000, interrupt=True) as task:
+            async with asyncio.timeout(10 * LEASE), late as task:
                 await asyncio.Event().wait()
     assert [each["task_id"] for each in await routers.abandoned()] == [task.task_id]
     assert await tokens(routers) == 10_000

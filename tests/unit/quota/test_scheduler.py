@@ -121,6 +121,8 @@ def test_nobody_saves_more_than_a_bucket_while_nobody_asks() -> None:
 def test_a_paused_model_takes_nothing_and_the_wait_says_so() -> None:
     scheduler = Scheduler({"a": Limits(60_000, 3, paused=True)})
     assert ask(scheduler, 0, 10) == Wait(1_000, "paused")
+    told = {scheduler.schedule(0, "t", 10, jitter=jitter) for jitter in (0, 500, 1000)}
+    assert told == {Wait(1_000, "paused"), Wait(1_050, "paused"), Wait(1_100, "paused")}
     scheduler.put(0, "a", Limits(60_000, 3))
     assert ask(scheduler, 0, 10, "t1") == Admitted("a", "t1")
 
@@ -136,6 +138,47 @@ def test_limits_that_are_lowered_below_what_is_in_flight_let_that_finish_first()
     assert isinstance(ask(scheduler, 0, 10), Wait)
     scheduler.complete(0, "t3")
     assert ask(scheduler, 0, 10, "t4") == Admitted("a", "t4")
+
+
+def test_a_limit_that_changes_does_not_forget_what_the_last_minute_had() -> None:
+    scheduler = Scheduler({"a": Limits(600_000, 3)})
+    ask(scheduler, 0, 100_000, "t1")
+    scheduler.put(0, "a", Limits(6_000, 3))
+    assert scheduler.models(0)[0].minute == 100_000
+    told = ask(scheduler, 0, 500, key="k")
+    assert isinstance(told, Wait)
+    assert 60_000 <= told.ms <= 61_000
+    assert ask(scheduler, told.ms, 500, "t2", "k") == Admitted("a", "t2")
+
+
+def test_changing_limits_does_not_let_a_minute_have_more_than_the_limit_and_a_bucket() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 99)})
+    admitted: list[tuple[int, str]] = []
+    for now in range(0, 120_000, 500):
+        for _ in range(20):
+            task = f"t{len(admitted)}"
+            if isinstance(ask(scheduler, now, 1_000, task), Admitted):
+                admitted.append((now, task))
+        if now == 59_500:  # what is given back here was refilled long ago
+            for at, task in admitted:
+                if at < 5_000:
+                    scheduler.complete(now, task, 0)
+        scheduler.put(now, "a", Limits(60_000, 99, burst=10_000 - now % 1_000 // 500))
+    later = [at for at, _ in admitted if at >= 5_000]
+    most = max(sum(first <= at < first + 60_000 for at in later) for first in later)
+    assert 60 <= most <= 70
+
+
+def test_a_model_that_is_gone_is_forgotten_once_it_is_as_a_new_one_would_be() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 10_000, "t1")
+    scheduler.complete(0, "t1")
+    scheduler.delete(0, "a")
+    scheduler.put(30_000, "a", ONE["a"])
+    assert scheduler.models(30_000)[0].minute == 10_000
+    scheduler.delete(30_000, "a")
+    scheduler.put(70_000, "a", Limits(600_000, 3))
+    assert level(scheduler, 70_000) == 100_000
 
 
 def test_removing_a_model_and_setting_it_again_does_not_fill_its_bucket() -> None:
@@ -229,6 +272,24 @@ def test_who_asks_again_by_the_same_key_gets_the_same_task() -> None:
     assert ask(scheduler, 0, 10, "t2", "k") == Admitted("a", "t1")
     assert scheduler.models(0)[0].in_flight == 1
     assert ask(scheduler, 0, 11, "t3", "k") == Denied("idempotency_mismatch")
+    assert scheduler.schedule(0, "t3", 10, ["a"], "k") == Denied("idempotency_mismatch")
+
+
+def test_a_key_that_waits_stands_for_its_request_until_its_place_is_gone() -> None:
+    scheduler = drained()
+    assert ask(scheduler, 0, 1_000, key="k") == Wait(1_000)
+    assert ask(scheduler, 0, 1_001, key="k") == Denied("idempotency_mismatch")
+    assert scheduler.schedule(0, "t", 1_000, ["a"], "k") == Denied("idempotency_mismatch")
+    assert scheduler.models(0)[0].waiting == 1
+    assert ask(scheduler, 3_100, 1_001, "t1", "k") == Admitted("a", "t1")
+
+
+def test_a_key_is_known_as_long_as_its_task_runs() -> None:
+    scheduler = Scheduler(ONE)
+    ask(scheduler, 0, 10, "t1", "k")
+    for now in range(0, 3 * 3_600_000, 50_000):
+        assert scheduler.heartbeat(now, "t1") == "running"
+    assert ask(scheduler, now, 10, "t2", "k") == Admitted("a", "t1")
 
 
 def test_a_key_whose_task_is_over_asks_for_a_new_one() -> None:
