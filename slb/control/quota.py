@@ -42,14 +42,14 @@ class QuotaTiming:
 
 
 class QuotaLane:
-    """`rules`: what each batch says besides its asks. `on_reply` is told whether Redis had known nothing before
-    (its data is new, or lost), and how many tasks were reclaimed. `up`: whether the last batch was answered."""
+    """`rules`: what each batch says besides its asks. `on_reply` is told whether Redis has lost its data since the
+    reply before, and how many tasks were reclaimed. `up`: whether the last batch was answered."""
 
     def __init__(
         self,
         connection: Connection,
         rules: dict[str, int],
-        on_reply: Callable[[bool, int], None] = lambda is_new, reclaimed: None,
+        on_reply: Callable[[bool, int], None] = lambda is_lost, reclaimed: None,
         timing: QuotaTiming | None = None,
     ) -> None:
         self._line: ScriptLine = connection.script_line(quota_source())
@@ -62,6 +62,7 @@ class QuotaLane:
         self.up = True
         self.batches = 0
         self._faults: set[str] = set()
+        self._since = ""
 
     async def ask(self, *ask: Any) -> Answer:
         """The reply to one ask. Raises RedisUnavailable, ScriptFailed: then it may have been done or not."""
@@ -108,9 +109,11 @@ class QuotaLane:
     async def _say(self, asks: list[Ask]) -> list[Answer]:
         said = orjson.dumps({**self._rules, "ahead": 0, "asks": asks})
         async with asyncio.timeout(self._timing.deadline):
-            _, is_new, reclaimed, replies = await self._line.call(self._keys, [said])
+            _, since, reclaimed, replies = await self._line.call(self._keys, [said])
         self.batches += 1
-        self._on_reply(bool(is_new), int(reclaimed))
+        is_lost = self._since not in ("", since)
+        self._since = since
+        self._on_reply(is_lost, int(reclaimed))
         answers: list[Answer] = replies
         return answers
 

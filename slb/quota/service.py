@@ -157,11 +157,11 @@ class QuotaService:
 
     # -- Redis
 
-    def _heard(self, is_new: bool, reclaimed: int) -> None:
+    def _heard(self, is_lost: bool, reclaimed: int) -> None:
         self._counts.batches += 1
         self._counts.is_shared = True
         self._counts.reclaimed += reclaimed
-        if is_new:
+        if is_lost:
             self._is_lost = True
             self._has_news.set()
 

@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from slb.control.keys import quota_keys
+from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.errors import ScriptFailed
 from slb.quota.scheduler import Rules
@@ -250,6 +251,19 @@ async def test_lost_models_are_given_back_all_at_once(start: Starter, valkey: Va
         while max(seen) == 0:
             seen.add(await asyncio.to_thread(valkey.admin.zcard, key("models")))
     assert seen == {0, 30}
+
+
+async def test_lost_models_are_known_to_whoever_knew_them_though_another_comes_first(
+    start: Starter, valkey: Valkey, script: Script
+) -> None:
+    one = await start(timing=QuotaTiming(beat=60, deadline=5))
+    await one.quota.put("a", AMPLE)
+    await one.knows("a")
+    valkey.admin.flushall()
+    script.say()  # somebody who knows nothing
+    async with asyncio.timeout(20):
+        while not await one.quota.models():
+            await asyncio.sleep(0.05)
 
 
 # -- without Redis

@@ -14,7 +14,7 @@
 --   ["restore", {{model, tokens a minute, slots, weight, burst, paused}, ...}]: as put for those that are not known,
 --     with empty buckets, for they were lost; how many
 -- An ask that fails by a fault of ours, or of what stands in Redis: {"failed", what Redis says of it}.
--- Reply: {now, 1 where nothing was known before (else 0), how many were reclaimed, a reply for each ask}.
+-- Reply: {now, since when Redis has known anything, how many were reclaimed, a reply for each ask}.
 local MOST_MODELS = 500
 
 local function limits_of(model)
@@ -214,4 +214,4 @@ for field, count in pairs(counted) do
   call('PEXPIRE', second, 120000)
 end
 save_all()
-return {text(now), before and 0 or 1, reclaimed, replies}
+return {text(now), since, reclaimed, replies}

@@ -5,7 +5,8 @@
 --   1 models     sorted set: every model, all with score 0, so that they stand in the order of their bytes
 --   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
 --   3 state      hash: model = what `save` writes
---   4 clock      hash: now, spare (until then nobody is reclaimed), cursor (served last), number (of promises)
+--   4 clock      hash: now, since (the first call: another one is a loss), spare (until then nobody is reclaimed),
+--                cursor (served last), number (of promises)
 --   5 running:   model: sorted set, task, score = when it was admitted
 --   6 promises:  model: sorted set, "number estimate for_slot subset key", score = when they are due
 --   7 minute:    model: hash, half second = tokens admitted in it
@@ -27,7 +28,7 @@ local function text(number)
 end
 
 local time = call('TIME')
-local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number')
+local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number', 'since')
 local now = time[1] * 1000 + floor(time[2] / 1000) + asked.ahead
 local before = tonumber(clock[1])
 now = max(now, before or now)
@@ -35,7 +36,7 @@ local spare = tonumber(clock[2] or 0)
 if not before or now - before > min(AWAY, floor(asked.lease / 2)) then
   spare = now + asked.lease
 end
-local cursor, number = clock[3] or '', tonumber(clock[4] or 0)
+local cursor, number, since = clock[3] or '', tonumber(clock[4] or 0), clock[5] or text(now)
 local half = floor(now / SLOT)
 
 -- Buckets (bucket.py)
@@ -343,5 +344,6 @@ local function save_all()
   for from = 1, #changed, CHUNK do
     call('HSET', STATE, unpack(changed, from, min(from + CHUNK - 1, #changed)))
   end
-  call('HSET', CLOCK, 'now', text(now), 'spare', text(spare), 'cursor', cursor, 'number', text(number))
+  call('HSET', CLOCK, 'now', text(now), 'spare', text(spare), 'cursor', cursor, 'number', text(number),
+    'since', since)
 end
