@@ -40,7 +40,7 @@ from slb.lifecycle import Tasks
 from slb.listening import Sockets
 from slb.observe.log import AccessLog, console_line, is_readable, json_line, stderr_sink
 from slb.observe.metrics import Metrics, MetricsCollector
-from slb.proxy.target import parse_line
+from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
@@ -177,7 +177,7 @@ class Core:
         self, application: web.Application, shortcut: Shortcut | None = None
     ) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = make_runner(application, self.settings, _API_GRACE, parse_line, self._answered, shortcut)
+        runner = make_runner(application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut)
         await runner.setup()
         self._runners.append(runner)
         return runner

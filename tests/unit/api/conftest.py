@@ -29,7 +29,7 @@ from slb.control.registry import Registry
 from slb.control.valkey_process import ValkeyProcess
 from slb.control.watcher import Watcher
 from slb.observe.metrics import Metrics
-from slb.proxy.target import parse_line
+from slb.proxy.target import judge_for_api
 from slb.routing.mirror import Mirror
 
 OWN_LISTENER = ("127.0.0.9", 8080)
@@ -169,7 +169,7 @@ async def serve(parts: ApiParts, connection: Connection) -> AsyncIterator[ApiMak
             changed = Settings(**{**parts.settings.model_dump(exclude_unset=True), **(settings or {})})
             made = replace(parts, settings=changed, **replaced)
             shortcut = make_shortcut(made, on_answer) if make is make_api else None
-            runner = make_runner(make(made), changed, judge=parse_line, on_answer=on_answer, shortcut=shortcut)
+            runner = make_runner(make(made), changed, judge=judge_for_api, on_answer=on_answer, shortcut=shortcut)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.TCPSite(runner, "127.0.0.1", 0).start()

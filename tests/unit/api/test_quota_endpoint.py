@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,9 @@ from slb.observe.quota import QuotaCounts
 from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
 from tests.unit.api.conftest import Api, ApiMaker, Json
+
+ANEW: dict[str, Any] = {"headers": {"Connection": "close"}}
+"""The next request has a connection of its own."""
 
 GPT = {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 2}
 
@@ -197,11 +201,18 @@ async def test_a_new_model_needs_both_limits(router: Api) -> None:
 @pytest.mark.parametrize("put", ["a/b", "a%2Fb", "a%2fb", "%61/b"])
 @pytest.mark.parametrize("other", ["a/b", "a%2Fb"])
 async def test_a_slash_in_an_id_may_be_encoded_or_not(router: Api, put: str, other: str) -> None:
-    assert (await router.call("PUT", f"/models/{put}", GPT)).json["id"] == "a/b"
-    assert (await router.call("GET", f"/models/{other}")).json["id"] == "a/b"
+    await router.call("GET", "/models", **ANEW)
+    assert (await router.call("PUT", f"/models/{put}", GPT, **ANEW)).json["id"] == "a/b"
+    assert (await router.call("GET", f"/models/{other}", **ANEW)).json["id"] == "a/b"
     assert (await schedule(router, 10, models=["a/b"]))["model_backend_id"] == "a/b"
-    assert (await router.call("DELETE", f"/models/{other}")).json == {"id": "a/b", "removed": True}
-    assert (await router.call("GET", f"/models/{put}")).status == 404
+    assert (await router.call("DELETE", f"/models/{other}", **ANEW)).json == {"id": "a/b", "removed": True}
+    assert (await router.call("GET", f"/models/{put}", **ANEW)).status == 404
+
+
+async def test_elsewhere_an_encoded_slash_is_refused_still(router: Api) -> None:
+    for path in ("/routes/a%2Fb", "/tasks%2F", "/routes//models/a%2Fb"):
+        reply = await router.raw(b"GET %b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % path.encode())
+        assert reply.startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(
