@@ -35,15 +35,15 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 
 | key                    | type            | lifetime, and what                                            |
 |------------------------|-----------------|---------------------------------------------------------------|
-| `models`               | sorted set      | until an hour after its deletion: every model                 |
+| `models`               | sorted set      | every model; a deleted one until nothing of it counts         |
 | `limits`               | hash            | with the model: what is set on it                             |
 | `state`                | hash            | with the model: its bucket, its deficit, what is promised     |
-| `clock`                | hash            | for good: the last call's time, and where the round stands    |
+| `clock`                | hash            | for good: first and last call, and where the round stands     |
 | `running:<model>`      | sorted set      | with its tasks: task, score = when it was admitted            |
 | `promises:<model>`     | sorted set      | TTL: what callers were told to wait for, score = until when   |
 | `minute:<model>`       | hash            | TTL 2 min: half second = tokens admitted in it                |
 | `task:<task>`          | hash            | while its lease lasts, then TTL 1 h                           |
-| `key:<key>`            | string          | TTL: the task or the promise of an idempotency key            |
+| `key:<key>`            | string          | a key's task while it runs; a key's promise: TTL              |
 | `leases`               | sorted set      | with its tasks: task, score = when it lapses                  |
 | `abandoned`            | sorted set      | an hour each: task, score = when it was reclaimed             |
 | `window:<second>`      | hash            | TTL 2 min: what was decided in it                             |

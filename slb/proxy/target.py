@@ -75,7 +75,7 @@ def parse_line(line: bytes) -> RequestLine:
 
 
 def judge_for_api(line: bytes) -> None:
-    """Refuses what `parse_line` does; but a model's id may have its slashes encoded: nobody but the API reads it."""
+    """Refuses what `parse_line` does; but a model's id may have encoded slashes: nobody but the API reads it."""
     parse_line(_MODEL.sub(lambda found: _SLASH.sub(b"/", found[0]), line, count=1))
 
 

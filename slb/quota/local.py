@@ -13,7 +13,9 @@ NO_SHARE = "no_local_share"
 AWAY_WAIT = 1_000
 """Milliseconds a caller is told to wait while Redis is away."""
 
-_UNKNOWN = (Denied("no_models"), Denied("unknown_model"))
+UNKNOWN = (Denied("no_models"), Denied("unknown_model"))
+"""What is told of models that may be there where there is Redis, and what it had."""
+
 _TOO_LARGE = Denied("estimate_exceeds_limit")
 
 
@@ -53,7 +55,7 @@ class LocalShare:
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000
         if isinstance(decision, Wait) and decision.reason == "":
             return Wait(decision.ms, REASON)
-        if decision in _UNKNOWN:
+        if decision in UNKNOWN:
             return Wait(away, REASON)
         if decision == _TOO_LARGE or isinstance(decision, Wait):
             return self._for_want_of_a_share(decision, estimate, models, away)

@@ -16,7 +16,7 @@ from slb.control.quota import QuotaLane, QuotaTiming
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.observe.quota import QuotaCounts
 from slb.quota.advice import Decided, advice
-from slb.quota.local import AWAY_WAIT, REASON, LocalShare
+from slb.quota.local import AWAY_WAIT, REASON, UNKNOWN, LocalShare
 from slb.quota.scheduler import Rules
 from slb.quotas import (
     MOST_LISTED,
@@ -93,13 +93,19 @@ class QuotaService:
         named: Any = sorted(set(models)) if models is not None else False
         jitter = self._rng.randrange(1001)
         try:
-            return _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
+            decision = _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
+            if self._is_lost and self._known and decision in UNKNOWN:
+                return self._away()  # the models are about to be restored
+            return decision
         except RedisUnavailable:
             self._counts.is_shared = False
             if self._share is None:
-                return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
+                return self._away()
             self._share.follow([(each.model, each.limits) for each in self._known])
             return self._share.schedule(_local(task), estimate, models, key, jitter)
+
+    def _away(self) -> Wait:
+        return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
 
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
         """What it is now; None where there was none. Raises RedisUnavailable."""

@@ -266,6 +266,22 @@ async def test_lost_models_are_known_to_whoever_knew_them_though_another_comes_f
             await asyncio.sleep(0.05)
 
 
+async def test_nobody_is_denied_while_lost_models_are_given_back(start: Starter, valkey: Valkey) -> None:
+    one, other = await start(), await start()
+    await one.quota.put("a", AMPLE)
+    await one.knows("a")
+    await other.knows("a")
+    for _ in range(5):
+        valkey.admin.flushall()
+        told = [
+            await each.ask(1, "", models) for each in (one, other) for models in (None, ["a"]) for _ in range(5)
+        ]
+        assert not [answer for answer in told if isinstance(answer, Denied)]
+        async with asyncio.timeout(20):
+            while not isinstance(await one.ask(1), Admitted):
+                await asyncio.sleep(0.02)
+
+
 # -- without Redis
 
 
