@@ -40,6 +40,19 @@ STEPS = st.lists(
     max_size=60,
 )
 
+LOWER = st.tuples(
+    st.just("lower"), st.sampled_from((400, 1_000)), st.sampled_from((1, 700, 57_000, 58_900, 70_000))
+)
+PAUSE = st.tuples(st.just("pause"), st.integers(0, 1000))
+SWAP = st.tuples(st.just("swap"), st.sampled_from((1, 1_000, 5_000)), st.sampled_from((1, 15_000, 70_000)))
+OTHERWISE = st.tuples(
+    st.just("otherwise"),
+    st.sampled_from(("k1", "k3")),
+    st.sampled_from((None, ("b/b",))),
+    st.sampled_from((100, 40)),
+)
+ODDITIES = st.lists(st.one_of(ASK, COMPLETE, BEAT, DELETE, LATER, LOWER, PAUSE, SWAP, OTHERWISE), max_size=25)
+
 
 class Twins:
     """Whatever is asked is asked of both, at the same time by Redis's clock and what it is put ahead."""
@@ -113,6 +126,37 @@ class Twins:
         (deleted,) = self._one("delete", name)
         assert bool(deleted) is self._pure.delete(self.now, name)
 
+    def lower(self, estimate: int, later: int) -> None:
+        """A limit falls below what was admitted in the last minute."""
+        self.put("a", Limits(60_001, 4, burst=5_000))
+        for part in (1, 300, 1_500):
+            self.ask(estimate, ("a",), "", 0)
+            self.later(part)
+        self.put("a", Limits(600, 4))
+        self.ask(40, ("a",), "", later % 1001)
+        self.later(later)
+        self.ask(40, ("a",), "", 0)
+
+    def pause(self, jitter: int) -> None:
+        self.put("a", Limits(600, 4, paused=True))
+        self.ask(40, ("a",), "", jitter)
+
+    def swap(self, estimate: int, later: int) -> None:
+        """A model goes, and one of its name comes back."""
+        self.put("c", Limits(600, 4, burst=5_000))
+        self.ask(estimate, ("c",), "", 0)
+        self.complete(-1, None)
+        self.later(later)
+        self.delete("c")
+        self.later(1)
+        self.put("c", Limits(6_000, 4, burst=5_000))
+        self.look()
+
+    def otherwise(self, key: str, subset: tuple[str, ...] | None, estimate: int) -> None:
+        """The same key, and not the same request."""
+        self.ask(100, None, key, 0)
+        self.ask(estimate, subset, key, 0)
+
     def later(self, milliseconds: int) -> None:
         self._ahead += max(0, milliseconds)
 
@@ -162,6 +206,19 @@ def _row(limits: Limits) -> str:
 )
 @given(STEPS)
 def test_the_two_routers_decide_alike(valkey: Valkey, steps: list[tuple[Any, ...]]) -> None:
+    twins = Twins(_client(valkey))
+    for name, *arguments in steps:
+        getattr(twins, name)(*arguments)
+        twins.look()
+
+
+@settings(
+    max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(ODDITIES)
+def test_they_do_where_limits_fall_and_models_and_keys_come_again(
+    valkey: Valkey, steps: list[tuple[Any, ...]]
+) -> None:
     twins = Twins(_client(valkey))
     for name, *arguments in steps:
         getattr(twins, name)(*arguments)
