@@ -166,9 +166,11 @@ class ConsistentHash:
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
         assert self._split is not None
+        assert upstream.signals is not None
         # And one request more: where few are in flight a lone one is more than any upstream's share of them, and a
         # lone miss much more. To pass them over for that would scatter keys, which makes for more misses.
-        return self._factor * (1.0 + self._split.expected(upstream) * (self._load.total + 1.0))  # with this one
+        part = self._split.expected(upstream) * (self._load.total + 1.0)  # with this one
+        return self._factor * (self._load.spare(upstream.signals) + part)
 
     # -- every few milliseconds
 

@@ -257,6 +257,10 @@ class PoolLoad:
         occupancy, weight = self._seen[signals]
         return max(signals.inflight, occupancy) * weight
 
+    def spare(self, signals: Signals) -> float:
+        """What it may have beside its part: one request; none where it is stuck, or as slow as if it were."""
+        return 1.0 if self._seen[signals][1] < MOST else 0.0
+
     @property
     def total(self) -> float:
         """With what has begun or ended since the last look, each counted as one."""

@@ -42,7 +42,9 @@ class NaiveThreshold(ConsistentHash):
     its share of the whole looks overloaded."""
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        return self._factor * (1.0 + (self._load.total + 1.0) / len(self._may_take))
+        assert upstream.signals is not None
+        part = (self._load.total + 1.0) / len(self._may_take)
+        return self._factor * (self._load.spare(upstream.signals) + part)
 
 
 def add_policy(

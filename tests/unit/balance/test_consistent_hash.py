@@ -136,6 +136,19 @@ def test_rounding_does_not_make_a_lone_request_too_much() -> None:
         route.after(1.0)
 
 
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_one_request_that_is_stuck_keeps_its_upstreams_keys_away(count: int) -> None:
+    route = Route(fleet(count))
+    owner = route.pick(b"key")
+    held = Handle(owner)
+    assert route.pick(b"key") is owner
+    route.after(0.2)
+    assert route.pick(b"key") is not owner
+    held.release()
+    route.after(1.0)
+    assert route.pick(b"key") is owner
+
+
 def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
