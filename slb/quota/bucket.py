@@ -47,6 +47,11 @@ class Bucket:
             self.minute = 0
             self._slots.clear()
 
+    @property
+    def fills_in(self) -> int:
+        """Milliseconds, from empty."""
+        return -(-self.cap // self.limit)
+
     def take(self, tokens: int) -> None:
         """Take out what has to be there."""
         self.level -= tokens * UNIT

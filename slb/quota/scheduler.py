@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from slb.quota.advice import Decided, Window, advice
-from slb.quota.bucket import Bucket
+from slb.quota.bucket import UNIT, Bucket
 from slb.quota.holding import Holding
 from slb.quota.promises import EARLY, Promise, Promises
 from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait
@@ -33,6 +34,9 @@ what a full bucket cannot hold while one is late it would lack for the next."""
 
 PAUSED_WAIT = 1_000
 MOST_PROMISES = 10_000
+FARTHEST = 86_400_000
+"""Milliseconds: nothing is promised for later than in a day."""
+
 AWAY = 5_000
 """Milliseconds without any call after which leases may have lapsed for want of a router that could renew them; half
 a lease where that is less."""
@@ -41,11 +45,24 @@ a lease where that is less."""
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: what a caller is told at
-    most, but for jitter; `kept`: how long it is known what became of a task."""
+    most; `kept`: how long it is known what became of a task."""
 
     lease: int = 150_000
     longest_wait: int = 300_000
     kept: int = 3_600_000
+
+
+class _Lack(NamedTuple):
+    """Milliseconds until there are tokens, and until there is a slot: after whoever comes before, by `apart`."""
+
+    tokens: int
+    slot: int
+    apart: int
+
+    @property
+    def ms(self) -> int:
+        """Until there is both."""
+        return max(self.tokens, self.slot)
 
 
 @dataclass(slots=True)
@@ -74,17 +91,17 @@ class _Model:
         """For how long before somebody is due a slot is kept for them."""
         return self.holding.kept(self.limits.max_concurrent_requests)
 
+    def apart(self, now: int) -> int:
+        """Milliseconds between two who wait for a slot."""
+        oldest = now - next(iter(self.running.values()), now)
+        return self.holding.apart(self.limits.max_concurrent_requests, oldest)
+
     def came_back(self, promise: Promise, found_room: bool) -> None:
         """Somebody who was told when there would be room."""
-        if promise.for_slot:
-            self.holding.came_back(found_room, self.limits.max_concurrent_requests)
+        if promise.kept:
+            self.holding.came_back(found_room, self.limits.max_concurrent_requests, promise.kept)
         else:
             self.bucket.came_back(promise.estimate, found_room)
-
-    def wait_for_slot(self, behind: int, now: int) -> int:
-        """Milliseconds, for who comes after somebody who will be there in `behind`."""
-        oldest = now - next(iter(self.running.values()), now)
-        return self.holding.wait(self.limits.max_concurrent_requests, behind, oldest)
 
     def save(self, tokens: int) -> None:
         """Credit, or with a minus debt, of at most one bucket."""
@@ -190,19 +207,20 @@ class Scheduler:
             return self._counted(usable)
         subset = ",".join(named or ())
         promise = self._promises.find(self._now, estimate, subset, key)
-        waits = {name: self._wait(name, estimate, promise) for name in usable}
-        ready = [name for name in usable if max(waits[name]) == 0]
-        if promise and promise.due <= self._now + EARLY:
+        is_due = promise is not None and promise.due <= self._now + EARLY
+        lacks = {name: self._lack(name, estimate, promise) for name in usable}
+        ready = [name for name in usable if lacks[name].ms == 0]
+        if promise and is_due:
             self._models[promise.model].came_back(promise, bool(ready))
         if ready:
             if promise:
                 self._promises.drop(promise)
             return self._counted(self._admit(self._pick(ready, estimate), task, estimate, key))
-        if promise and promise.due > self._now + EARLY:  # it came back early: nothing has changed
-            return self._counted(Wait(max(FLOOR, promise.due - self._now)))
+        if promise and not is_due:
+            return self._counted(self._rest(promise, jitter))
         if promise:
             self._promises.drop(promise)
-        return self._counted(self._promise(usable, waits, estimate, subset, key, jitter))
+        return self._counted(self._promise(lacks, estimate, subset, key, jitter))
 
     def _again(self, task: str, known: _Task, estimate: int) -> Decision:
         return Admitted(known.model, task) if known.estimate == estimate else Denied("idempotency_mismatch")
@@ -220,26 +238,44 @@ class Scheduler:
         usable = [name for name in large if not self._models[name].limits.paused]
         return usable or Wait(PAUSED_WAIT, "paused")
 
-    def _wait(self, name: str, estimate: int, promise: Promise | None) -> tuple[int, int]:
-        """Milliseconds until there are tokens, and until there is a slot. What is promised to others goes first,
-        unless one's own promise is due."""
+    def _lack(self, name: str, estimate: int, promise: Promise | None) -> _Lack:
+        """What is promised to others goes first, unless one's own promise is due."""
+        own = promise if promise and promise.model == name else None
+        if own and own.due <= self._now + EARLY:
+            model = self._models[name]
+            is_full = len(model.running) >= model.limits.max_concurrent_requests
+            return _Lack(model.bucket.wait(estimate, 0, LEEWAY), *self._slot(name, is_full, own.kept > 0))
+        return _Lack(self._for_tokens(name, estimate, own), *self._slot(name, self._is_taken(name, own)))
+
+    def _for_tokens(self, name: str, estimate: int, own: Promise | None) -> int:
+        """Milliseconds. Who comes after those that wait waits for all they were promised; but tokens are there for
+        whoever comes along where those who wait need not go without: what is due later than a bucket takes to fill
+        is refilled until then."""
+        bucket, promises = self._models[name].bucket, self._promises
+        wait = bucket.wait(estimate, promises.held(name).tokens - (estimate if own else 0))
+        if wait and bucket.level >= estimate * UNIT:
+            by = self._now + bucket.fills_in
+            soon = promises.soon(name, by) - (estimate if own and own.due <= by else 0)
+            return 0 if bucket.wait(estimate, soon) == 0 else wait
+        return wait
+
+    def _is_taken(self, name: str, own: Promise | None) -> bool:
+        """Whether every slot is in use, or kept for who will be there soon."""
         model = self._models[name]
-        limits, promises = model.limits, self._promises
-        tokens, leeway = promises.held(name).tokens, 0
-        taken, behind = (
-            len(model.running) + promises.due_by(name, self._now + model.kept()),
-            promises.last_due(name),
-        )
-        if promise and promise.model == name:
-            if promise.due <= self._now + EARLY:
-                tokens, leeway, taken = 0, LEEWAY, len(model.running)
-            else:
-                tokens -= estimate
-                taken -= int(promise.due <= self._now + model.kept())
-        for_tokens = model.bucket.wait(estimate, tokens, leeway)
-        if taken < limits.max_concurrent_requests:
-            return for_tokens, 0
-        return for_tokens, model.wait_for_slot(max(0, behind - self._now), self._now)
+        soon = self._now + model.kept()
+        others = self._promises.due_by(name, soon) - int(own is not None and own.due <= soon)
+        return len(model.running) + others >= model.limits.max_concurrent_requests
+
+    def _slot(self, name: str, is_taken: bool, is_overdue: bool = False) -> tuple[int, int]:
+        """Milliseconds until a slot, and after whoever comes before: who came when told, and found none, goes
+        before all others."""
+        if not is_taken:
+            return 0, 0
+        model = self._models[name]
+        if is_overdue and model.kept():
+            return model.kept(), model.kept()
+        apart = model.apart(self._now)
+        return max(0, self._promises.last_due(name) - self._now) + apart, apart
 
     def _pick(self, ready: Sequence[str], estimate: int) -> str:
         """Rounds are given until one of `ready` has saved the estimate; the first of those, from the one that was
@@ -266,32 +302,49 @@ class Scheduler:
             self._keys[key] = task
         return Admitted(name, task)
 
-    def _promise(
-        self,
-        usable: Sequence[str],
-        waits: Mapping[str, tuple[int, int]],
-        estimate: int,
-        subset: str,
-        key: str,
-        jitter: int,
-    ) -> Wait:
+    def _rest(self, promise: Promise, jitter: int) -> Wait:
+        """It came back early: nothing has changed. But who was to come back only to be told the rest may find that
+        those before them have gone, or take less than was thought."""
+        due = promise.due
+        if promise.back < due:
+            due = min(due, self._sooner(promise))
+        back = self._back(due, jitter)
+        if (due, back) != (promise.due, promise.back):
+            self._promises.change(promise, due, back)
+        return Wait(max(FLOOR, back - self._now))
+
+    def _sooner(self, promise: Promise) -> int:
+        """When it would be due by how many there are before it now, with a quarter more since what they take is
+        not looked up one by one."""
+        model, before = self._models[promise.model], self._promises.before(promise)
+        callers, tokens = self._promises.held(promise.model)
+        wait = model.bucket.wait(promise.estimate, tokens * before // callers) * 5 // 4
+        if promise.kept:
+            wait = max(wait, (before + 1) * model.apart(self._now))
+        return _tick(self._now, self._now + wait)
+
+    def _promise(self, lacks: Mapping[str, _Lack], estimate: int, subset: str, key: str, jitter: int) -> Wait:
         """Later than what is needed by up to a tenth, never sooner; and by no more than a quarter of the time the
-        bucket could still fill in, since what it cannot hold is lost."""
-        turns = [name for name in usable if name >= self._cursor] + [name for name in usable if name < self._cursor]
-        name = min(turns, key=lambda each: max(waits[each]))
-        for_tokens, for_slot = waits[name]
-        base = min(max(for_tokens, for_slot), self.rules.longest_wait)
-        extra = base * jitter // 10_000
-        is_promised = base == max(for_tokens, for_slot) and len(self._promises) < MOST_PROMISES
-        if is_promised and for_tokens >= for_slot:
-            bucket = self._models[name].bucket
-            extra = min(extra, (bucket.cap - estimate * 60_000) // bucket.limit // 4)
-        due = -(-(self._now + base + extra) // TICK) * TICK
-        if due - self._now < FLOOR:
-            due += TICK
-        if is_promised:
-            self._promises.make(due, name, estimate, subset, key, for_slot > for_tokens)
-        return Wait(due - self._now)
+        bucket could still fill in, since what it cannot hold is lost, or of the time between two who wait for a
+        slot, which would stand empty."""
+        turns = [name for name in lacks if name >= self._cursor] + [name for name in lacks if name < self._cursor]
+        name = min(turns, key=lambda each: lacks[each].ms)
+        lack, bucket = lacks[name], self._models[name].bucket
+        for_slot = lack.slot > lack.tokens
+        most = lack.apart if for_slot else (bucket.cap - estimate * UNIT) // bucket.limit
+        due = _tick(self._now, self._now + lack.ms + min(lack.ms * jitter // 10_000, most // 4))
+        back = self._back(due, jitter)
+        if lack.ms <= FARTHEST and len(self._promises) < MOST_PROMISES:
+            kept = max(1, self._models[name].kept()) if for_slot else 0
+            self._promises.make(due, back, name, estimate, subset, key, kept)
+        return Wait(back - self._now)
+
+    def _back(self, due: int, jitter: int) -> int:
+        """When to come: then, or if that is too long sooner, by up to a tenth, and in no case later."""
+        longest = self.rules.longest_wait
+        if due - self._now <= longest:
+            return due
+        return (self._now + longest - longest * jitter // 10_000) // TICK * TICK
 
     def _counted(self, decision: Decision) -> Decision:
         if isinstance(decision, Admitted):
@@ -396,3 +449,9 @@ class Scheduler:
                 del self._keys[known.key]
         for name in [n for n, m in self._models.items() if m.gone and m.gone <= before and not m.running]:
             del self._models[name]
+
+
+def _tick(now: int, at: int) -> int:
+    """The first tick from `at` on that is not too soon."""
+    due = -(-at // TICK) * TICK
+    return due if due - now >= FLOOR else due + TICK
