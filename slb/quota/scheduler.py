@@ -84,6 +84,8 @@ class _Model:
     holding: Holding = field(default_factory=Holding)
     running: dict[str, int] = field(default_factory=dict)
     """task -> when it was admitted, the oldest first."""
+    head: int = 0
+    """When the last comes of those who found no slot when they were told to."""
     gone: int = 0
     """When it was deleted; what it has running and what its bucket holds are known an hour longer."""
 
@@ -220,7 +222,7 @@ class Scheduler:
             return self._counted(self._rest(promise, jitter))
         if promise:
             self._promises.drop(promise)
-        return self._counted(self._promise(lacks, estimate, subset, key, jitter))
+        return self._counted(self._promise(lacks, estimate, subset, key, jitter, promise))
 
     def _again(self, task: str, known: _Task, estimate: int) -> Decision:
         return Admitted(known.model, task) if known.estimate == estimate else Denied("idempotency_mismatch")
@@ -273,7 +275,7 @@ class Scheduler:
             return 0, 0
         model = self._models[name]
         if is_overdue and model.kept():
-            return model.kept(), model.kept()
+            return max(0, model.head - self._now) + model.kept(), model.kept()
         apart = model.apart(self._now)
         return max(0, self._promises.last_due(name) - self._now) + apart, apart
 
@@ -323,7 +325,7 @@ class Scheduler:
             wait = max(wait, (before + 1) * model.apart(self._now))
         return _tick(self._now, self._now + wait)
 
-    def _promise(self, lacks: Mapping[str, _Lack], estimate: int, subset: str, key: str, jitter: int) -> Wait:
+    def _promise(self, lacks: Mapping[str, _Lack], estimate: int, subset: str, key: str, jitter: int, overdue: Promise | None) -> Wait:
         """Later than what is needed by up to a tenth, never sooner; and by no more than a quarter of the time the
         bucket could still fill in, since what it cannot hold is lost, or of the time between two who wait for a
         slot, which would stand empty."""
@@ -336,6 +338,8 @@ class Scheduler:
         back = self._back(due, jitter)
         if lack.ms <= FARTHEST and len(self._promises) < MOST_PROMISES:
             kept = max(1, self._models[name].kept()) if for_slot else 0
+            if overdue and kept and overdue.model == name:
+                self._models[name].head = due
             self._promises.make(due, back, name, estimate, subset, key, kept)
         return Wait(back - self._now)
 
