@@ -21,8 +21,9 @@ EARLY = 5
 
 
 class Promise(NamedTuple):
-    """`due` and `back`, when they were told to come, in milliseconds; `number` is its own; `subset`: the models that
-    would do, as text; `key` may be empty; `kept`: it is a slot that was waited for, and slots were kept for so many milliseconds; 0: tokens."""
+    """`due` and `back`, when they were told to come, in milliseconds; `number` is its own; `subset`: the models
+    that would do, as text; `key` may be empty; `kept`: for how many milliseconds slots were kept when it was one
+    that was waited for; 0: it was tokens."""
 
     due: int
     back: int
@@ -54,7 +55,7 @@ class Promises:
     def __init__(self) -> None:
         self._numbers = 0
         self._live: dict[int, Promise] = {}
-        self._keyed: dict[str, int] = {}
+        self._keyed: dict[str, Promise] = {}
         self._alike: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)  # each by back
         self._ends: list[tuple[int, int]] = []
         self._held: dict[str, Held] = {}
@@ -87,11 +88,9 @@ class Promises:
 
     def before(self, promise: Promise) -> int:
         """How many of its model are due sooner."""
-        return bisect_left(self._dues[promise.model], (promise.due, promise.number))
+        return bisect_left(self._dues[promise.model], (promise.due,))
 
-    def make(
-        self, due: int, back: int, model: str, estimate: int, subset: str, key: str, kept: int
-    ) -> None:
+    def make(self, due: int, back: int, model: str, estimate: int, subset: str, key: str, kept: int) -> None:
         """Promise it."""
         self._numbers += 1
         self._add(Promise(due, back, self._numbers, model, estimate, subset, key, kept))
@@ -104,7 +103,7 @@ class Promises:
     def _add(self, promise: Promise) -> None:
         self._live[promise.number] = promise
         if promise.key:
-            self._keyed[promise.key] = promise.number
+            self._keyed[promise.key] = promise
         else:
             insort(self._alike[promise.estimate, promise.subset], (promise.back, promise.number))
         insort(self._dues[promise.model], (promise.due, promise.number))
@@ -114,7 +113,7 @@ class Promises:
     def find(self, now: int, estimate: int, subset: str, key: str) -> Promise | None:
         """The promise whoever asks for this comes for."""
         if key:
-            keyed = self._live.get(self._keyed.get(key, 0))
+            keyed = self._keyed.get(key)
             return keyed if keyed and (keyed.estimate, keyed.subset) == (estimate, subset) else None
         alike = self._alike.get((estimate, subset))
         return self._live[alike[0][1]] if alike and alike[0][0] <= now + EARLY else None
@@ -125,7 +124,7 @@ class Promises:
         dues = self._dues[promise.model]
         del dues[bisect_left(dues, (promise.due, promise.number))]
         if promise.key:
-            if self._keyed.get(promise.key) == promise.number:
+            if self._keyed.get(promise.key) is promise:
                 del self._keyed[promise.key]
         else:
             alike = self._alike[promise.estimate, promise.subset]

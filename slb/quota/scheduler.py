@@ -12,31 +12,16 @@ far as limits allow, and no further.
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from slb.quota.advice import Decided, Window, advice
-from slb.quota.bucket import UNIT, Bucket
-from slb.quota.holding import Holding
-from slb.quota.promises import EARLY, Promise, Promises
+from slb.quota.bucket import Bucket
+from slb.quota.promises import EARLY, Promises
+from slb.quota.waiting import Ask, Model, Places, shortest
 from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait
 
-TICK = 100
-"""Milliseconds: waits end on whole ones of these."""
-
-FLOOR = 50
-"""Milliseconds: nobody is told to come back sooner."""
-
-LEEWAY = 20
-"""Milliseconds by which tokens may be late for who comes when told: callers are not on time to the millisecond, and
-what a full bucket cannot hold while one is late it would lack for the next."""
-
 PAUSED_WAIT = 1_000
-MOST_PROMISES = 10_000
-FARTHEST = 86_400_000
-"""Milliseconds: nothing is promised for later than in a day."""
-
 AWAY = 5_000
 """Milliseconds without any call after which leases may have lapsed for want of a router that could renew them; half
 a lease where that is less."""
@@ -48,21 +33,8 @@ class Rules:
     most; `kept`: how long it is known what became of a task."""
 
     lease: int = 150_000
-    longest_wait: int = 300_000
+    longest_wait: int = 900_000
     kept: int = 3_600_000
-
-
-class _Lack(NamedTuple):
-    """Milliseconds until there are tokens, and until there is a slot: after whoever comes before, by `apart`."""
-
-    tokens: int
-    slot: int
-    apart: int
-
-    @property
-    def ms(self) -> int:
-        """Until there is both."""
-        return max(self.tokens, self.slot)
 
 
 @dataclass(slots=True)
@@ -76,41 +48,6 @@ class _Task:
     ended: int = 0
 
 
-@dataclass
-class _Model:
-    limits: Limits
-    bucket: Bucket
-    deficit: int = 0
-    holding: Holding = field(default_factory=Holding)
-    running: dict[str, int] = field(default_factory=dict)
-    """task -> when it was admitted, the oldest first."""
-    head: int = 0
-    """When the last comes of those who found no slot when they were told to."""
-    gone: int = 0
-    """When it was deleted; what it has running and what its bucket holds are known an hour longer."""
-
-    def kept(self) -> int:
-        """For how long before somebody is due a slot is kept for them."""
-        return self.holding.kept(self.limits.max_concurrent_requests)
-
-    def apart(self, now: int) -> int:
-        """Milliseconds between two who wait for a slot."""
-        oldest = now - next(iter(self.running.values()), now)
-        return self.holding.apart(self.limits.max_concurrent_requests, oldest)
-
-    def came_back(self, promise: Promise, found_room: bool) -> None:
-        """Somebody who was told when there would be room."""
-        if promise.kept:
-            self.holding.came_back(found_room, self.limits.max_concurrent_requests, promise.kept)
-        else:
-            self.bucket.came_back(promise.estimate, found_room)
-
-    def save(self, tokens: int) -> None:
-        """Credit, or with a minus debt, of at most one bucket."""
-        most = self.limits.bucket
-        self.deficit = max(-most, min(most, self.deficit + tokens))
-
-
 class Scheduler:
     """All models; every method first takes up what has happened by `now`."""
 
@@ -120,13 +57,14 @@ class Scheduler:
         self.rules = rules or Rules()
         self._now = now
         self._spare_until = now + self.rules.lease
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, Model] = {}
         self._cursor = ""
         self._tasks: dict[str, _Task] = {}
         self._keys: dict[str, str] = {}
         self._leases: list[tuple[int, str]] = []
         self._ended: deque[str] = deque()
         self._promises = Promises()
+        self._places = Places(self._promises, self.rules.longest_wait)
         self._window = Window()
         for model, limits in (models or {}).items():
             self.put(now, model, limits)
@@ -138,11 +76,12 @@ class Scheduler:
         self.advance(now)
         known = self._models.get(model)
         if known is None:
-            self._models[model] = _Model(limits, Bucket(limits.max_tokens_per_minute, limits.bucket, self._now))
+            bucket = Bucket(limits.max_tokens_per_minute, limits.bucket, self._now)
+            self._models[model] = Model(model, limits, bucket)
             self._models = dict(sorted(self._models.items()))
             return
         if known.limits != limits or known.gone:
-            self._promises.void(model)
+            self._void(known)
         known.limits, known.gone = limits, 0
         known.bucket.resize(limits.max_tokens_per_minute, limits.bucket)
         known.save(0)
@@ -154,8 +93,12 @@ class Scheduler:
         if known is None or known.gone:
             return False
         known.gone = self._now
-        self._promises.void(model)
+        self._void(known)
         return True
+
+    def _void(self, model: Model) -> None:
+        self._promises.void(model.name)
+        model.head = 0
 
     def empty(self) -> None:
         """Nothing is left in any bucket."""
@@ -175,15 +118,16 @@ class Scheduler:
         self.advance(now)
         return [self._shown(name, model) for name, model in self._models.items() if not model.gone]
 
-    def _shown(self, name: str, model: _Model) -> ModelState:
+    def _shown(self, name: str, model: Model) -> ModelState:
         callers, tokens = self._promises.held(name)
         level, minute = model.bucket.level / 60_000, model.bucket.minute
         return ModelState(name, model.limits, len(model.running), level, model.deficit, tokens, callers, minute)
 
-    def learned(self, model: str) -> tuple[int, int, int]:
-        """How long its slots are held, how far those who wait for one are apart, and the margin of its bucket."""
-        holding = self._models[model].holding
-        return holding.long, holding.stretch, self._models[model].bucket.margin
+    def learned(self, model: str) -> tuple[int, int, int, int, int]:
+        """How long its slots are held, how long one is kept, its bucket's margin, how many tasks were seen, and
+        when the last comes of those who found no slot."""
+        known = self._models[model]
+        return known.holding.long, known.holding.stretch, known.bucket.margin, known.holding.seen, known.head
 
     # -- decisions
 
@@ -209,20 +153,21 @@ class Scheduler:
             return self._counted(usable)
         subset = ",".join(named or ())
         promise = self._promises.find(self._now, estimate, subset, key)
-        is_due = promise is not None and promise.due <= self._now + EARLY
-        lacks = {name: self._lack(name, estimate, promise) for name in usable}
+        of, is_due = self._models, promise is not None and promise.due <= self._now + EARLY
+        lacks = {name: self._places.lack(self._now, of[name], estimate, promise) for name in usable}
         ready = [name for name in usable if lacks[name].ms == 0]
         if promise and is_due:
-            self._models[promise.model].came_back(promise, bool(ready))
+            of[promise.model].came_back(promise, bool(ready))
         if ready:
             if promise:
                 self._promises.drop(promise)
             return self._counted(self._admit(self._pick(ready, estimate), task, estimate, key))
         if promise and not is_due:
-            return self._counted(self._rest(promise, jitter))
+            return self._counted(self._places.rest(self._now, promise, of[promise.model], jitter))
         if promise:
             self._promises.drop(promise)
-        return self._counted(self._promise(lacks, estimate, subset, key, jitter, promise))
+        name, ask = shortest(lacks, self._cursor), Ask(estimate, subset, key, jitter)
+        return self._counted(self._places.give(self._now, of[name], lacks[name], ask, promise))
 
     def _again(self, task: str, known: _Task, estimate: int) -> Decision:
         return Admitted(known.model, task) if known.estimate == estimate else Denied("idempotency_mismatch")
@@ -239,45 +184,6 @@ class Scheduler:
             return Denied("estimate_exceeds_limit")
         usable = [name for name in large if not self._models[name].limits.paused]
         return usable or Wait(PAUSED_WAIT, "paused")
-
-    def _lack(self, name: str, estimate: int, promise: Promise | None) -> _Lack:
-        """What is promised to others goes first, unless one's own promise is due."""
-        own = promise if promise and promise.model == name else None
-        if own and own.due <= self._now + EARLY:
-            model = self._models[name]
-            is_full = len(model.running) >= model.limits.max_concurrent_requests
-            return _Lack(model.bucket.wait(estimate, 0, LEEWAY), *self._slot(name, is_full, own.kept > 0))
-        return _Lack(self._for_tokens(name, estimate, own), *self._slot(name, self._is_taken(name, own)))
-
-    def _for_tokens(self, name: str, estimate: int, own: Promise | None) -> int:
-        """Milliseconds. Who comes after those that wait waits for all they were promised; but tokens are there for
-        whoever comes along where those who wait need not go without: what is due later than a bucket takes to fill
-        is refilled until then."""
-        bucket, promises = self._models[name].bucket, self._promises
-        wait = bucket.wait(estimate, promises.held(name).tokens - (estimate if own else 0))
-        if wait and bucket.level >= estimate * UNIT:
-            by = self._now + bucket.fills_in
-            soon = promises.soon(name, by) - (estimate if own and own.due <= by else 0)
-            return 0 if bucket.wait(estimate, soon) == 0 else wait
-        return wait
-
-    def _is_taken(self, name: str, own: Promise | None) -> bool:
-        """Whether every slot is in use, or kept for who will be there soon."""
-        model = self._models[name]
-        soon = self._now + model.kept()
-        others = self._promises.due_by(name, soon) - int(own is not None and own.due <= soon)
-        return len(model.running) + others >= model.limits.max_concurrent_requests
-
-    def _slot(self, name: str, is_taken: bool, is_overdue: bool = False) -> tuple[int, int]:
-        """Milliseconds until a slot, and after whoever comes before: who came when told, and found none, goes
-        before all others."""
-        if not is_taken:
-            return 0, 0
-        model = self._models[name]
-        if is_overdue and model.kept():
-            return max(0, model.head - self._now) + model.kept(), model.kept()
-        apart = model.apart(self._now)
-        return max(0, self._promises.last_due(name) - self._now) + apart, apart
 
     def _pick(self, ready: Sequence[str], estimate: int) -> str:
         """Rounds are given until one of `ready` has saved the estimate; the first of those, from the one that was
@@ -303,52 +209,6 @@ class Scheduler:
         if key:
             self._keys[key] = task
         return Admitted(name, task)
-
-    def _rest(self, promise: Promise, jitter: int) -> Wait:
-        """It came back early: nothing has changed. But who was to come back only to be told the rest may find that
-        those before them have gone, or take less than was thought."""
-        due = promise.due
-        if promise.back < due:
-            due = min(due, self._sooner(promise))
-        back = self._back(due, jitter)
-        if (due, back) != (promise.due, promise.back):
-            self._promises.change(promise, due, back)
-        return Wait(max(FLOOR, back - self._now))
-
-    def _sooner(self, promise: Promise) -> int:
-        """When it would be due by how many there are before it now, with a quarter more since what they take is
-        not looked up one by one."""
-        model, before = self._models[promise.model], self._promises.before(promise)
-        callers, tokens = self._promises.held(promise.model)
-        wait = model.bucket.wait(promise.estimate, tokens * before // callers) * 5 // 4
-        if promise.kept:
-            wait = max(wait, (before + 1) * model.apart(self._now))
-        return _tick(self._now, self._now + wait)
-
-    def _promise(self, lacks: Mapping[str, _Lack], estimate: int, subset: str, key: str, jitter: int, overdue: Promise | None) -> Wait:
-        """Later than what is needed by up to a tenth, never sooner; and by no more than a quarter of the time the
-        bucket could still fill in, since what it cannot hold is lost, or of the time between two who wait for a
-        slot, which would stand empty."""
-        turns = [name for name in lacks if name >= self._cursor] + [name for name in lacks if name < self._cursor]
-        name = min(turns, key=lambda each: lacks[each].ms)
-        lack, bucket = lacks[name], self._models[name].bucket
-        for_slot = lack.slot > lack.tokens
-        most = lack.apart if for_slot else (bucket.cap - estimate * UNIT) // bucket.limit
-        due = _tick(self._now, self._now + lack.ms + min(lack.ms * jitter // 10_000, most // 4))
-        back = self._back(due, jitter)
-        if lack.ms <= FARTHEST and len(self._promises) < MOST_PROMISES:
-            kept = max(1, self._models[name].kept()) if for_slot else 0
-            if overdue and kept and overdue.model == name:
-                self._models[name].head = due
-            self._promises.make(due, back, name, estimate, subset, key, kept)
-        return Wait(back - self._now)
-
-    def _back(self, due: int, jitter: int) -> int:
-        """When to come: then, or if that is too long sooner, by up to a tenth, and in no case later."""
-        longest = self.rules.longest_wait
-        if due - self._now <= longest:
-            return due
-        return (self._now + longest - longest * jitter // 10_000) // TICK * TICK
 
     def _counted(self, decision: Decision) -> Decision:
         if isinstance(decision, Admitted):
@@ -437,7 +297,7 @@ class Scheduler:
             reclaimed.append(task)
         return reclaimed
 
-    def _end(self, task: str, known: _Task, state: TaskState) -> _Model:
+    def _end(self, task: str, known: _Task, state: TaskState) -> Model:
         known.state, known.ended = state, self._now
         self._ended.append(task)
         model = self._models[known.model]
@@ -453,9 +313,3 @@ class Scheduler:
                 del self._keys[known.key]
         for name in [n for n, m in self._models.items() if m.gone and m.gone <= before and not m.running]:
             del self._models[name]
-
-
-def _tick(now: int, at: int) -> int:
-    """The first tick from `at` on that is not too soon."""
-    due = -(-at // TICK) * TICK
-    return due if due - now >= FLOOR else due + TICK

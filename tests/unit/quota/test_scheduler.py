@@ -1,6 +1,7 @@
 """Decisions one by one."""
 
-from slb.quota.scheduler import AWAY, TICK, Rules, Scheduler
+from slb.quota.scheduler import AWAY, Rules, Scheduler
+from slb.quota.waiting import TICK
 from slb.quotas import Admitted, Denied, Limits, TaskState, Wait
 
 ONE = {"a": Limits(60_000, 3)}
