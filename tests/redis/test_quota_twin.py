@@ -29,6 +29,9 @@ KEY = st.sampled_from(("", "", "", "k1", "k2 \u20ac", "k3"))
 ASK = st.tuples(st.just("ask"), ESTIMATE, SUBSET, KEY, st.integers(0, 1000))
 COME_BACK = st.tuples(st.just("come_back"), st.integers(0, 9), st.sampled_from((0, 0, 3, 30, -60)))
 HURRY = st.tuples(st.just("hurry"), st.integers(0, 9), st.sampled_from((200, 900, 5_000)))
+CROWD = st.tuples(st.just("crowd"), st.sampled_from((40, 400, 1_000)), st.booleans(), st.integers(1, 12))
+OBEY = st.tuples(st.just("obey"), st.integers(2, 12), st.booleans())
+PRACTISE = st.tuples(st.just("practise"), st.sampled_from((200, 5_000, 20_000)))
 ACTUAL = st.sampled_from((None, 0, 40, 50, 100, 1_000, 2_000, 10**9))
 COMPLETE = st.tuples(st.just("complete"), st.integers(0, 9), ACTUAL)
 BEAT = st.tuples(st.just("beat"), st.integers(0, 9))
@@ -36,7 +39,10 @@ PUT = st.tuples(st.just("put"), st.sampled_from(NAMES), LIMITS)
 DELETE = st.tuples(st.just("delete"), st.sampled_from(NAMES))
 LATER = st.tuples(st.just("later"), st.sampled_from((1, 30, 400, 3_000, 3_000, 15_000, 70_000)))
 STEPS = st.lists(
-    st.one_of(ASK, ASK, ASK, ASK, COME_BACK, COME_BACK, HURRY, COMPLETE, COMPLETE, BEAT, PUT, DELETE, LATER, LATER),
+    st.one_of(
+        *(ASK, ASK, ASK, ASK, COME_BACK, COME_BACK, HURRY, CROWD, CROWD, OBEY, OBEY, PRACTISE),
+        *(COMPLETE, COMPLETE, BEAT, PUT, DELETE, LATER, LATER),
+    ),
     max_size=60,
 )
 
@@ -92,6 +98,28 @@ class Twins:
         self.ask(1, ("a",), "", 0)
         self.ask(1, ("a",), "", 0)
         self.come_back(-1, 0)
+
+    def crowd(self, estimate: int, is_keyed: bool, size: int) -> None:
+        """More than can be told when it is their turn; one slot frees, and somebody comes along who needs little."""
+        for number in range(size):
+            self.ask(estimate, ("a",), f"c{number}" if is_keyed else "", 50 * number)
+        self.complete(-1, None)
+        self.ask(1, ("a",), "", 0)
+
+    def obey(self, callers: int, slots_free: bool) -> None:
+        """Those whose turn is next come back one after another, just in time."""
+        for _ in range(callers):
+            self._waits.sort(key=lambda wait: wait[0], reverse=True)
+            self.come_back(-1, 0)
+            if slots_free:
+                self.complete(-1, None)
+
+    def practise(self, held: int) -> None:
+        """Enough tasks for it to be known how long slots are held."""
+        for _ in range(32):
+            self.ask(1, ("a",), "", 0)
+            self.later(held)
+            self.complete(-1, None)
 
     def complete(self, which: int, actual: int | None) -> None:
         task = self._tasks[which % len(self._tasks)] if self._tasks else "nobody"
