@@ -152,9 +152,11 @@ local function wait_for_slot(model, is_overdue)
   if is_overdue and kept(model) > 0 then
     return max(0, model.head - now) + kept(model), kept(model)
   end
-  local last = model.callers > 0 and call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES') or {}
+  if not model.last then  -- when the last of those who wait is due: looked up once in a call
+    model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
+  end
   local between = apart(model)
-  return (last[2] and max(0, tonumber(last[2]) - now) or 0) + between, between
+  return max(0, model.last - now) + between, between
 end
 
 -- Promises (promises.py)
@@ -169,6 +171,11 @@ local function hold(model, due, callers, tokens)
   model.callers, model.tokens = model.callers + callers, model.tokens + tokens
   if due <= model.by then
     model.soon = model.soon + tokens
+  end
+  if callers > 0 then
+    model.last = model.last and max(model.last, due)
+  elseif due == model.last then
+    model.last = nil
   end
   model.changed = true
 end
@@ -198,7 +205,7 @@ end
 
 local function forget_promises(model)
   model.callers, model.tokens, model.soon, model.by, model.far, model.head = 0, 0, 0, 0, 0, 0
-  model.changed = true
+  model.last, model.changed = nil, true
 end
 
 local function expire(model)
