@@ -73,7 +73,7 @@ class Settings(BaseModel):
     upstream_key: Path | None = None
     quota_fail: Literal["closed", "open"] = "closed"
     quota_lease: Annotated[Duration, Field(ge=3, le=86_400)] = 150.0
-    quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 300.0
+    quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
     defaults: dict[str, Any] = {}
     routes: dict[str, dict[str, Any]] = {}
 

@@ -41,6 +41,7 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 | `clock`                | hash            | for good: first and last call, and where the round stands     |
 | `running:<model>`      | sorted set      | with its tasks: task, score = when it was admitted            |
 | `promises:<model>`     | sorted set      | TTL: what callers were told to wait for, score = until when   |
+| `far:<model>`          | sorted set      | TTL: those who come back before that, score = when            |
 | `minute:<model>`       | hash            | TTL 2 min: half second = tokens admitted in it                |
 | `task:<task>`          | hash            | while its lease lasts, then TTL 1 h                           |
 | `key:<key>`            | string          | a key's task while it runs; a key's promise: TTL              |
@@ -112,7 +113,7 @@ def pool_keys(pool: str) -> list[str]:
 
 _QUOTA_KEYS = (
     *("models", "limits", "state", "clock", "running:", "promises:", "minute:", "task:", "key:", "leases"),
-    *("abandoned", "window:"),
+    *("abandoned", "window:", "far:"),
 )
 
 

@@ -49,6 +49,11 @@ class Bucket:
         self.level = min(self.level, self.cap)
         self.margin = min(self.margin, self.cap // 4)
 
+    @property
+    def fills_in(self) -> int:
+        """Milliseconds, from empty."""
+        return -(-self.cap // self.limit)
+
     def take(self, tokens: int) -> None:
         """Take out what has to be there."""
         self.level -= tokens * UNIT

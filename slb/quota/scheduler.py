@@ -11,27 +11,16 @@ far as limits allow, and no further.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from slb.quota.advice import Decided, Window, advice
 from slb.quota.bucket import Bucket
-from slb.quota.holding import Holding
-from slb.quota.promises import EARLY, Promise, Promises
+from slb.quota.promises import EARLY, Promises
 from slb.quota.tasks import Task, Tasks
+from slb.quota.waiting import Ask, Model, Places, shortest
 from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait
 
-TICK = 100
-"""Milliseconds: waits end on whole ones of these."""
-
-FLOOR = 50
-"""Milliseconds: nobody is told to come back sooner."""
-
-LEEWAY = 20
-"""Milliseconds by which tokens may be late for who comes when told: callers are not on time to the millisecond, and
-what a full bucket cannot hold while one is late it would lack for the next."""
-
 PAUSED_WAIT = 1_000
-MOST_PROMISES = 10_000
 AWAY = 5_000
 """Milliseconds without any call after which leases may have lapsed for want of a router that could renew them; half
 a lease where that is less."""
@@ -40,49 +29,11 @@ a lease where that is less."""
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: what a caller is told at
-    most, but for jitter; `kept`: how long it is known what became of a task."""
+    most; `kept`: how long it is known what became of a task."""
 
     lease: int = 150_000
-    longest_wait: int = 300_000
+    longest_wait: int = 900_000
     kept: int = 3_600_000
-
-
-@dataclass
-class _Model:
-    limits: Limits
-    bucket: Bucket
-    deficit: int = 0
-    holding: Holding = field(default_factory=Holding)
-    running: dict[str, int] = field(default_factory=dict)
-    """task -> when it was admitted, the oldest first."""
-    gone: int = 0
-    """When it was deleted, 0 where it was not. What it has running is known on, and its bucket until it is full
-    and nothing of the last minute counts any more; or for an hour."""
-
-    def is_over(self, before: int) -> bool:
-        """Whether it is gone, and setting it anew would let nobody have more than setting it again."""
-        return self.gone > 0 and not self.running and (self.gone <= before or self.bucket.is_unused)
-
-    def kept(self) -> int:
-        """For how long before somebody is due a slot is kept for them."""
-        return self.holding.kept(self.limits.max_concurrent_requests)
-
-    def came_back(self, promise: Promise, found_room: bool) -> None:
-        """Somebody who was told when there would be room."""
-        if promise.for_slot:
-            self.holding.came_back(found_room, self.limits.max_concurrent_requests)
-        else:
-            self.bucket.came_back(promise.estimate, found_room)
-
-    def wait_for_slot(self, behind: int, now: int) -> int:
-        """Milliseconds, for who comes after somebody who will be there in `behind`."""
-        oldest = now - next(iter(self.running.values()), now)
-        return self.holding.wait(self.limits.max_concurrent_requests, behind, oldest)
-
-    def save(self, tokens: int) -> None:
-        """Credit, or with a minus debt, of at most one bucket."""
-        most = self.limits.bucket
-        self.deficit = max(-most, min(most, self.deficit + tokens))
 
 
 class Scheduler:
@@ -94,10 +45,11 @@ class Scheduler:
         self.rules = rules or Rules()
         self._now = now
         self._spare_until = now + self.rules.lease
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, Model] = {}
         self._cursor = ""
         self._tasks = Tasks()
         self._promises = Promises()
+        self._places = Places(self._promises, self.rules.longest_wait)
         self._window = Window()
         for model, limits in (models or {}).items():
             self.put(now, model, limits)
@@ -109,11 +61,12 @@ class Scheduler:
         self.advance(now)
         known = self._models.get(model)
         if known is None:
-            self._models[model] = _Model(limits, Bucket(limits.max_tokens_per_minute, limits.bucket, self._now))
+            bucket = Bucket(limits.max_tokens_per_minute, limits.bucket, self._now)
+            self._models[model] = Model(model, limits, bucket)
             self._models = dict(sorted(self._models.items()))
             return
         if known.limits != limits or known.gone:
-            self._promises.void(model)
+            self._void(known)
         known.limits, known.gone = limits, 0
         known.bucket.resize(limits.max_tokens_per_minute, limits.bucket)
         known.save(0)
@@ -125,8 +78,12 @@ class Scheduler:
         if known is None or known.gone:
             return False
         known.gone = max(1, self._now)
-        self._promises.void(model)
+        self._void(known)
         return True
+
+    def _void(self, model: Model) -> None:
+        self._promises.void(model.name)
+        model.head = 0
 
     def empty(self) -> None:
         """Nothing is left in any bucket."""
@@ -146,15 +103,16 @@ class Scheduler:
         self.advance(now)
         return [self._shown(name, model) for name, model in self._models.items() if not model.gone]
 
-    def _shown(self, name: str, model: _Model) -> ModelState:
+    def _shown(self, name: str, model: Model) -> ModelState:
         callers, tokens = self._promises.held(name)
         level, minute = model.bucket.level / 60_000, model.bucket.minute
         return ModelState(name, model.limits, len(model.running), level, model.deficit, tokens, callers, minute)
 
-    def learned(self, model: str) -> tuple[int, int, int]:
-        """How long its slots are held, how far those who wait for one are apart, and the margin of its bucket."""
-        holding = self._models[model].holding
-        return holding.long, holding.stretch, self._models[model].bucket.margin
+    def learned(self, model: str) -> tuple[int, int, int, int, int]:
+        """How long its slots are held, how long one is kept, its bucket's margin, how many tasks were seen, and
+        when the last comes of those who found no slot."""
+        known = self._models[model]
+        return known.holding.long, known.holding.stretch, known.bucket.margin, known.holding.seen, known.head
 
     # -- decisions
 
@@ -179,19 +137,21 @@ class Scheduler:
         if isinstance(usable, Denied | Wait):
             return self._counted(usable)
         promise = self._promises.find(self._now, estimate, subset, key)
-        waits = {name: self._wait(name, estimate, promise) for name in usable}
-        ready = [name for name in usable if max(waits[name]) == 0]
-        if promise and promise.due <= self._now + EARLY:
-            self._models[promise.model].came_back(promise, bool(ready))
+        of, is_due = self._models, promise is not None and promise.due <= self._now + EARLY
+        lacks = {name: self._places.lack(self._now, of[name], estimate, promise) for name in usable}
+        ready = [name for name in usable if lacks[name].ms == 0]
+        if promise and is_due:
+            of[promise.model].came_back(promise, bool(ready))
         if ready:
             if promise:
                 self._promises.drop(promise)
             return self._counted(self._admit(self._pick(ready, estimate), task, estimate, key, subset))
-        if promise and promise.due > self._now + EARLY:  # it came back early: nothing has changed
-            return self._counted(Wait(max(FLOOR, promise.due - self._now)))
+        if promise and not is_due:
+            return self._counted(self._places.rest(self._now, promise, of[promise.model], jitter))
         if promise:
             self._promises.drop(promise)
-        return self._counted(self._promise(usable, waits, estimate, subset, key, jitter))
+        name, ask = shortest(lacks, self._cursor), Ask(estimate, subset, key, jitter)
+        return self._counted(self._places.give(self._now, of[name], lacks[name], ask, promise))
 
     def _again(self, key: str, estimate: int, subset: str) -> Admitted | Denied | None:
         """What somebody is told whose key has a task that runs, or stands for something else."""
@@ -216,27 +176,6 @@ class Scheduler:
         usable = [name for name in large if not self._models[name].limits.paused]
         return usable or Wait(PAUSED_WAIT + PAUSED_WAIT * jitter // 10_000, "paused")
 
-    def _wait(self, name: str, estimate: int, promise: Promise | None) -> tuple[int, int]:
-        """Milliseconds until there are tokens, and until there is a slot. What is promised to others goes first,
-        unless one's own promise is due."""
-        model = self._models[name]
-        limits, promises = model.limits, self._promises
-        tokens, leeway = promises.held(name).tokens, 0
-        taken, behind = (
-            len(model.running) + promises.due_by(name, self._now + model.kept()),
-            promises.last_due(name),
-        )
-        if promise and promise.model == name:
-            if promise.due <= self._now + EARLY:
-                tokens, leeway, taken = 0, LEEWAY, len(model.running)
-            else:
-                tokens -= estimate
-                taken -= int(promise.due <= self._now + model.kept())
-        for_tokens = model.bucket.wait(estimate, tokens, leeway)
-        if taken < limits.max_concurrent_requests:
-            return for_tokens, 0
-        return for_tokens, model.wait_for_slot(max(0, behind - self._now), self._now)
-
     def _pick(self, ready: Sequence[str], estimate: int) -> str:
         """Rounds are given until one of `ready` has saved the estimate; the first of those, from the one that was
         served last."""
@@ -258,33 +197,6 @@ class Scheduler:
         lapses = self._now + self.rules.lease
         self._tasks.begin(task, Task(name, estimate, self._now, key, subset, lapses))
         return Admitted(name, task)
-
-    def _promise(
-        self,
-        usable: Sequence[str],
-        waits: Mapping[str, tuple[int, int]],
-        estimate: int,
-        subset: str,
-        key: str,
-        jitter: int,
-    ) -> Wait:
-        """Later than what is needed by up to a tenth, never sooner; and by no more than a quarter of the time the
-        bucket could still fill in, since what it cannot hold is lost."""
-        turns = [name for name in usable if name >= self._cursor] + [name for name in usable if name < self._cursor]
-        name = min(turns, key=lambda each: max(waits[each]))
-        for_tokens, for_slot = waits[name]
-        base = min(max(for_tokens, for_slot), self.rules.longest_wait)
-        extra = base * jitter // 10_000
-        is_promised = base == max(for_tokens, for_slot) and len(self._promises) < MOST_PROMISES
-        if is_promised and for_tokens >= for_slot:
-            bucket = self._models[name].bucket
-            extra = min(extra, (bucket.cap - estimate * 60_000) // bucket.limit // 4)
-        due = -(-(self._now + base + extra) // TICK) * TICK
-        if due - self._now < FLOOR:
-            due += TICK
-        if is_promised:
-            self._promises.make(due, name, estimate, subset, key, for_slot > for_tokens)
-        return Wait(due - self._now)
 
     def _counted(self, decision: Decision) -> Decision:
         if isinstance(decision, Admitted):
@@ -369,7 +281,7 @@ class Scheduler:
             reclaimed.append(task)
         return reclaimed
 
-    def _end(self, task: str, known: Task, state: TaskState) -> _Model:
+    def _end(self, task: str, known: Task, state: TaskState) -> Model:
         self._tasks.end(task, state, self._now)
         model = self._models[known.model]
         del model.running[task]

@@ -1,5 +1,7 @@
 """The quota router in Redis and the one in Python decide alike, whatever is asked of them."""
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import orjson
@@ -29,6 +31,10 @@ KEY = st.sampled_from(("", "", "", "k1", "k2 \u20ac", "k3"))
 ASK = st.tuples(st.just("ask"), ESTIMATE, SUBSET, KEY, st.integers(0, 1000))
 COME_BACK = st.tuples(st.just("come_back"), st.integers(0, 9), st.sampled_from((0, 0, 3, 30, -60)))
 HURRY = st.tuples(st.just("hurry"), st.integers(0, 9), st.sampled_from((200, 900, 5_000)))
+CROWD = st.tuples(st.just("crowd"), st.sampled_from((40, 400, 1_000)), st.booleans(), st.integers(1, 12))
+OBEY = st.tuples(st.just("obey"), st.integers(2, 12), st.booleans())
+RUSH = st.tuples(st.just("rush"), st.integers(2, 8))
+PRACTISE = st.tuples(st.just("practise"), st.sampled_from((200, 5_000, 20_000)))
 ACTUAL = st.sampled_from((None, 0, 40, 50, 100, 1_000, 2_000, 10**9))
 COMPLETE = st.tuples(st.just("complete"), st.integers(0, 9), ACTUAL)
 BEAT = st.tuples(st.just("beat"), st.integers(0, 9))
@@ -36,7 +42,10 @@ PUT = st.tuples(st.just("put"), st.sampled_from(NAMES), LIMITS)
 DELETE = st.tuples(st.just("delete"), st.sampled_from(NAMES))
 LATER = st.tuples(st.just("later"), st.sampled_from((1, 30, 400, 3_000, 3_000, 15_000, 70_000)))
 STEPS = st.lists(
-    st.one_of(ASK, ASK, ASK, ASK, COME_BACK, COME_BACK, HURRY, COMPLETE, COMPLETE, BEAT, PUT, DELETE, LATER, LATER),
+    st.one_of(
+        *(ASK, ASK, ASK, ASK, COME_BACK, COME_BACK, HURRY, CROWD, CROWD, OBEY, OBEY, RUSH, PRACTISE),
+        *(COMPLETE, COMPLETE, BEAT, PUT, DELETE, LATER, LATER),
+    ),
     max_size=60,
 )
 
@@ -63,6 +72,7 @@ class Twins:
         self._script = redis.register_script(quota_source())
         self._ahead = 0
         self._tasks: list[str] = []
+        self._numbers = count()
         self._waits: list[tuple[int, int, tuple[str, ...] | None, str]] = []
         self.now, _ = self._say()
         self._pure = Scheduler({}, RULES, self.now)
@@ -79,15 +89,24 @@ class Twins:
         return reply
 
     def ask(self, estimate: int, subset: tuple[str, ...] | None, key: str, jitter: int) -> None:
-        task = f"t{len(self._tasks)}"
-        named = sorted(subset) if subset else False
-        reply = self._one("schedule", task, estimate, jitter, key, named)
-        decision = self._pure.schedule(self.now, task, estimate, subset, key, jitter)
-        assert reply == _written(decision)
-        if isinstance(decision, Admitted):
-            self._tasks.append(task)
-        elif isinstance(decision, Wait):
-            self._waits.append((self.now + decision.ms, estimate, subset, key))
+        self.ask_together([(estimate, subset, key, jitter)])
+
+    def ask_together(self, asks: Sequence[tuple[int, tuple[str, ...] | None, str, int]]) -> None:
+        """In one call of the script."""
+        tasks = [f"t{next(self._numbers)}" for _ in asks]
+        self.now, replies = self._say(
+            *(
+                ["schedule", task, estimate, jitter, key, sorted(subset) if subset else False]
+                for task, (estimate, subset, key, jitter) in zip(tasks, asks, strict=True)
+            )
+        )
+        for task, reply, (estimate, subset, key, jitter) in zip(tasks, replies, asks, strict=True):
+            decision = self._pure.schedule(self.now, task, estimate, subset, key, jitter)
+            assert reply == _written(decision)
+            if isinstance(decision, Admitted) and decision.task == task:
+                self._tasks.append(task)
+            elif isinstance(decision, Wait):
+                self._waits.append((self.now + decision.ms, estimate, subset, key))
 
     def come_back(self, which: int, late: int) -> None:
         """Somebody who was told to wait; or a little early."""
@@ -105,6 +124,39 @@ class Twins:
         self.ask(1, ("a",), "", 0)
         self.ask(1, ("a",), "", 0)
         self.come_back(-1, 0)
+
+    def crowd(self, estimate: int, is_keyed: bool, size: int) -> None:
+        """Many at once; then one slot frees, and somebody comes along who needs little."""
+        self.ask_together(
+            [(estimate, ("a",), f"c{number}" if is_keyed else "", 50 * number) for number in range(size)]
+        )
+        self.complete(-1, None)
+        self.ask(1, ("a",), "", 0)
+
+    def obey(self, callers: int, slots_free: bool) -> None:
+        """Those whose turn is next come back one after another, just in time."""
+        for _ in range(callers):
+            self._waits.sort(key=lambda wait: wait[0], reverse=True)
+            self.come_back(-1, 0)
+            if slots_free:
+                self.complete(-1, None)
+
+    def rush(self, callers: int) -> None:
+        """Those whose turn is next all come back at the same time."""
+        self._waits.sort(key=lambda wait: wait[0])
+        coming, self._waits = self._waits[:callers], self._waits[callers:]
+        if coming:
+            self.later(coming[-1][0] - self.now)
+            self.ask_together([(estimate, subset, key, 300) for _, estimate, subset, key in coming])
+
+    def practise(self, held: int) -> None:
+        """Enough tasks for it to be known how long slots are held."""
+        for _ in range(32):
+            self.ask(1, ("a",), "", 0)
+            self.later(held)
+            self.complete(-1, None)
+        self.crowd(40, True, 6)
+        self.obey(3, False)
 
     def complete(self, which: int, actual: int | None) -> None:
         task = self._tasks[which % len(self._tasks)] if self._tasks else "nobody"
@@ -188,7 +240,7 @@ class Twins:
         assert (running, slots) == self._pure.occupied(self.now)
         for name, state in self._redis.hgetall(STATE).items():
             fields = [int(value) for value in state.split()]
-            assert (fields[5], fields[6], fields[10]) == self._pure.learned(name)
+            assert (fields[5], fields[6], fields[10], fields[11], fields[15]) == self._pure.learned(name)
 
 
 def _written(decision: Decision) -> list[Any]:

@@ -40,10 +40,10 @@ function answer.schedule(task, estimate, jitter, key, named)
     return refused
   end
   local promise = find_promise(estimate, subset, key, known)
-  local waits, ready = {}, {}
+  local lacks, ready = {}, {}
   for _, model in ipairs(usable) do
-    waits[model.id] = {find_wait(model, estimate, promise)}
-    if max(unpack(waits[model.id])) == 0 then
+    lacks[model.id] = find_lack(model, estimate, promise)
+    if lacks[model.id].ms == 0 then
       ready[#ready + 1] = model
     end
   end
@@ -52,7 +52,7 @@ function answer.schedule(task, estimate, jitter, key, named)
     came_back(models[promise.model], promise, #ready > 0)
   end
   if promise and #ready == 0 and not is_due then
-    return told(max(FLOOR, promise.due - now))
+    return rest(models[promise.model], promise, jitter)
   end
   if promise then
     drop(models[promise.model], promise)
@@ -60,7 +60,7 @@ function answer.schedule(task, estimate, jitter, key, named)
   if #ready > 0 then
     return admit(pick(ready, estimate), task, estimate, key, subset)
   end
-  return promise_one(usable, waits, estimate, subset, key, jitter)
+  return give(usable, lacks, estimate, subset, key, jitter, promise)
 end
 
 function answer.complete(id, actual)

@@ -1,6 +1,6 @@
 -- Who may go, and how long the others wait: between quota_state.lua, which says what the keys are, and quota.lua, which
 -- says what is asked. The twin is slb/quota/scheduler.py.
-local TICK, FLOOR, LEEWAY, PAUSED_WAIT, MOST_PROMISES = 100, 50, 20, 1000, 10000
+local TICK, FLOOR, LEEWAY, PAUSED_WAIT, MOST_PROMISES, FARTHEST = 100, 50, 20, 1000, 10000, 86400000
 local counted, due_alike, cursor_place = {}, nil, 1
 
 local function add_up(field)
@@ -13,25 +13,24 @@ local function told(ms, reason)
   return {'wait', ms, reason or ''}
 end
 
--- Those anonymous callers who are due: "estimate subset" = their promises, the first due first.
+-- Those anonymous callers who are to be back by now: "estimate subset" = their promises, the first first.
 local function find_alike()
+  local known = {}
   due_alike = {}
   for _, model in ipairs(models) do
-    local due = model.callers > 0
-      and call('ZRANGEBYSCORE', PROMISES .. model.id, '-inf', text(now + EARLY), 'WITHSCORES') or {}
-    for index = 1, #due, 2 do
-      local promise = parse(due[index])
-      promise.due, promise.model = tonumber(due[index + 1]), model.id
-      if promise.key == '' then
-        local name = text(promise.estimate) .. ' ' .. promise.subset
-        due_alike[name] = due_alike[name] or {}
-        table.insert(due_alike[name], promise)
+    for _, set in ipairs(model.far > 0 and {FAR, PROMISES} or model.callers > 0 and {PROMISES} or {}) do
+      for _, promise in ipairs(promises_by(model, set, text(now + EARLY))) do
+        if promise.key == '' and not known[promise.number] then
+          local name = text(promise.estimate) .. ' ' .. promise.subset
+          known[promise.number], due_alike[name] = true, due_alike[name] or {}
+          table.insert(due_alike[name], promise)
+        end
       end
     end
   end
   for _, promises in pairs(due_alike) do
     table.sort(promises, function(one, other)
-      return one.due < other.due or (one.due == other.due and one.number < other.number)
+      return one.back < other.back or (one.back == other.back and one.number < other.number)
     end)
   end
 end
@@ -54,7 +53,7 @@ local function find_promise(estimate, subset, key, known)
       find_alike()
     end
     for _, promise in ipairs(due_alike[text(estimate) .. ' ' .. subset] or {}) do
-      if not promise.dropped then
+      if not promise.is_done then
         return promise
       end
     end
@@ -94,25 +93,42 @@ local function find_usable(named, estimate, jitter)
   return usable
 end
 
-local function find_wait(model, estimate, promise)
-  local tokens, leeway, taken, is_due = model.tokens, 0, model.running, false
-  if promise and promise.model == model.id then
-    is_due = promise.due <= now + EARLY
-    if is_due then
-      tokens, leeway = 0, LEEWAY
-    else
-      tokens = tokens - estimate
-    end
+-- Waits (waiting.py)
+
+local function is_taken(model, own)
+  if model.running >= model.slots or model.running + model.callers < model.slots then
+    return model.running >= model.slots
   end
-  if not is_due and taken + model.callers >= model.slots then
-    local soon = now + kept(model)
-    taken = taken + call('ZCOUNT', PROMISES .. model.id, '-inf', text(soon))
-    if promise and promise.model == model.id and promise.due <= soon then
-      taken = taken - 1
-    end
+  local soon = now + kept(model)
+  local others = call('ZCOUNT', PROMISES .. model.id, '-inf', text(soon))
+  return model.running + others - ((own and own.due <= soon) and 1 or 0) >= model.slots
+end
+
+local function find_tokens(model, estimate, own)
+  local wait = wait_for_tokens(model, estimate, model.tokens - (own and estimate or 0), 0)
+  if wait > 0 and model.level >= estimate * UNIT then
+    local by = now + ceil(model.cap / model.tpm)
+    local soon = tokens_soon(model, by) - ((own and own.due <= by) and estimate or 0)
+    return wait_for_tokens(model, estimate, soon, 0) > 0 and wait or 0
   end
-  local for_tokens = wait_for_tokens(model, estimate, tokens, leeway)
-  return for_tokens, taken < model.slots and 0 or wait_for_slot(model)
+  return wait
+end
+
+local function find_lack(model, estimate, promise)
+  local own = promise and promise.model == model.id and promise or nil
+  local lack, taken, is_overdue = {slot = 0, apart = 0}, nil, false
+  if own and own.due <= now + EARLY then
+    lack.tokens = wait_for_tokens(model, estimate, 0, LEEWAY)
+    taken, is_overdue = model.running >= model.slots, own.kept > 0
+  else
+    lack.tokens = find_tokens(model, estimate, own)
+    taken = is_taken(model, own)
+  end
+  if taken then
+    lack.slot, lack.apart = wait_for_slot(model, is_overdue)
+  end
+  lack.ms = max(lack.tokens, lack.slot)
+  return lack
 end
 
 -- How far those in `of` are from being served next, in turn: the position in it where the turn begins.
@@ -180,43 +196,102 @@ local function admit(model, task, estimate, key, subset)
   return {'admitted', model.id, task}
 end
 
-local function make_promise(model, due, estimate, for_slot, subset, key)
+local function tick(at)
+  local due = ceil(at / TICK) * TICK
+  return due - now < FLOOR and due + TICK or due
+end
+
+-- When to come for a place that is due then.
+local function back_for(due, jitter)
+  if due - now <= asked.longest then
+    return due
+  end
+  return floor((now + asked.longest - floor(asked.longest * jitter / 10000)) / TICK) * TICK
+end
+
+-- Their keys stay for longer than any promise; once in a call is enough.
+local function keep(model, set)
+  if not model['keeps' .. set] then
+    model['keeps' .. set] = true
+    call('PEXPIRE', set .. model.id, FARTHEST + 2 * asked.longest + 60000)
+  end
+end
+
+local function set_back(model, member, due, back)
+  if back < due then
+    model.far = model.far + call('ZADD', FAR .. model.id, text(back), member)
+    keep(model, FAR)
+  end
+end
+
+local function make_promise(model, due, back, estimate, long, subset, key)
   number = number + 1
-  local member = table.concat({text(number), text(estimate), for_slot and '1' or '0', subset, key}, ' ')
+  local member = table.concat({text(number), text(estimate), text(long), subset, key}, ' ')
   call('ZADD', PROMISES .. model.id, text(due), member)
-  call('PEXPIRE', PROMISES .. model.id, 2 * asked.longest + 60000)
+  keep(model, PROMISES)
+  set_back(model, member, due, back)
   if key ~= '' then
     call('SET', KEY .. key, 'p' .. model.id .. ' ' .. member, 'PX', 2 * asked.longest + 60000)
   end
-  hold(model, 1, estimate)
+  hold(model, due, 1, estimate)
 end
 
-local function promise_one(usable, waits, estimate, subset, key, jitter)
+local function sooner(model, promise)
+  local before = call('ZCOUNT', PROMISES .. model.id, '-inf', '(' .. text(promise.due))
+  local tokens = floor(model.tokens / model.callers) * before
+  local wait = floor(wait_for_tokens(model, promise.estimate, tokens, 0) * 5 / 4)
+  if promise.kept > 0 then
+    wait = max(wait, (before + 1) * apart(model))
+  end
+  return tick(now + wait)
+end
+
+local function rest(model, promise, jitter)
+  local far = model.far > 0 and call('ZSCORE', FAR .. model.id, promise.member)
+  local due = promise.due
+  if far then
+    due = min(due, sooner(model, promise))
+  end
+  local back = back_for(due, jitter)
+  if due ~= promise.due then
+    call('ZADD', PROMISES .. model.id, text(due), promise.member)
+    hold(model, promise.due, -1, -promise.estimate)
+    hold(model, due, 1, promise.estimate)
+  end
+  set_back(model, promise.member, due, back)
+  if far and back == due then
+    model.far = model.far - call('ZREM', FAR .. model.id, promise.member)
+  end
+  if far and promise.key ~= '' then
+    call('PEXPIRE', KEY .. promise.key, 2 * asked.longest + 60000)
+  end
+  promise.is_done = true
+  return told(max(FLOOR, back - now))
+end
+
+local function give(usable, lacks, estimate, subset, key, jitter, overdue)
   local best
-  local first = turn(usable)
+  local first, promised = turn(usable), 0
   for step = 0, #usable - 1 do
     local model = usable[(first + step - 1) % #usable + 1]
-    if not best or max(unpack(waits[model.id])) < max(unpack(waits[best.id])) then
+    if not best or lacks[model.id].ms < lacks[best.id].ms then
       best = model
     end
   end
-  local for_tokens, for_slot = unpack(waits[best.id])
-  local needed, promised = max(for_tokens, for_slot), 0
-  local base = min(needed, asked.longest)
-  local extra = floor(base * jitter / 10000)
   for _, model in ipairs(models) do
     promised = promised + model.callers
   end
-  local is_promised = base == needed and promised < MOST_PROMISES
-  if is_promised and for_tokens >= for_slot then
-    extra = min(extra, floor(floor((best.cap - estimate * UNIT) / best.tpm) / 4))
+  local lack = lacks[best.id]
+  local for_slot = lack.slot > lack.tokens
+  local most = for_slot and lack.apart or floor((best.cap - estimate * UNIT) / best.tpm)
+  local due = tick(now + lack.ms + min(floor(lack.ms * jitter / 10000), floor(most / 4)))
+  local back = back_for(due, jitter)
+  if lack.ms <= FARTHEST and promised < MOST_PROMISES then
+    local long = for_slot and max(1, kept(best)) or 0
+    if long > 0 and overdue and overdue.kept > 0 and overdue.model == best.id then
+      best.head = due
+    end
+    make_promise(best, due, back, estimate, long, subset, key)
   end
-  local due = ceil((now + base + extra) / TICK) * TICK
-  if due - now < FLOOR then
-    due = due + TICK
-  end
-  if is_promised then
-    make_promise(best, due, estimate, for_slot > for_tokens, subset, key)
-  end
-  return told(due - now)
+  return told(back - now)
 end

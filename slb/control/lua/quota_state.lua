@@ -8,15 +8,17 @@
 --   4 clock      hash: now, since (the first call: another one is a loss), spare (until then nobody is reclaimed),
 --                cursor (served last), number (of promises)
 --   5 running:   model: sorted set, task, score = when it was admitted
---   6 promises:  model: sorted set, "number estimate for_slot subset key", score = when they are due
+--   6 promises:  model: sorted set, "number estimate kept subset key", score = when they are due
 --   7 minute:    model: hash, half second = tokens admitted in it
 --   8 task:      task: hash, model, estimate, at, key, subset, state, ended; an hour after its end it goes
 --   9 key:       idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
 --  10 leases     sorted set: task, score = when it lapses
 --  11 abandoned  sorted set: task, score = when it was reclaimed
 --  12 window:    second: hash, calls, admits, and how often a wait of so many milliseconds was told
+--  13 far:       model: sorted set, those promises whose caller comes back before they are due, score = when
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local FAR = KEYS[13]
 local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY = 60000, 500, 120, 2000, 5, 5000
 local CHUNK = 1000  -- Lua cannot pass many more values at once
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
@@ -118,17 +120,31 @@ end
 
 local function saw(model, held)
   held = max(1, held)
+  model.seen = min(64, model.seen + 1)
   if model.long == 0 then
     model.long = held
   else
-    local small = max(1, floor(model.long / 64))
+    local small = max(1, floor(model.long / max(8, model.seen)))
     model.long = max(1, model.long + (held > model.long and 9 * small or -small))
   end
   model.changed = true
 end
 
+local function kept(model)
+  return floor(model.long * model.stretch / (1000 * model.slots))
+end
+
+local function apart(model)
+  if model.long == 0 then
+    local first = call('ZRANGE', RUNNING .. model.id, 0, 0, 'WITHSCORES')
+    local oldest = first[2] and now - tonumber(first[2]) or 0
+    return floor(max(250, oldest) / model.slots)
+  end
+  return max(1, floor(kept(model) * max(1000, min(4000, floor(16000 / model.slots))) / 1000))
+end
+
 local function came_back(model, promise, found_room)
-  if not promise.for_slot then
+  if promise.kept == 0 then
     if found_room then
       model.margin = model.margin - floor(model.margin / 32)
     else
@@ -136,62 +152,104 @@ local function came_back(model, promise, found_room)
       model.margin = min(floor(model.cap / 4), model.margin + short)
     end
     model.changed = true
-  elseif model.long > 0 then
-    local step = found_room and -floor(model.stretch / 32) or floor(model.stretch / 2)
-    model.stretch = min(4000 * model.slots, max(250, model.stretch + step))
+  elseif model.seen >= 32 then
+    if found_room then
+      model.stretch = max(62, model.stretch - floor(model.stretch / 32))
+    elseif 2 * promise.kept > kept(model) then
+      model.stretch = min(16000, 4000 * model.slots, model.stretch + floor(model.stretch / 2))
+    end
     model.changed = true
   end
 end
 
-local function kept(model)
-  return floor(model.long * model.stretch / (4000 * model.slots))
-end
-
-local function wait_for_slot(model)
-  local last = call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')
-  local behind = last[2] and max(0, tonumber(last[2]) - now) or 0
-  if model.long == 0 then
-    local first = call('ZRANGE', RUNNING .. model.id, 0, 0, 'WITHSCORES')
-    local oldest = first[2] and now - tonumber(first[2]) or 0
-    return behind + floor(max(250, oldest) / model.slots)
+-- Milliseconds until there is one, and after whoever comes before (waiting.py).
+local function wait_for_slot(model, is_overdue)
+  if is_overdue and kept(model) > 0 then
+    return max(0, model.head - now) + kept(model), kept(model)
   end
-  return behind + max(1, floor(model.long * model.stretch / (1000 * model.slots)))
+  if not model.last then  -- when the last of those who wait is due: looked up once in a call
+    model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
+  end
+  local between = apart(model)
+  return max(0, model.last - now) + between, between
 end
 
 -- Promises (promises.py)
 
 local function parse(member)
-  local of, estimate, for_slot, subset, key = string.match(member, '^(%d+) (%d+) ([01]) (%S*) (.*)$')
-  return {member = member, number = tonumber(of), estimate = tonumber(estimate), for_slot = for_slot == '1',
+  local of, estimate, long, subset, key = string.match(member, '^(%d+) (%d+) (%d+) (%S*) (.*)$')
+  return {member = member, number = tonumber(of), estimate = tonumber(estimate), kept = tonumber(long),
     subset = subset, key = key}
 end
 
-local function hold(model, callers, tokens)
+local function hold(model, due, callers, tokens)
   model.callers, model.tokens = model.callers + callers, model.tokens + tokens
+  if due <= model.by then
+    model.soon = model.soon + tokens
+  end
+  if callers > 0 then
+    model.last = model.last and max(model.last, due)
+  elseif due == model.last then
+    model.last = nil
+  end
   model.changed = true
 end
 
 local function drop(model, promise)
-  promise.dropped = true
+  promise.is_done = true
   call('ZREM', PROMISES .. model.id, promise.member)
-  hold(model, -1, -promise.estimate)
+  if model.far > 0 then
+    model.far = model.far - call('ZREM', FAR .. model.id, promise.member)
+  end
+  hold(model, promise.due, -1, -promise.estimate)
+end
+
+-- Promises of one of the two sets whose score is at most so much; those that are far are due later than that.
+local function promises_by(model, set, most)
+  local rows, found = call('ZRANGEBYSCORE', set .. model.id, '-inf', most, 'WITHSCORES'), {}
+  for index = 1, #rows, 2 do
+    local promise = parse(rows[index])
+    promise.model, promise.back, promise.due = model.id, tonumber(rows[index + 1]), tonumber(rows[index + 1])
+    if set == FAR then
+      promise.due = tonumber(call('ZSCORE', PROMISES .. model.id, promise.member))
+    end
+    found[#found + 1] = promise
+  end
+  return found
+end
+
+local function forget_promises(model)
+  model.callers, model.tokens, model.soon, model.by, model.far, model.head = 0, 0, 0, 0, 0, 0
+  model.last, model.changed = nil, true
 end
 
 local function expire(model)
-  local key = PROMISES .. model.id
-  local late = call('ZRANGEBYSCORE', key, '-inf', '(' .. text(now - GRACE))
-  for _, member in ipairs(late) do
-    drop(model, parse(member))
+  if model.callers == 0 then
+    return
+  elseif call('EXISTS', PROMISES .. model.id) == 0 then
+    return forget_promises(model)
   end
-  if model.callers ~= 0 and call('EXISTS', key) == 0 then
-    model.callers, model.tokens = 0, 0
+  for _, set in ipairs(model.far > 0 and {FAR, PROMISES} or {PROMISES}) do
+    for _, promise in ipairs(promises_by(model, set, '(' .. text(now - GRACE))) do
+      drop(model, promise)
+    end
   end
 end
 
 local function void(model)
-  call('DEL', PROMISES .. model.id)
-  model.callers, model.tokens = 0, 0
-  model.changed = true
+  call('DEL', PROMISES .. model.id, FAR .. model.id)
+  forget_promises(model)
+end
+
+-- How many tokens are promised to those due by then, which never goes back.
+local function tokens_soon(model, by)
+  if by > model.by and model.callers > 0 then
+    for _, member in ipairs(call('ZRANGEBYSCORE', PROMISES .. model.id, '(' .. text(model.by), text(by))) do
+      model.soon = model.soon + tonumber(string.match(member, '^%d+ (%d+)'))
+    end
+    model.by, model.changed = by, true
+  end
+  return model.soon
 end
 
 -- Models
@@ -204,7 +262,8 @@ local function set_limits(model, row)
   model.cap = model.bucket * UNIT
 end
 
-local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens', 'margin'}
+local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens', 'margin',
+  'seen', 'soon', 'by', 'far', 'head'}
 
 local function save(model)
   local values = {}
@@ -217,12 +276,10 @@ end
 local function load(id, limits, state)
   local model = {id = id, running = call('ZCARD', RUNNING .. id)}
   set_limits(model, limits)
-  local index = 0
-  for value in string.gmatch(state, '%S+') do
-    index = index + 1
-    model[FIELDS[index]] = tonumber(value)
+  local value = string.gmatch(state, '%S+')
+  for _, field in ipairs(FIELDS) do
+    model[field] = tonumber(value() or 0)
   end
-  model.margin = model.margin or 0
   return model
 end
 
@@ -242,8 +299,9 @@ local function add(id, row)  -- and `find_order`, before anything else is decide
   local model = {id = id, running = call('ZCARD', RUNNING .. id), changed = true}
   set_limits(model, row)
   model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
-  model.long, model.stretch, model.gone, model.callers, model.tokens = 0, 2000, 0, 0, 0
-  model.margin = 0
+  model.long, model.stretch, model.gone = 0, 1000, 0
+  model.margin, model.seen = 0, 0
+  forget_promises(model)
   call('ZADD', MODELS, 0, id)
   models[id] = model
 end

@@ -1,9 +1,12 @@
 """Crowds of callers in simulated time: rates, shares, bounds, promises kept. Seeded; tolerances are stated."""
 
+from itertools import product
+from math import log
 from random import Random
 
 import pytest
 
+from slb.quota.scheduler import Rules
 from slb.quotas import Limits
 from tests.unit.quota.world import World
 
@@ -68,10 +71,56 @@ def test_slots_are_in_use_and_who_waits_for_one_finds_it_nine_times_in_ten(slots
     assert world.most_running["a"] == slots
 
 
+DURATIONS = {
+    "exponential": lambda rng: int(rng.expovariate(1 / 10_000)) + 1,
+    "lognormal": lambda rng: int(rng.lognormvariate(log(10_000) - 0.5, 1)) + 1,
+    "constant": lambda rng: 10_000,
+}
+"""Ten seconds on average."""
+
+
+@pytest.mark.parametrize(("slots", "callers"), [(4, 8), (8, 32), (20, 30), (20, 60)])
+def test_where_slots_are_short_nobody_starves_waits_come_true_and_slots_are_in_use(
+    slots: int, callers: int
+) -> None:
+    tried_again = kept = 0
+    for duration, seed in product(DURATIONS.values(), (1, 2)):
+        world = World({"a": Limits(10**8, slots)}, lambda rng: 100, duration, seed=seed)
+        world.counts_from = 200_000
+        world.run(callers, 2000)
+        assert world.without <= 20 * callers * 10_000 / slots
+        assert world.used >= 0.94 * slots * 2_000_000
+        tried_again += world.tried_again
+        kept += world.kept
+    assert kept >= 0.9 * tried_again > 100
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_where_waits_are_longer_than_anybody_is_told_all_are_served_in_turn(keyed: bool) -> None:
+    rules = Rules(longest_wait=20_000, lease=10**6)
+    world = World({"a": Limits(10**8, 8)}, lambda rng: 100, DURATIONS["exponential"], keyed, rules=rules)
+    world.run(32, 2000)
+    assert world.without <= 20 * 32 * 10_000 / 8
+    assert world.used >= 0.93 * 8 * 2_000_000
+
+
 @pytest.mark.parametrize("large", [9_000, 10_000])
-def test_large_requests_are_not_starved_by_small_ones_nor_the_other_way_round(large: int) -> None:
-    world = World({"a": Limits(60_000, 50)}, lambda rng: rng.choice((100, 100, 100, large)), seconds)
+@pytest.mark.parametrize(("longest_wait", "tolerance"), [(900_000, 0.2), (20_000, 0.35)])
+def test_large_requests_are_not_starved_by_small_ones_nor_the_other_way_round(
+    large: int, longest_wait: int, tolerance: float
+) -> None:
+    rules = Rules(longest_wait=longest_wait)
+    world = World({"a": Limits(60_000, 50)}, lambda rng: rng.choice((100, 100, 100, large)), seconds, rules=rules)
     world.run(40, 1200)
     assert world.rate("a", (60, 1200)) >= 0.985
     for_large, for_small = world.mean_wait(large), world.mean_wait(100)
-    assert for_large == pytest.approx(for_small, rel=0.2)
+    assert for_large == pytest.approx(for_small, rel=tolerance)
+
+
+def test_where_the_slots_of_one_model_are_short_the_others_are_given_by_their_weights() -> None:
+    models = {"a": Limits(10**8, 2, 3), "b": Limits(10**8, 100, 1), "c": Limits(10**8, 100, 2)}
+    world = World(models, scattered, seconds)
+    world.run(20, 800)
+    assert world.most_running["a"] == 2
+    assert world.share("a") < 0.2
+    assert world.share("c") == pytest.approx(2 * world.share("b"), rel=0.02)

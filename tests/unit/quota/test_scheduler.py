@@ -1,6 +1,7 @@
 """Decisions one by one."""
 
-from slb.quota.scheduler import AWAY, TICK, Rules, Scheduler
+from slb.quota.scheduler import AWAY, Rules, Scheduler
+from slb.quota.waiting import TICK
 from slb.quotas import Admitted, Denied, Limits, TaskState, Wait
 
 ONE = {"a": Limits(60_000, 3)}
@@ -76,12 +77,6 @@ def test_a_promise_nobody_comes_for_is_given_to_others() -> None:
     ask(scheduler, 0, 9_000, key="k")
     assert scheduler.models(11_000)[0].waiting == 1
     assert ask(scheduler, 11_100, 9_000, "t1") == Admitted("a", "t1")
-
-
-def test_no_wait_is_longer_than_the_longest() -> None:
-    scheduler = drained({"a": Limits(6, 1, burst=100)})
-    assert ask(scheduler, 0, 100) == Wait(RULES.longest_wait)
-    assert scheduler.models(0)[0].waiting == 0
 
 
 def test_what_no_bucket_holds_is_denied_by_name() -> None:

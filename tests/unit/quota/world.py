@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from slb.quota.scheduler import Scheduler
+from slb.quota.scheduler import Rules, Scheduler
 from slb.quotas import Admitted, Limits, Wait
 
 Size = Callable[[Random], int]
@@ -15,19 +15,30 @@ Duration = Callable[[Random], int]
 
 class World:
     """`size` draws an estimate, `duration` the milliseconds of a call. A caller is up to `late` milliseconds late.
-    `kept` of those who had `tried_again` were admitted on their first try after a wait, from `counts_from` on."""
+    `kept` of those who had `tried_again` were admitted on their first try after a wait, from `counts_from` on; who
+    was told to come back only to be told the rest has not yet. `without`: the longest that any caller went without
+    being admitted; `used`: milliseconds that slots were in use."""
 
     def __init__(
-        self, models: Mapping[str, Limits], size: Size, duration: Duration, keyed: bool = True, late: int = 5
+        self,
+        models: Mapping[str, Limits],
+        size: Size,
+        duration: Duration,
+        keyed: bool = True,
+        late: int = 5,
+        rules: Rules | None = None,
+        seed: int = 6,
     ) -> None:
-        self.rng = Random(6)
-        self.scheduler = Scheduler(models)
+        self.rng = Random(seed)
+        self.scheduler = Scheduler(models, rules)
         self.models = dict(models)
         self.admitted: list[tuple[int, str, int]] = []
         self.tried_again = self.kept = 0
         self.most_running: Counter[str] = Counter()
         self.waited: dict[int, list[int]] = {}
-        self.counts_from = 0
+        self.counts_from = self.without = self.used = 0
+        self._since: dict[str, int] = {}
+        self._until = 0
         self._running: Counter[str] = Counter()
         self._size, self._duration, self._keyed, self._late = size, duration, keyed, late
         self._numbers = count()
@@ -35,14 +46,16 @@ class World:
 
     def run(self, callers: int, seconds: int) -> None:
         """From the start."""
+        self._until = 1000 * seconds
         for _ in range(callers):
             self._at(self.rng.randrange(1000), self._ask_anew)
         for second in range(seconds):
             self._at(1000 * second, lambda now: None)
-        while self._due[0][0] < 1000 * seconds:
+        while self._due[0][0] < self._until:
             now, _, act = heappop(self._due)
             self.scheduler.advance(now)
             act(now)
+        self.without = max(self.without, *(self._until - since for since in self._since.values()), 0)
 
     def rate(self, model: str, seconds: tuple[int, int]) -> float:
         """What was admitted between these, as a share of the limit."""
@@ -75,25 +88,31 @@ class World:
         heappush(self._due, (when, next(self._numbers), act))
 
     def _ask_anew(self, now: int) -> None:
-        key = f"k{next(self._numbers)}" if self._keyed else ""
-        self._ask(now, now, self._size(self.rng), key, 0)
+        who = f"k{next(self._numbers)}"
+        self._since[who] = now
+        self._ask(now, now, self._size(self.rng), who, 0)
 
-    def _ask(self, now: int, since: int, size: int, key: str, tries: int) -> None:
-        task = f"t{next(self._numbers)}"
+    def _ask(self, now: int, since: int, size: int, who: str, tries: int) -> None:
+        task, key = f"t{next(self._numbers)}", who if self._keyed else ""
         decision = self.scheduler.schedule(now, task, size, key=key, jitter=self.rng.randrange(1001))
         counts = tries == 1 and now >= self.counts_from
         self.tried_again += counts
         self.kept += counts and isinstance(decision, Admitted)
         lateness = self.rng.randint(1, self._late)
         if isinstance(decision, Wait):
-            self._at(now + decision.ms + lateness, lambda then: self._ask(then, since, size, key, tries + 1))
+            is_told_all = decision.ms < 0.9 * self.scheduler.rules.longest_wait
+            tries += is_told_all or tries > 0
+            self._at(now + decision.ms + lateness, lambda then: self._ask(then, since, size, who, tries))
             return
         assert isinstance(decision, Admitted)
         self.waited.setdefault(size, []).append(now - since)
         self.admitted.append((now, decision.model, size))
         self._running[decision.model] += 1
         self.most_running[decision.model] = max(self.most_running[decision.model], self._running[decision.model])
-        self._at(now + self._duration(self.rng), lambda then: self._done(then, decision))
+        self.without = max(self.without, now - self._since.pop(who))
+        duration = self._duration(self.rng)
+        self.used += min(duration, self._until - now)
+        self._at(now + duration, lambda then: self._done(then, decision))
 
     def _done(self, now: int, task: Admitted) -> None:
         self._running[task.model] -= 1

@@ -1,0 +1,149 @@
+"""Places: who has to wait for longer than anybody is told, and who found no slot. A thousand tokens a second."""
+
+import pytest
+
+from slb.quota.promises import GRACE
+from slb.quota.scheduler import Rules, Scheduler
+from slb.quota.waiting import FARTHEST
+from slb.quotas import Admitted, Decision, Limits, Wait
+
+RULES = Rules(lease=10**9, longest_wait=20_000)
+TOKENS = {"a": Limits(60_000, 100)}
+LONG = 4_000
+"""Milliseconds a slot is held."""
+
+
+def drained(models: dict[str, Limits] | None = None) -> Scheduler:
+    """With empty buckets."""
+    scheduler = Scheduler(models or TOKENS, RULES)
+    scheduler.empty()
+    return scheduler
+
+
+def ask(scheduler: Scheduler, now: int, tokens: int, key: str = "", jitter: int = 0) -> Decision:
+    return scheduler.schedule(now, f"t {now} {key}", tokens, key=key, jitter=jitter)
+
+
+def wait(scheduler: Scheduler, now: int, tokens: int, key: str = "", jitter: int = 0) -> int:
+    """Milliseconds."""
+    decision = ask(scheduler, now, tokens, key, jitter)
+    assert isinstance(decision, Wait)
+    return decision.ms
+
+
+def waiting(scheduler: Scheduler, now: int) -> int:
+    (model,) = scheduler.models(now)
+    return model.waiting
+
+
+def queued(scheduler: Scheduler, callers: int) -> None:
+    """So many wait for ten seconds of tokens each."""
+    for number in range(callers):
+        ask(scheduler, 0, 10_000, f"q{number}")
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_who_waits_longer_than_is_told_comes_back_to_be_told_the_rest_and_keeps_the_place(key: str) -> None:
+    scheduler = drained()
+    queued(scheduler, 2)
+    assert wait(scheduler, 0, 5_000, key) == 20_000
+    assert ask(scheduler, 10_000, 10_000, "q0") == Admitted("a", "t 10000 q0")
+    assert wait(scheduler, 10_000, 9_000, "later") == 20_000
+    assert ask(scheduler, 20_000, 10_000, "q1") == Admitted("a", "t 20000 q1")
+    assert wait(scheduler, 20_000, 5_000, key) == 5_000
+    assert ask(scheduler, 25_000, 5_000, key) == Admitted("a", f"t 25000 {key}")
+
+
+def test_nobody_is_told_more_than_the_longest_wait_and_not_all_the_same() -> None:
+    scheduler = drained()
+    queued(scheduler, 3)
+    waits = {wait(scheduler, 0, 1, f"k{jitter}", jitter) for jitter in range(0, 1001, 50)}
+    assert waits == set(range(18_000, 20_001, 100))
+
+
+def test_who_is_told_the_rest_is_not_told_more_than_the_longest_wait_either() -> None:
+    scheduler = drained()
+    queued(scheduler, 6)
+    told = [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)]
+    assert told == [20_000, 20_000]
+    assert waiting(scheduler, 22_001) == 1
+
+
+def test_a_place_nobody_comes_back_for_is_gone_soon_after_they_were_to_come() -> None:
+    scheduler = drained()
+    queued(scheduler, 10)
+    assert waiting(scheduler, 20_000 + GRACE) == 8 + 1
+    assert waiting(scheduler, 20_001 + GRACE) == 0
+
+
+def test_who_comes_back_finds_that_those_before_have_gone() -> None:
+    scheduler = drained()
+    queued(scheduler, 10)
+    assert [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)] == [20_000, 20_000]
+    assert isinstance(ask(scheduler, 22_001, 10_000, "other"), Admitted)
+    assert wait(scheduler, 23_000, 10_000, "k") < 15_000
+
+
+def test_nothing_is_promised_for_later_than_in_a_day() -> None:
+    scheduler = drained({"a": Limits(1, 1, burst=FARTHEST // 60_000 + 1)})
+    assert wait(scheduler, 0, FARTHEST // 60_000 + 1) == 20_000
+    assert waiting(scheduler, 0) == 0
+    assert wait(scheduler, 0, FARTHEST // 60_000) == 20_000
+    assert waiting(scheduler, 0) == 1
+
+
+def test_changed_limits_end_far_places_too() -> None:
+    scheduler = drained()
+    queued(scheduler, 5)
+    scheduler.put(0, "a", Limits(6_000_000, 100))
+    assert waiting(scheduler, 0) == 0
+    assert wait(scheduler, 0, 10_000, "q4") == 100
+
+
+def practised(slots: int = 1) -> Scheduler:
+    """It is known how long a slot is held; now all are."""
+    scheduler = Scheduler({"a": Limits(60_000, slots)}, Rules(lease=10**9), now=-40 * LONG)
+    for number in range(40):
+        begun = LONG * (number - 40)
+        scheduler.schedule(begun, f"p{number}", 1)
+        scheduler.complete(begun + LONG, f"p{number}")
+    for number in range(slots):
+        assert isinstance(ask(scheduler, 0, 1, f"held{number}"), Admitted)
+    return scheduler
+
+
+def test_who_came_when_told_and_found_no_slot_goes_before_those_who_came_later() -> None:
+    scheduler = practised()
+    first, second = wait(scheduler, 0, 1, "one"), wait(scheduler, 0, 1, "two")
+    anew = wait(scheduler, first, 1, "one")
+    assert first + anew < second
+    assert isinstance(ask(scheduler, first, 1, "three"), Wait)
+    scheduler.complete(first + anew - 1, "t 0 held0")
+    assert isinstance(ask(scheduler, first + anew - 1, 1, "four"), Wait)
+    assert isinstance(ask(scheduler, first + anew, 1, "one"), Admitted)
+
+
+def test_of_several_who_found_no_slot_each_is_told_a_time_of_their_own() -> None:
+    scheduler = practised(slots=16)
+    told = [wait(scheduler, 0, 1, f"k{number}") for number in range(3)]
+    assert told[-1] < told[0] + GRACE
+    backs = [wait(scheduler, told[-1], 1, f"k{number}") for number in range(3)]
+    assert backs[0] < backs[1] < backs[2]
+
+
+def test_tokens_of_those_who_wait_long_for_a_slot_are_there_for_whoever_comes_along() -> None:
+    scheduler = practised(slots=2)
+    for number in range(4):
+        ask(scheduler, 0, 9_000, f"q{number}")
+    now = 100
+    scheduler.complete(now, "t 0 held0")
+    (model,) = scheduler.models(now)
+    assert model.promised == 36_000 > model.tokens
+    assert isinstance(ask(scheduler, now, 500), Admitted)
+
+
+def test_tokens_that_cannot_be_refilled_in_time_are_kept() -> None:
+    scheduler = drained()
+    assert wait(scheduler, 0, 9_000, "large") == 9_000
+    assert isinstance(ask(scheduler, 8_000, 100), Wait)
+    assert isinstance(ask(scheduler, 9_000, 9_000, "large"), Admitted)
