@@ -24,6 +24,9 @@ LEEWAY = 20
 what a full bucket cannot hold while one is late it would lack for the next."""
 
 MOST_PROMISES = 10_000
+MOST_NAMELESS = 5_000
+"""Callers without a key that do not wait as told leave room for those that have one."""
+
 FARTHEST = 86_400_000
 """Milliseconds: nothing is promised for later than in a day."""
 
@@ -150,7 +153,7 @@ class Places:
         most = lack.apart if for_slot else (model.bucket.cap - ask.estimate * UNIT) // model.bucket.limit
         due = _tick(now, now + lack.ms + min(lack.ms * ask.jitter // 10_000, most // 4))
         back = self._back(now, due, ask.jitter)
-        if lack.ms <= FARTHEST and len(self._promises) < MOST_PROMISES:
+        if lack.ms <= FARTHEST and len(self._promises) < (MOST_PROMISES if ask.key else MOST_NAMELESS):
             kept = max(1, model.kept()) if for_slot else 0
             if kept and overdue and overdue.kept and overdue.model == model.name:
                 model.head = due

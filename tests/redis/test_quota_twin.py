@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slb.control import keys
 from slb.control.scripts import quota_source
 from slb.quota.scheduler import Rules, Scheduler
+from slb.quota.waiting import MOST_NAMELESS
 from slb.quotas import MOST_LISTED, Admitted, Decision, Limits, Wait
 from tests.support.valkey import Valkey
 
@@ -281,3 +282,10 @@ def _client(valkey: Valkey) -> Any:
     """The same one for all examples."""
     known = getattr(valkey, "_clients", None)
     return known[0] if known else valkey.admin
+
+
+def test_they_agree_on_how_many_places_there_are(valkey: Valkey) -> None:
+    twins = Twins(_client(valkey))
+    twins.ask_together([(1, ("a",), "", 0)] * (MOST_NAMELESS + 5))
+    twins.ask_together([(1, ("a",), f"c{number}", 0) for number in range(3)])
+    twins.look()

@@ -1,6 +1,7 @@
 -- Who may go, and how long the others wait: between quota_state.lua, which says what the keys are, and quota.lua, which
 -- says what is asked. The twin is slb/quota/scheduler.py.
-local TICK, FLOOR, LEEWAY, PAUSED_WAIT, MOST_PROMISES, FARTHEST = 100, 50, 20, 1000, 10000, 86400000
+local TICK, FLOOR, LEEWAY, PAUSED_WAIT = 100, 50, 20, 1000
+local MOST_PROMISES, MOST_NAMELESS, FARTHEST = 10000, 5000, 86400000
 local counted, due_alike, cursor_place = {}, nil, 1
 
 local function add_up(field)
@@ -112,6 +113,18 @@ local function find_tokens(model, estimate, own)
     return wait_for_tokens(model, estimate, soon, 0) > 0 and wait or 0
   end
   return wait
+end
+
+-- Milliseconds until there is one, and after whoever comes before.
+local function wait_for_slot(model, is_overdue)
+  if is_overdue and kept(model) > 0 then
+    return max(0, model.head - now) + kept(model), kept(model)
+  end
+  if not model.last then  -- when the last of those who wait is due: looked up once in a call
+    model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
+  end
+  local between = apart(model)
+  return max(0, model.last - now) + between, between
 end
 
 local function find_lack(model, estimate, promise)
@@ -286,7 +299,7 @@ local function give(usable, lacks, estimate, subset, key, jitter, overdue)
   local most = for_slot and lack.apart or floor((best.cap - estimate * UNIT) / best.tpm)
   local due = tick(now + lack.ms + min(floor(lack.ms * jitter / 10000), floor(most / 4)))
   local back = back_for(due, jitter)
-  if lack.ms <= FARTHEST and promised < MOST_PROMISES then
+  if lack.ms <= FARTHEST and promised < (key ~= '' and MOST_PROMISES or MOST_NAMELESS) then
     local long = for_slot and max(1, kept(best)) or 0
     if long > 0 and overdue and overdue.kept > 0 and overdue.model == best.id then
       best.head = due

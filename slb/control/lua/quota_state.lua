@@ -162,18 +162,6 @@ local function came_back(model, promise, found_room)
   end
 end
 
--- Milliseconds until there is one, and after whoever comes before (waiting.py).
-local function wait_for_slot(model, is_overdue)
-  if is_overdue and kept(model) > 0 then
-    return max(0, model.head - now) + kept(model), kept(model)
-  end
-  if not model.last then  -- when the last of those who wait is due: looked up once in a call
-    model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
-  end
-  local between = apart(model)
-  return max(0, model.last - now) + between, between
-end
-
 -- Promises (promises.py)
 
 local function parse(member)

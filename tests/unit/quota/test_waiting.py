@@ -4,7 +4,7 @@ import pytest
 
 from slb.quota.promises import GRACE
 from slb.quota.scheduler import Rules, Scheduler
-from slb.quota.waiting import FARTHEST
+from slb.quota.waiting import FARTHEST, MOST_NAMELESS
 from slb.quotas import Admitted, Decision, Limits, Wait
 
 RULES = Rules(lease=10**9, longest_wait=20_000)
@@ -90,6 +90,15 @@ def test_nothing_is_promised_for_later_than_in_a_day() -> None:
     assert waiting(scheduler, 0) == 0
     assert wait(scheduler, 0, FARTHEST // 60_000) == 20_000
     assert waiting(scheduler, 0) == 1
+
+
+def test_callers_without_a_key_do_not_get_all_places() -> None:
+    scheduler = drained()
+    for _ in range(MOST_NAMELESS + 10):
+        wait(scheduler, 0, 1)
+    assert waiting(scheduler, 0) == MOST_NAMELESS
+    wait(scheduler, 0, 1, "k")
+    assert waiting(scheduler, 0) == MOST_NAMELESS + 1
 
 
 def test_changed_limits_end_far_places_too() -> None:
