@@ -31,11 +31,14 @@ class Tries:
     first_admitted: int = 0
     again: int = 0
     again_admitted: int = 0
+    came_back: list[tuple[float, bool]] = field(default_factory=list)
+    """When, by the lab's clock, and whether they were admitted."""
 
-    def count(self, again: bool, admitted: bool) -> None:
+    def count(self, again: bool, admitted: bool, at: float) -> None:
         if again:
             self.again += 1
             self.again_admitted += admitted
+            self.came_back.append((at, admitted))
         else:
             self.first += 1
             self.first_admitted += admitted
@@ -44,6 +47,11 @@ class Tries:
     def kept(self) -> float:
         """The share of waits that came true: the next try was admitted."""
         return self.again_admitted / self.again if self.again else float("nan")
+
+    def kept_since(self, since: float) -> float:
+        """The same of those who came back later than that."""
+        later = [admitted for at, admitted in self.came_back if at > since]
+        return sum(later) / len(later) if later else float("nan")
 
 
 @dataclass

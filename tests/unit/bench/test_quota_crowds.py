@@ -11,7 +11,7 @@ import pytest
 
 from bench.quota.asking import Recorded, Simulated
 from bench.quota.backlog import Work, made
-from bench.quota.book import Book, Entry
+from bench.quota.book import Book, Entry, Tries
 from bench.quota.caller import Orders
 from bench.quota.cases import full_slots
 from bench.quota.crowds import (
@@ -195,3 +195,11 @@ def test_orders_are_read_as_they_were_written(tmp_path: Path) -> None:
     orders = Orders(["http://127.0.0.1:1"], some.models, some.backlog, callers=2, processes=3, seed=1)
     orders.write(tmp_path / "orders")
     assert Orders.read(tmp_path / "orders") == orders
+
+
+def test_waits_of_the_first_minute_can_be_left_out() -> None:
+    tries = Tries()
+    for at, admitted in ((10.0, False), (59.0, False), (61.0, True), (90.0, True), (91.0, False)):
+        tries.count(True, admitted, at)
+    assert tries.kept == 0.4
+    assert tries.kept_since(60.0) == pytest.approx(2 / 3)
