@@ -29,23 +29,31 @@ class RetryBudget:
     In an outage every request fails, and a retry for each would double the load on what is left (SRE book, ch. 22).
     """
 
-    def __init__(self) -> None:
-        self._since = 0.0
-        self._requests_before = (0, 0)
+    def __init__(self, since: float) -> None:
+        """`since`: when requests began to be counted, in seconds."""
+        self._since = since
+        self._requests_before = (0.0, 0.0)
         self._retries = (0, 0)
 
     def take(self, requests: int, now: float) -> bool:
         """Whether one more may be sent; `requests` is the route's count since its beginning, `now` seconds."""
         if now - self._since > _WINDOW:
-            stale = now - self._since > 2 * _WINDOW
-            self._requests_before = (requests if stale else self._requests_before[1], requests)
-            self._retries = (0 if stale else self._retries[1], 0)
-            self._since = now
+            self._move_on(requests, now)
         recent = requests - self._requests_before[0]
         if sum(self._retries) >= max(_FLOOR, _SHARE * recent):
             return False
         self._retries = (self._retries[0], self._retries[1] + 1)
         return True
+
+    def _move_on(self, requests: int, now: float) -> None:
+        """The window of now. Nobody looks while nothing fails: then the last 10 s had as many requests as any."""
+        passed = now - self._since
+        if passed > 2 * _WINDOW:
+            lately = (requests - self._requests_before[1]) * _WINDOW / passed
+            self._requests_before, self._retries = (requests - lately, requests), (0, 0)
+        else:
+            self._requests_before, self._retries = (self._requests_before[1], requests), (self._retries[1], 0)
+        self._since = now
 
 
 class Retries:
@@ -55,6 +63,7 @@ class Retries:
         self._finished = finished
         self._clock = clock
         self._rng = rng
+        self._began = clock()
         self._budgets: dict[str, RetryBudget] = {}
 
     def allows(self, route: Route, tried: tuple[LiveUpstream, ...]) -> bool:
@@ -63,7 +72,8 @@ class Retries:
             return False
         histogram = self._finished.get(route.path)
         requests = sum(histogram.counts) if histogram is not None else 0
-        return self._budgets.setdefault(route.path, RetryBudget()).take(requests, self._clock())
+        budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
+        return budget.take(requests, self._clock())
 
     def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
         """Whom a request goes to after it has failed elsewhere."""
