@@ -33,7 +33,7 @@ class ZoneSettings(NamedTuple):
 
 
 class ZoneRamp:
-    """Begins when it is first asked. `settings` may be replaced at any time; `health`: 1 where latency takes
+    """Begins when the zone first has enough upstreams. `settings` may be replaced at any time; `health`: 1 where latency takes
     nothing away, down to 0."""
 
     def __init__(self, settings: ZoneSettings) -> None:
@@ -47,10 +47,12 @@ class ZoneRamp:
 
     def share(self, now: float, local_upstreams: int) -> float:
         """The part of the requests that is the zone's own to serve, 0 to 1; `local_upstreams` can take them."""
-        if self._began is None:
-            self._began = self._seen = now
         settings = self.settings
-        if local_upstreams < settings.least or now < self._began + settings.delay:
+        if local_upstreams < settings.least:
+            return 0.0
+        if self._began is None:
+            self._began = now
+        if now < self._began + settings.delay:
             return 0.0
         ramp = curve(self._began + settings.delay, settings.fade_in, now)
         ceiling = min(settings.ceiling, 1.0 - FLOOR)

@@ -44,7 +44,8 @@ def reset(
     redis: RedisOption = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the embedded Valkey lives.")] = None,
 ) -> None:
-    """Empty Redis of all routes, settings and upstreams. Every instance follows: no route answers any more."""
+    """Empty Redis of all routes, settings and upstreams. Every instance follows: no route answers any more.
+    The quota router's models stay: `slb quota models delete` removes one."""
     from slb.app import reset_redis
 
     settings = _settings(config, redis, data_dir)

@@ -29,6 +29,14 @@ def watch(made: ZoneRamp, since: float, until: float, local: float | None, all_z
     return now
 
 
+def test_a_zone_that_had_too_few_upstreams_until_now_is_at_the_beginning_of_its_ramp() -> None:
+    made = ZoneRamp(ZoneSettings(DELAY, FADE_IN, CEILING, MARGIN, LEAST))
+    assert made.share(0.0, LEAST - 1) == made.share(END, LEAST - 1) == 0.0
+    assert made.share(END, LEAST) == 0.0
+    assert made.share(END + DELAY, LEAST) == FLOOR
+    assert made.share(2 * END, LEAST) == pytest.approx(CEILING)
+
+
 def test_at_first_all_zones_are_used() -> None:
     made = ramp()
     assert made.share(DELAY - 0.001, LEAST) == 0.0
