@@ -33,8 +33,8 @@ class ZoneSettings(NamedTuple):
 
 
 class ZoneRamp:
-    """Begins when the zone first has enough upstreams. `settings` may be replaced at any time; `health`: 1 where latency takes
-    nothing away, down to 0."""
+    """Begins when the zone first has enough upstreams. `settings` may be replaced at any time; `health`: 1 where
+    latency takes nothing away, down to 0."""
 
     def __init__(self, settings: ZoneSettings) -> None:
         self.settings = settings
