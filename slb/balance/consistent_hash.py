@@ -149,7 +149,7 @@ class ConsistentHash:
     def _keeps(self, owner: LiveUpstream) -> bool:
         """Whether it has room for one more of its keys."""
         load = self._load_of(owner)
-        return load <= self._factor or load <= self._threshold_of(owner)
+        return load <= 1.0 or load <= self._threshold_of(owner)
 
     def _find(self, ring: Ring, key: bytes) -> Found:
         """Who has, clockwise."""

@@ -11,11 +11,14 @@ from collections.abc import Generator, Iterable
 from slb.balance.ring import Ring
 from slb.balance.ring_run import once
 from slb.balance.ring_set import RingSet
-from slb.balance.upstream import LiveUpstream
+from slb.balance.upstream import ALWAYS, LiveUpstream
 
 Members = frozenset[LiveUpstream]
 
 NOBODY: Members = frozenset()
+
+_MOST_FADING = 16
+"""Rings on their way in: each is looked at by every request, and taken anew when somebody leaves."""
 
 
 class RingKeeper:
@@ -37,6 +40,7 @@ class RingKeeper:
         self._members = NOBODY
         self._pending: dict[LiveUpstream, float] = {}  # who is in no ring yet, since when
         self._building = False
+        self._cold_until = -math.inf
 
     def follow(self, members: Iterable[LiveUpstream], now: float) -> None:
         """These are the members now."""
@@ -75,12 +79,18 @@ class RingKeeper:
     def _grown(self, now: float) -> Generator[None, None, RingSet]:
         """The rings with everybody who has waited long enough, and those who came after them."""
         if self.rings is None or self._orphaned():
-            return RingSet((yield from Ring.build(self._members)))  # nobody is warm: there is nothing to fade from
+            first = yield from Ring.build(self._members)  # nobody is warm: there is nothing to fade from
+            # Nor is there for those who come with the first, as a route's upstreams do that register one by one:
+            # whoever was the quickest would have all of the traffic till they have faded in.
+            cold = all(each.seen > ALWAYS for each in first.upstreams)
+            self._cold_until = now + self.debounce if cold else -math.inf
+            return RingSet(first)
         rings = self.rings.settled(now)
         if self._grows_at() > now:
             return rings
+        window = 0.0 if min(self._pending.values()) <= self._cold_until else self.window
         ring = yield from rings.newest.growing(tuple(self._pending))
-        return rings.joined(ring, now, self.window)
+        return rings.joined(ring, now, window)
 
     def _narrowed(self, rings: RingSet) -> Generator[None, None, RingSet | None]:
         """`rings` as far as they are of the zone."""
@@ -108,8 +118,10 @@ class RingKeeper:
         self._pending = {new: self._pending.get(new, now) for new in self._members - here}
 
     def _grows_at(self) -> float:
-        """The first who waits takes the others along."""
-        return min(self._pending.values(), default=math.inf) + self.debounce
+        """The first who waits takes the others along; while many rings fade in, not before one of them has."""
+        at = min(self._pending.values(), default=math.inf) + self.debounce
+        fading = self.rings.fading if self.rings else ()
+        return max(at, min(each.ends for each in fading)) if len(fading) >= _MOST_FADING else at
 
     def _orphaned(self) -> bool:
         """There are members, and none of them is in a ring."""

@@ -27,6 +27,9 @@ ten seconds for each, a second holds none at all, and whoever begins would look 
 _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
 
+_UNSEEN = 0.0, 1.0
+"""Occupancy and weight of whom the pool does not watch (any more): a retry may still go by the table before."""
+
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
 
@@ -99,6 +102,17 @@ class Signals:
             self._take_up()
             now = self._clock()
             self._learn(now - began, now)
+
+    def waits(self, token: int) -> None:
+        """It is the sender's turn: the request is still on its way. In flight, and no sign of being stuck."""
+        began = self._open.pop(token, None)
+        if began is not None:
+            self._lasting[token] = began
+
+    def goes_on(self, token: int) -> None:
+        """After `waits`: it is the upstream's turn from now on, and how long that takes says how fast it is."""
+        if self._lasting.pop(token, None) is not None:
+            self._open[token] = self._clock()
 
     def hear(self) -> None:
         """Part of an answer has come, and more is to follow: whoever sends is not frozen."""
@@ -254,12 +268,12 @@ class PoolLoad:
 
     def load_of(self, signals: Signals) -> float:
         """The effective load, by the weight it had at the last look."""
-        occupancy, weight = self._seen[signals]
+        occupancy, weight = self._seen.get(signals, _UNSEEN)
         return max(signals.inflight, occupancy) * weight
 
     def spare(self, signals: Signals) -> float:
         """What it may have beside its part: one request; none where it is stuck, or as slow as if it were."""
-        return 1.0 if self._seen[signals][1] < MOST else 0.0
+        return 1.0 if self._seen.get(signals, _UNSEEN)[1] < MOST else 0.0
 
     @property
     def total(self) -> float:

@@ -53,6 +53,16 @@ class Handle:
         if self._held and self._token and self.upstream.signals is not None:
             self.upstream.signals.lasts(self._token)
 
+    def waits(self) -> None:
+        """Its body is still on its way from the client: the upstream cannot answer yet."""
+        if self._held and self._token and self.upstream.signals is not None:
+            self.upstream.signals.waits(self._token)
+
+    def goes_on(self) -> None:
+        """The upstream has all that it needs from now on, or takes no more of it."""
+        if self._held and self._token and self.upstream.signals is not None:
+            self.upstream.signals.goes_on(self._token)
+
     def release(self, completed: bool = True) -> None:
         """Give the slot back; every call after the first does nothing. `completed`: the upstream has done what was
         asked of it, and the time that took says how fast it is."""

@@ -1,8 +1,9 @@
 """What calls belong together by: the key given with a call, or else the one that the route's `hash_key` names."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from http.cookies import SimpleCookie
+from http.cookies import Morsel
 from typing import Any
 
 from multidict import CIMultiDict
@@ -57,15 +58,18 @@ def _header(name: str) -> KeyOf:
 
 
 def _cookie(name: str) -> KeyOf:
-    """A call's `cookies` go before those of a header written by hand, as aiohttp has it."""
+    """A call's `cookies` go before those of a header written by hand, as aiohttp has it. The header is read as the
+    proxy reads it: `http.cookies` gives up at the first pair that is not as it should be, or raises."""
+    pair = re.compile(rf"(?:^|;)[ \t]*{re.escape(name)}=([^;]*)")
 
     def find(_: Target, options: Options, headers: Headers) -> str:
+        given_here = dict(options.get("cookies") or ())
+        if name in given_here:
+            value = given_here[name]
+            return value.value if isinstance(value, Morsel) else str(value)
         own: Headers = CIMultiDict(options.get("headers") or ())
-        for written in (options.get("cookies"), own.get("Cookie", headers.get("Cookie"))):
-            cookies = SimpleCookie(written if isinstance(written, str) else dict(written or ()))
-            if name in cookies:
-                return cookies[name].value
-        return ""
+        match = pair.search(own.get("Cookie", headers.get("Cookie", "")))
+        return match[1].strip(' \t"') if match else ""
 
     return find
 

@@ -72,9 +72,11 @@ def reason_of(error: BaseException) -> str:
 
 def rest_of(timeout: ClientTimeout | float | None, spent: float) -> ClientTimeout | float | None:
     """What is left of a call's time limit after `spent` seconds: `total` is for both attempts together."""
-    if timeout is None or isinstance(timeout, int | float):
-        return None if timeout is None else max(timeout - spent, _SOON)
-    if timeout.total is None:
+    if not timeout:  # 0 is no limit, as None is
+        return timeout
+    if isinstance(timeout, int | float):
+        return max(timeout - spent, _SOON)
+    if not timeout.total:
         return timeout
     return ClientTimeout(
         total=max(timeout.total - spent, _SOON),

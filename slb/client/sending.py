@@ -95,8 +95,6 @@ class Sending:
         self._way.requests[status] += 1
         if status >= SERVER_ERROR:
             self._answered(status)
-        elif upstream is not None and upstream.failures:
-            upstream.failures = 0
         return response
 
     def until_body_ends(self, response: ClientResponse, ended: Callable[[], None]) -> None:
@@ -108,10 +106,14 @@ class Sending:
         if connection is None:  # a short body has ended with its head
             self._give_back()
         else:
-            if self._handle is not None and response.content_type == _EVENT_STREAM:
+            if self._handle is not None and self._lasts(response):
                 self._handle.lasts()
             self._desk.reading[self] = connection
             connection.add_callback(self._give_back)
+
+    def _lasts(self, response: ClientResponse) -> bool:
+        """Whether it may go on for as long as it likes, and tells meanwhile how fast its upstream is."""
+        return self._status < SERVER_ERROR and response.content_type == _EVENT_STREAM
 
     def drop(self, response: ClientResponse) -> None:
         """The answer is not wanted: another attempt follows."""
@@ -140,6 +142,9 @@ class Sending:
         if error is None and self._content.is_eof():
             self._release(self._status < SERVER_ERROR)
             way.durations.observe(self.took())
+            upstream = self._destination.upstream
+            if upstream is not None and self._status < SERVER_ERROR:
+                upstream.failures = 0
             return
         self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.

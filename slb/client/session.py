@@ -128,8 +128,10 @@ class Session:
         if calls is not None:
             calls.close()
         if self._http is not None and not self._http.closed:
-            await self._http.close()
-            await self._feed.close()
+            try:
+                await self._http.close()
+            finally:  # given up halfway too: a second time does nothing
+                await self._feed.close()
 
     @property
     def closed(self) -> bool:

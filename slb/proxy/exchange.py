@@ -14,6 +14,7 @@ from slb.balance.eligible import NOT_SERVED, untried
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     CLIENT_GONE,
+    INTERNAL,
     NO_UPSTREAM,
     OVERLOADED,
     REQUEST_TIMEOUT,
@@ -155,6 +156,8 @@ class Exchange(Timed):
             if not self._request_ended or len(data) > _HELD_BODY:
                 self._held = None
             self.client.upload_may_go_on()
+            if not self._request_ended and self.handle is not None:
+                self.handle.waits()
         connection.carry(self, data, self._plane.clock() + self.route.settings.first_byte_timeout)
 
     def body_arrives(self, payload: bytes, ended: bool) -> None:
@@ -166,6 +169,8 @@ class Exchange(Timed):
                 self._plane.outbox.post(self.connection.transport, framed)
                 due = self._plane.clock() + self.route.settings.first_byte_timeout
                 self._plane.wheel.arm(self.connection, due)
+            if ended and not self.status and self.handle is not None:
+                self.handle.goes_on()
             return
         self._held = (self._held or b"") + framed
         if len(self._held) > _HELD_BODY:
@@ -177,6 +182,8 @@ class Exchange(Timed):
             self.client.hold_upload()
         else:
             self.client.upload_may_go_on()
+        if not self._request_ended and not self.status and self.handle is not None:
+            (self.handle.goes_on if held else self.handle.waits)()
 
     # -- towards the client
 
@@ -195,8 +202,6 @@ class Exchange(Timed):
             answered = f"{connection.destination} answered {head.status}"
             if self._tries_elsewhere(upstream, str(head.status), answered):
                 return
-        elif upstream.failures:
-            upstream.failures = 0
         now = self.first_byte_at = self._plane.clock()
         self.status = head.status
         self._reply_keep_alive = head.keep_alive
@@ -228,7 +233,9 @@ class Exchange(Timed):
         self._plane.outbox.post(self.client.transport, start + payload if start else payload)
         if ended:
             self.connection = None
-            request_ended = self._request_ended
+            request_ended, upstream = self._request_ended, connection.pool.upstream
+            if upstream.failures and self.status not in NOT_SERVED:
+                upstream.failures = 0
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
             self._end(self.status, None, "", now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
@@ -334,8 +341,13 @@ class Exchange(Timed):
         return True
 
     def _attempt_again(self) -> None:
-        if not self._over:
+        if self._over:
+            return
+        try:
             self._attempt()
+        except Exception:  # nobody else would answer
+            self._fail(INTERNAL, "the next attempt could not be made")
+            raise
 
     def expired(self) -> None:
         """The whole request took longer than it may."""

@@ -1,6 +1,7 @@
 """Calls through a session with a fixed list, on real sockets."""
 
 import asyncio
+from contextlib import suppress
 
 import aiohttp
 import pytest
@@ -276,3 +277,17 @@ async def test_connections_are_kept(upstreams: Upstreams) -> None:
     async with Session(upstreams=[upstream.member]) as session:
         await asked(session, ["/x"] * 10)
     assert len(ports) == 1
+
+
+async def test_closing_that_is_given_up_leaves_nothing_running(upstreams: Upstreams) -> None:
+    upstream = await upstreams()
+    session = Session(upstreams=[upstream.member])
+    await session.open()
+    await asked(session, ["/x"])
+    before = asyncio.all_tasks()
+    closing = asyncio.create_task(session.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with suppress(asyncio.CancelledError):
+        await closing
+    await eventually(lambda: not {"rings", "ejection"} & {each.get_name() for each in asyncio.all_tasks() & before})

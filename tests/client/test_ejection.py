@@ -1,10 +1,12 @@
 """Upstreams at which calls keep failing are left out, by the settings of the routes."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.balance.upstream import LiveUpstream
@@ -134,3 +136,32 @@ async def test_the_settings_of_a_route_in_redis_hold(valkey: Valkey, upstreams: 
     async with Session(redis_url=valkey.url) as session:
         assert await asked(session, ["/x"] * 20) == {200: 20}
     assert len(bad.seen) == 2
+
+
+async def test_a_500_ends_a_row_of_failures(upstreams: Upstreams) -> None:
+    bad = await upstreams()
+    async with Session(upstreams=[bad.member], settings=settings(max_ejected=1, retries=0)) as session:
+        for status in (503, 503, 500, 503, 503):
+            bad.handle = answering(status)
+            await asked(session, ["/x"])
+        assert one(session, bad).failures == 2
+        assert not session.metrics.health.ejections
+
+
+async def test_an_upstream_whose_bodies_break_off_is_left_out_too(upstreams: Upstreams) -> None:
+    async def broken_off(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"x")
+        await asyncio.sleep(0.01)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    bad, good = await upstreams(broken_off), await upstreams()
+    async with Session(upstreams=[bad.member, good.member], settings=settings(policy="round_robin")) as session:
+        for _ in range(20):
+            with suppress(aiohttp.ClientError):
+                await asked(session, ["/x"])
+        assert len(bad.seen) == 3
+        assert dict(session.metrics.health.ejections) == {(bad.member, "body"): 1}

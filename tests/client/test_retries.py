@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from slb.client import Session
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, answer_ok, answering, asked, at_rest, hang_up
+from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 
@@ -231,3 +232,45 @@ async def test_an_error_of_the_fallback_is_told_too_without_its_password(upstrea
     (line,) = [each for each in logs if each["event"] == "outbound_error"]
     assert (line["destination"], line["way"], line["node"]) == (f"http://{there}/p", "fallback", "n")
     assert "secret" not in str(line)
+
+
+@pytest.mark.parametrize("with_fallback", [True, False])
+async def test_a_retry_by_a_route_that_is_gone_goes_to_the_next_all_the_same(
+    upstreams: Upstreams, valkey: Valkey, with_fallback: bool
+) -> None:
+    gate = Gate()
+
+    async def ill_later(request: web.BaseRequest) -> web.StreamResponse:
+        await gate(request)
+        return web.Response(status=503)
+
+    two, elsewhere = [await upstreams(ill_later) for _ in range(2)], await upstreams()
+    valkey.admin.hset("slb:route:/", mapping={"policy": "consistent_hash"})
+    valkey.admin.sadd("slb_", *(each.member for each in two))
+    fallback = elsewhere.url if with_fallback else None
+    async with Session(redis_url=valkey.url, fallback=fallback) as session:
+        call = asyncio.create_task(session.get("/x"))
+        await eventually(lambda: sum(each.inside for each in two) == 1)
+        valkey.admin.delete("slb_", "slb:route:/")
+        await eventually(lambda: not session.table.routes)
+        await asyncio.sleep(0.05)  # longer than from one look at the pool to the next
+        gate.open.set()
+        assert (await call).status == 503
+        assert [len(each.seen) for each in two] == [1, 1]
+        assert not session.metrics.fallbacks
+
+
+async def test_a_total_of_0_is_no_limit_for_the_second_attempt_either(upstreams: Upstreams) -> None:
+    answered = 0
+
+    async def slow_but_for_the_first(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal answered
+        answered += 1
+        if answered == 1:
+            return web.Response(status=503)
+        await asyncio.sleep(0.05)
+        return await answer_ok(request)
+
+    two = [await upstreams(slow_but_for_the_first) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        assert (await session.get("/x", timeout=ClientTimeout(total=0))).status == 200

@@ -258,3 +258,27 @@ def _walked(session: Session, member: str) -> bool:
     ring = session.table.routes["/"].policy.ring
     assert ring is not None
     return any(upstream.member == member and load >= 5 for upstream, _, load in ring.loads())
+
+
+async def test_what_was_sent_again_for_a_5xx_says_nothing_of_how_fast_who_failed_is(upstreams: Upstreams) -> None:
+    bad, good = await upstreams(answering(500)), await upstreams()
+    async with Session(upstreams=[bad.member, good.member], settings=RING) as session:
+        await asked(session, [f"/{number}" for number in range(20)])
+        assert bad.seen
+        latencies = {each.member: each.signals.latency for each in live(session) if each.signals}
+        assert latencies[bad.member] is None
+        assert latencies[good.member] is not None
+
+
+async def test_calls_stay_in_the_zone_of_their_session(upstreams: Upstreams) -> None:
+    zones = {zone: [await upstreams() for _ in range(3)] for zone in "ab"}
+    members = {each.member: {"zone": zone} for zone, pods in zones.items() for each in pods}
+    settings = {**PLAIN, "zone_affinity": True, "zone_delay": "0", "zone_fade_in": "1ms", "zone_ceiling": 1}
+    async with Session(upstreams=members, zone="a", settings=settings) as session:
+        await asked(session, ["/first"])  # the ramp begins
+        await asyncio.sleep(0.05)
+        for pods in zones.values():
+            for each in pods:
+                each.seen.clear()
+        await asked(session, [f"/{number}" for number in range(200)])
+        assert sum(len(each.seen) for each in zones["a"]) > 180

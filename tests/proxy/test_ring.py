@@ -421,3 +421,52 @@ async def test_under_skippers_rule_the_next_takes_over_as_soon_as_the_owner_has_
     assert len(clockwise(scene.origins, scene.path)[1].requests) == 1
     await scene.goes_on()
     assert await who_serves(scene.proxy, scene.origins, [scene.path]) == {scene.path: scene.origins[0]}
+
+
+@pytest.mark.parametrize("how", ["emptied", "by another policy", "gone"])
+async def test_a_retry_by_a_route_that_is_no_more_is_answered(
+    proxies: MakeProxy, origins: MakeOrigin, how: str
+) -> None:
+    gate = asyncio.Event()
+
+    async def ill_later(request: Request) -> None:
+        await gate.wait()
+        await ill(request)
+
+    proxy, two = await proxies(), [await origins(ill_later) for _ in range(2)]
+    await lead(proxy, two, load_signal="effective")
+    asked = ask(proxy, "/products/1")
+    await eventually(lambda: sum(len(origin.requests) for origin in two) == 1)
+    if how == "gone":
+        proxy.mirror.update({"/": None}, {})
+    elif how == "emptied":
+        proxy.route("/", policy="consistent_hash")
+    else:
+        proxy.route("/", *two, policy="round_robin")
+    await asyncio.sleep(0.05)  # longer than from one look at the pool to the next
+    gate.set()
+    assert (await asyncio.wait_for(asked, 5)).status == 503
+    assert sum(len(origin.requests) for origin in two) == 2
+
+
+async def test_a_body_that_its_client_sends_slowly_makes_nobody_look_stuck_or_slow(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    pods = [Pod() for _ in range(3)]
+    proxy, all_three = await proxies(), [await origins(pod.handle) for pod in pods]
+    for pod in pods:
+        pod.go_on.set()
+    await lead(proxy, all_three, load_signal="effective")
+    owner = clockwise(all_three, PATHS[0])[0]
+    wire = await proxy.connect()
+    await wire.send(f"PUT {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n".encode())
+    for _ in range(5):
+        await asyncio.sleep(0.2)
+        await proxy.get(PATHS[0])
+        await wire.send(b"x")
+    assert (await wire.reply()).status == 200
+    assert len(owner.requests) == 6
+    signals = next(each.signals for each, *_ in policy_of(proxy).loads() if each.member == owner.member)
+    assert signals is not None
+    assert signals.latency is not None
+    assert signals.latency < 0.2

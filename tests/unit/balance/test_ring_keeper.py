@@ -307,3 +307,34 @@ def test_the_zone_may_be_set_and_taken_away_while_it_runs() -> None:
     step(kept, 12)
     assert local(kept) is None
     assert kept.wake() == math.inf
+
+
+def test_who_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:
+    """Upstreams that register one by one: the quickest would have all of the traffic."""
+    first, *others = [LiveUpstream(each.spec, seen=100.0) for each in MANY]
+    kept = RingKeeper(window=30, debounce=2)
+    kept.follow([first], 100)
+    step(kept, 100)
+    kept.follow([first, *others], 101)
+    assert step(kept, 103).fading == ()
+    assert len(rings(kept).established) == len(MANY)
+    kept.follow([first, *others, *NEW], 105)
+    assert len(step(kept, 107).fading) == 1
+
+
+def test_who_comes_soon_after_a_process_began_fades_in_for_the_others_are_warm() -> None:
+    kept = keeper()
+    kept.follow([*OLD, *NEW], 1)
+    assert len(step(kept, 3).fading) == 1
+
+
+def test_so_many_rings_fade_in_at_once_and_further_ones_wait_for_the_first() -> None:
+    kept = keeper()
+    kept.debounce = 0
+    for count in range(1, len(MANY) + 1):
+        kept.follow([*OLD, *MANY[:count]], count)
+        step(kept, count)
+    assert len(rings(kept).fading) == 16
+    assert kept.wake() == 1 + 30
+    step(kept, 31)
+    assert rings(kept).newest.members == {*OLD, *MANY}

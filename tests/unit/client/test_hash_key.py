@@ -28,6 +28,8 @@ SESSION = CIMultiDict({"X-Tenant": "t1"})
         ("cookie:sid", "/a", {"cookies": SimpleCookie("sid=k")}, b"k"),
         ("cookie:sid", "/a", {"headers": {"cookie": 'a=b; sid="k"'}}, b"k"),
         ("cookie:sid", "/a", {"headers": {"Cookie": "sid=h"}, "cookies": {"sid": "k"}}, b"k"),
+        ("cookie:sid", "/a", {"headers": {"Cookie": 'prefs={"a":1}; flag; sid=k'}}, b"k"),
+        ("cookie:sid", "/a", {"headers": {"Cookie": "a(b=1; sid=k; sid=l"}}, b"k"),
         ("cookie:sid", "/a", {}, b""),
         ("query:id", "/a?id=7&id=8", {}, b"7"),
         ("query:id", "/a?x=y&id=%C3%A9+b", {}, "é b".encode()),
