@@ -10,12 +10,12 @@ from aiohttp.typedefs import LooseHeaders
 from multidict import CIMultiDict
 from yarl import URL
 
-from slb.addresses import AddressRules, is_address
 from slb.balance.eligible import untried
 from slb.balance.order import second_choice
 from slb.balance.ring import endpoint
 from slb.balance.upstream import LiveUpstream
 from slb.client.hash_key import found
+from slb.client.permitted import Permitted
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
@@ -82,7 +82,7 @@ class Chooser:
         mirror: Mirror,
         traffic: Traffic,
         fallback: str,
-        rules: AddressRules,
+        permitted: Permitted,
         clock: Callable[[], float],
         rng: Random,
         headers: LooseHeaders | None = None,
@@ -90,19 +90,21 @@ class Chooser:
         self._mirror = mirror
         self._traffic = traffic
         self._fallback = fallback
-        self._rules = rules
+        self._permitted = permitted
         self._clock = clock
         self._rng = rng
         self._headers = CIMultiDict(headers or ())
         self._plans: dict[str, Plan] = {}
         mirror.on_swap(lambda _: self._plans.clear())
+        mirror.on_swap(permitted.forget)
 
     def first(self, question: Question) -> Destination:
         """Where the first attempt goes. Raises CallRefused where there is no upstream and no fallback."""
         route = self._mirror.table.match(question.target.normal)
         if route is None:
-            reason = NO_ROUTE if self._mirror.ready else NOT_READY
-            return self._elsewhere(question, None, reason, f"no route takes {question.target.normal}")
+            if not self._mirror.ready:
+                return self._elsewhere(question, None, NOT_READY, "no table has come from Redis yet")
+            return self._elsewhere(question, None, NO_ROUTE, f"no route takes {question.target.normal}")
         plan = self._plan(route)
         traffic = self._traffic
         if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
@@ -149,7 +151,7 @@ class Chooser:
     def _warm(self, plan: Plan, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
         if not plan.route.fading_until:
             return upstreams
-        return self._permitted(plan.route.candidates(self._clock(), self._rng)) or upstreams
+        return self._permitted.of(plan.route.candidates(self._clock(), self._rng)) or upstreams
 
     def _key(self, question: Question, plan: Plan) -> bytes:
         if plan.by_path:
@@ -169,18 +171,8 @@ class Chooser:
     def _plan(self, route: Route) -> Plan:
         plan = self._plans.get(route.path)
         if plan is None or not plan.holds_for(route):
-            plan = self._plans[route.path] = Plan(route, self._permitted(route.serving))
+            plan = self._plans[route.path] = Plan(route, self._permitted.of(route.serving))
         return plan
-
-    def _permitted(self, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
-        """The very same tuple where all are."""
-        refused = [each for each in upstreams if self._refusal(each)]
-        return untried(upstreams, refused) if refused else upstreams
-
-    def _refusal(self, upstream: LiveUpstream) -> str | None:
-        """Names are held to the rules when they are resolved."""
-        spec = upstream.spec
-        return self._rules.refusal(spec.host, spec.port) if is_address(spec.host) else None
 
 
 def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:

@@ -1,7 +1,7 @@
 """Where a session's routes come from: Redis, as slb's instances have them, or a list that the caller gives."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from pydantic import SecretStr, ValidationError
 
+from slb.addresses import AddressRules
 from slb.client.ejection import Ejection
+from slb.client.permitted import refusal
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
@@ -19,7 +21,7 @@ from slb.control.sync import SyncTiming
 from slb.control.watcher import Watcher, WatchTiming
 from slb.errors import ConfigError, InvalidName
 from slb.lifecycle import Tasks
-from slb.model import RouteRecord, UpstreamAttributes, setting_fault
+from slb.model import RouteRecord, Upstream, UpstreamAttributes, setting_fault
 from slb.names import normal_member
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -103,11 +105,13 @@ class _Following:
 
 
 class FixedFeed(_Following):
-    """One route, `/`, with the upstreams that it is told. Raises ConfigError for a list that cannot be meant."""
+    """One route, `/`, with the upstreams that it is told. Raises ConfigError for a list that cannot be meant, or
+    that has an address which `rules` refuse."""
 
-    def __init__(self, upstreams: Upstreams, surroundings: Surroundings) -> None:
+    def __init__(self, upstreams: Upstreams, rules: AddressRules, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
-        self._members, self._attributes = _checked(upstreams)
+        self._rules = rules
+        self._members, self._attributes = _checked(upstreams, rules)
         if self._settings.route_settings(_ROOT, {}).max_inflight:
             raise ConfigError("settings: max_inflight: a fixed list has nobody to count with; set max_outbound")
 
@@ -118,7 +122,7 @@ class FixedFeed(_Following):
 
     def replace(self, upstreams: Upstreams) -> None:
         """Other upstreams from now on; what is counted of those that stay goes on."""
-        self._members, attributes = _checked(upstreams)
+        self._members, attributes = _checked(upstreams, self._rules)
         gone: dict[str, dict[str, str]] = {member: {} for member in self._attributes if member not in attributes}
         self._attributes = attributes
         if self.mirror.ready:
@@ -155,17 +159,31 @@ class RedisFeed(_Following):
             await self._connection.aclose()
 
 
-def _checked(upstreams: Upstreams) -> tuple[list[str], dict[str, dict[str, str]]]:
+def feed_of(
+    redis_url: str | None,
+    upstreams: Upstreams | None,
+    data_dir: Path | None,
+    rules: AddressRules,
+    surroundings: Surroundings,
+) -> Feed:
+    """The one that is asked for. Raises ConfigError."""
+    if redis_url is not None and upstreams is None:
+        return RedisFeed(redis_url, data_dir, surroundings)
+    if redis_url is not None or upstreams is None:
+        raise ConfigError("redis_url or upstreams: give one of them")
+    if data_dir is not None:
+        raise ConfigError("data_dir: only a session that follows Redis keeps a table; give it with redis_url")
+    return FixedFeed(upstreams, rules, surroundings)
+
+
+def _checked(upstreams: Upstreams, rules: AddressRules) -> tuple[list[str], dict[str, dict[str, str]]]:
     """Members in normal form, and what is said of each as Redis would have it. Raises ConfigError."""
-    if isinstance(upstreams, str):
+    if isinstance(upstreams, str) or not isinstance(upstreams, Iterable):
         raise ConfigError(f"upstreams = {upstreams!r}: give a list")
     members: list[str] = []
     attributes: dict[str, dict[str, str]] = {}
     for written in upstreams:
-        try:
-            member = normal_member(written)
-        except InvalidName as error:
-            raise ConfigError(f"upstreams: {error}") from None
+        member = _member(written, rules)
         if member in members:
             raise ConfigError(f"upstreams: {member} stands there twice")
         members.append(member)
@@ -176,7 +194,22 @@ def _checked(upstreams: Upstreams) -> tuple[list[str], dict[str, dict[str, str]]
     return members, attributes
 
 
-def _attributes(member: str, said: Mapping[str, Any]) -> dict[str, str]:
+def _member(written: object, rules: AddressRules) -> str:
+    """Its normal form."""
+    if not isinstance(written, str):
+        raise ConfigError(f"upstreams: {written!r}: a text such as 10.0.0.1:80")
+    try:
+        member = normal_member(written)
+    except InvalidName as error:
+        raise ConfigError(f"upstreams: {error}") from None
+    if refused := refusal(rules, Upstream.of(member)):
+        raise ConfigError(f"upstreams: {member}: {refused}")
+    return member
+
+
+def _attributes(member: str, said: object) -> dict[str, str]:
+    if not isinstance(said, Mapping):
+        raise ConfigError(f"upstreams: {member}: {said!r}: a mapping of attributes, such as {{'zone': 'a'}}")
     try:
         known = UpstreamAttributes.model_validate(dict(said))
     except ValidationError as error:

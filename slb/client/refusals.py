@@ -7,7 +7,12 @@ from slb.errors import Refused
 
 
 class CallRefused(Refused, ClientError):
-    """A call that was not sent: `reason` is the name, `detail` one sentence for a person."""
+    """A call that was not sent: `reason.name` is the code a user looks up, `detail` one sentence for a person."""
+
+    @property
+    def status(self) -> int:
+        """What slb would answer, under the name that aiohttp's errors have it by."""
+        return self.reason.status
 
 
 class SessionClosed(RuntimeError, ClientError):

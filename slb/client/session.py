@@ -4,8 +4,6 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_network
-from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
@@ -15,22 +13,27 @@ from aiohttp.typedefs import StrOrURL
 from yarl import URL
 
 from slb.addresses import AddressRules
+from slb.client.arguments import (
+    check_kinds,
+    checked_fallback,
+    checked_folder,
+    checked_networks,
+    checked_wait,
+    checked_width,
+)
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
 from slb.client.choice import Chooser
-from slb.client.feed import Feed, FixedFeed, RedisFeed, Surroundings, Upstreams
+from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
+from slb.client.permitted import Permitted
 from slb.client.refusals import SessionClosed
 from slb.client.resolver import RuledResolver
 from slb.client.sending import Desk, send_once
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
-from slb.observe.log import masked
 from slb.observe.outbound import OutboundMetrics
 from slb.routing.table import Table
-
-_BENEATH_THE_CAP = 0.9
-"""Where the buffer begins, as a share of max_outbound."""
 
 _FIRST_TABLE = 5.0
 _FIRST_TABLE_OR_FALLBACK = 1.0
@@ -60,23 +63,22 @@ class Session:
         node: str | None = None,
         zone: str = "",
         upstream_networks: Sequence[str] = (),
-        data_dir: Path | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         timeout: ClientTimeout | None = None,
         metrics: OutboundMetrics | None = None,
         rng: Random | None = None,
         **http: Any,
     ) -> None:
+        check_kinds(redis_url=redis_url, settings=settings, fallback=fallback, node=node, zone=zone)
+        check_kinds(timeout=timeout, metrics=metrics, rng=rng)
         self._rng = rng or Random()
-        self._fallback = _checked_fallback(fallback)
+        self._fallback = checked_fallback(fallback)
         self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
-        self._max_outbound, width = _checked_width(max_outbound, buffer_from)
-        if buffer_timeout <= 0:
-            raise ConfigError(f"buffer_timeout = {buffer_timeout!r}: seconds, more than 0")
-        self._buffer = Buffer(width, buffer_timeout)
-        self._rules = AddressRules(_networks(upstream_networks), lambda: ())
-        self._feed = _feed(
-            redis_url, upstreams, data_dir, Surroundings(settings or {}, zone, time.monotonic, self._rng)
-        )
+        self._max_outbound, width = checked_width(max_outbound, buffer_from)
+        self._buffer = Buffer(width, checked_wait(buffer_timeout))
+        self._rules = AddressRules(checked_networks(upstream_networks), lambda: ())
+        surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
+        self._feed = feed_of(redis_url, upstreams, checked_folder(data_dir), self._rules, surroundings)
         self._node = _own_node() if node is None else node
         self._timeout = timeout
         self._http_arguments = http
@@ -109,7 +111,7 @@ class Session:
             self._feed.mirror,
             self._traffic,
             self._fallback,
-            self._rules,
+            Permitted(self._rules),
             time.monotonic,
             self._rng,
             self._http_arguments.get("headers"),
@@ -168,8 +170,13 @@ class Session:
         return self._buffer.out + self._buffer.waiting
 
     @property
+    def max_outbound(self) -> int:
+        """`outbound` at which no new work should be taken on; 0 is no cap."""
+        return self._max_outbound
+
+    @property
     def overloaded(self) -> bool:
-        """Whether that is as much as `max_outbound` allows: no new work should be taken on."""
+        """Whether `outbound` is as much as `max_outbound` allows."""
         return bool(self._max_outbound) and self.outbound >= self._max_outbound
 
     def set_upstreams(self, upstreams: Upstreams) -> None:
@@ -233,48 +240,6 @@ class Session:
 
 async def _refused() -> ClientResponse:
     raise SessionClosed("the session is not open")
-
-
-def _feed(
-    redis_url: str | None, upstreams: Upstreams | None, data_dir: Path | None, surroundings: Surroundings
-) -> Feed:
-    if (redis_url is None) == (upstreams is None):
-        raise ConfigError("redis_url or upstreams: give one of them")
-    if upstreams is not None:
-        return FixedFeed(upstreams, surroundings)
-    assert redis_url is not None
-    return RedisFeed(redis_url, data_dir, surroundings)
-
-
-def _checked_fallback(fallback: str | None) -> str:
-    """Without a slash at its end: targets begin with one."""
-    if fallback is None:
-        return ""
-    try:
-        url = URL(fallback)
-    except ValueError as error:
-        raise ConfigError(f"fallback = {masked(fallback)!r}: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
-        raise ConfigError(f"fallback = {masked(fallback)!r}: a URL such as http://slb.internal:8080")
-    return fallback.rstrip("/")
-
-
-def _checked_width(max_outbound: int, buffer_from: int | None) -> tuple[int, int]:
-    """The cap, and how many calls may be out before others wait."""
-    if isinstance(max_outbound, bool) or not isinstance(max_outbound, int) or max_outbound < 0:
-        raise ConfigError(f"max_outbound = {max_outbound!r}: a whole number; 0 is no cap")
-    if buffer_from is None:
-        return max_outbound, max(1, int(max_outbound * _BENEATH_THE_CAP)) if max_outbound else 0
-    if not 1 <= buffer_from <= (max_outbound or buffer_from):
-        raise ConfigError(f"buffer_from = {buffer_from!r}: from 1 to max_outbound, which is {max_outbound}")
-    return max_outbound, buffer_from
-
-
-def _networks(written: Sequence[str]) -> tuple[Any, ...]:
-    try:
-        return tuple(ip_network(each) for each in written)
-    except ValueError as error:
-        raise ConfigError(f"upstream_networks: {error}") from None
 
 
 def _own_node() -> str:

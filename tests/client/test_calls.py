@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from slb.client import CallRefused, Session, SessionClosed
+from slb.client import CallRefused, ConfigError, Session, SessionClosed
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, Handler, Upstream, answering, asked, at_rest, live
 from tests.support.waiting import eventually
@@ -222,13 +222,6 @@ async def test_cookies_of_one_upstream_are_not_sent_to_another(upstreams: Upstre
     assert not any("Cookie" in headers for each in two for headers in each.headers)
 
 
-async def test_an_upstream_at_a_link_local_address_is_never_called(upstreams: Upstreams) -> None:
-    fallback = await upstreams()
-    async with Session(upstreams=["169.254.169.254:80"], fallback=fallback.url) as session:
-        assert await asked(session, ["/latest/meta-data"]) == {200: 1}
-        assert dict(session.metrics.fallbacks) == {"no_upstream": 1}
-
-
 async def test_upstream_networks_hold_for_names_when_they_resolve() -> None:
     async with Session(upstreams=["localhost:9"], upstream_networks=["10.0.0.0/8"]) as session:
         with pytest.raises(aiohttp.ClientConnectorDNSError, match="in none of upstream_networks"):
@@ -238,6 +231,8 @@ async def test_upstream_networks_hold_for_names_when_they_resolve() -> None:
 async def test_the_list_may_be_changed_while_calls_are_made(upstreams: Upstreams) -> None:
     first, second = await upstreams(), await upstreams()
     async with Session(upstreams={first.member: {"node": "n1"}}) as session:
+        with pytest.raises(ConfigError, match=r"169\.254\.1\.1:80: 169\.254\.1\.1 is link-local"):
+            session.set_upstreams([second.member, "169.254.1.1:80"])
         assert await asked(session, ["/x"]) == {200: 1}
         session.set_upstreams({second.member: {"node": "n2"}})
         assert await asked(session, ["/x"] * 2) == {200: 2}

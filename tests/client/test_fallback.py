@@ -86,7 +86,9 @@ async def test_without_a_fallback_the_refusal_has_a_name(upstreams: Upstreams) -
         route.refresh()
         with pytest.raises(CallRefused, match="no_upstream") as raised:
             await session.get("/x")
-        assert (raised.value.reason.status, raised.value.reason.retry_after) == (503, 1)
+        reason = raised.value.reason
+        assert (reason.name, reason.status, reason.retry_after) == ("no_upstream", 503, 1)
+        assert raised.value.status == 503
         assert session.outbound == 0
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.client import CallRefused, Session
 from slb.errors import ConfigError, RedisRefused
@@ -174,15 +175,49 @@ async def test_a_redis_that_is_away_at_the_start_is_waited_for_by_the_fallback(
     assert (len(upstream.seen), len(fallback.seen)) == (1, 1)
 
 
+async def test_without_a_table_yet_a_call_is_told_so(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slb.client.session._FIRST_TABLE", 0)
+    valkey.kill()
+    async with Session(redis_url=valkey.url) as session:
+        with pytest.raises(CallRefused, match="not_ready: no table has come from Redis yet"):
+            await session.get("/p1/x")
+
+
+async def test_an_upstream_that_the_address_rules_refuse_is_skipped_and_logged_once(
+    valkey: Valkey, upstreams: Upstreams
+) -> None:
+    upstream, never = await upstreams(), "169.254.169.254:80"
+    admin = valkey.admin
+    admin.sadd("slb_", upstream.member, never)
+    admin.sadd("slb_b", upstream.member, never)
+    with capture_logs() as logs:
+        async with Session(redis_url=valkey.url) as session:
+            assert await asked(session, ["/x", "/b"] * 3) == {200: 6}
+            admin.hset("slb:route:/", "retries", "0")
+            await eventually(lambda: session.table.routes["/"].settings.retries == 0)
+            assert await asked(session, ["/x"] * 2) == {200: 2}
+            skipped = [each for each in logs if each["event"] == "upstream_skipped"]
+            assert [(each["log_level"], each["upstream"]) for each in skipped] == [("warning", never)]
+            assert "link-local" in skipped[0]["reason"]
+            for command in (admin.srem, admin.sadd):
+                command("slb_", never)
+                command("slb_b", never)
+                gone = command == admin.srem
+                await eventually(lambda gone=gone: (len(live(session)) == 2) is gone)  # type: ignore[misc]
+            assert await asked(session, ["/x"]) == {200: 1}
+    assert [each["event"] for each in logs].count("upstream_skipped") == 2, "it had left all routes meanwhile"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
 async def test_a_table_kept_on_disk_is_served_while_redis_is_away(
-    valkey: Valkey, upstreams: Upstreams, tmp_path: Path
+    valkey: Valkey, upstreams: Upstreams, tmp_path: Path, kind: Callable[[Path], str | Path]
 ) -> None:
     upstream = await upstreams()
     valkey.admin.sadd("slb_", upstream.member)
-    async with Session(redis_url=valkey.url, data_dir=tmp_path) as session:
+    async with Session(redis_url=valkey.url, data_dir=kind(tmp_path)) as session:
         await asked(session, ["/x"])
     valkey.kill()
-    async with Session(redis_url=valkey.url, data_dir=tmp_path) as session:
+    async with Session(redis_url=valkey.url, data_dir=kind(tmp_path)) as session:
         assert await asked(session, ["/x"]) == {200: 1}
 
 

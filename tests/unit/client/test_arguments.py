@@ -1,14 +1,16 @@
 """Bad arguments are refused by name, before anything is opened."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slb.client import Session
+from slb.client import Session, shed_when_full
 from slb.errors import ConfigError
 
 ONE = ["10.0.0.1:80"]
 FALLBACK = "http://slb:8080"
+REDIS = "redis://127.0.0.1:1/0"
 
 
 @pytest.mark.parametrize(
@@ -44,9 +46,49 @@ FALLBACK = "http://slb:8080"
         ({"upstreams": ONE, "buffer_from": 0}, "buffer_from = 0"),
         ({"upstreams": ONE, "buffer_timeout": 0}, "buffer_timeout = 0"),
         ({"upstreams": ONE, "upstream_networks": ["10.0.0.1/8"]}, "upstream_networks: "),
+        ({"upstreams": ["0.0.0.0:1"]}, "upstreams: 0.0.0.0:1: 0.0.0.0 is unspecified"),
+        ({"upstreams": {"http://[fe80::1]": {}}}, "upstreams: [fe80::1]:80: fe80::1 is link-local"),
+        ({"upstreams": ["169.254.1.1:80"]}, "169.254.1.1 is link-local, which is never an upstream"),
+        ({"upstreams": ONE, "upstream_networks": ["10.9.0.0/16"]}, "10.0.0.1 is in none of upstream_networks"),
+        ({"upstreams": ONE, "data_dir": "/x"}, "data_dir: "),
     ],
 )
 def test_a_bad_argument_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Session(**arguments)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"redis_url": 5}, "redis_url = 5"),
+        ({"upstreams": 5}, "upstreams = 5: give a list"),
+        ({"upstreams": [5]}, "upstreams: 5: "),
+        ({"upstreams": {"h:80": "a"}}, "upstreams: h:80: 'a'"),
+        ({"upstreams": ONE, "settings": [1]}, "settings = [1]"),
+        ({"upstreams": ONE, "settings": "x"}, "settings = 'x'"),
+        ({"upstreams": ONE, "settings": []}, "settings = []"),
+        ({"upstreams": ONE, "fallback": 5}, "fallback = 5"),
+        ({"upstreams": ONE, "max_outbound": 10, "buffer_from": "x"}, "buffer_from = 'x'"),
+        ({"upstreams": ONE, "max_outbound": 10, "buffer_from": 1.5}, "buffer_from = 1.5"),
+        ({"upstreams": ONE, "buffer_timeout": "x"}, "buffer_timeout = 'x'"),
+        ({"upstreams": ONE, "buffer_timeout": True}, "buffer_timeout = True"),
+        ({"upstreams": ONE, "buffer_timeout": float("nan")}, "buffer_timeout = nan"),
+        ({"upstreams": ONE, "node": 5}, "node = 5"),
+        ({"upstreams": ONE, "zone": 5}, "zone = 5"),
+        ({"upstreams": ONE, "zone": None}, "zone = None"),
+        ({"upstreams": ONE, "upstream_networks": 5}, "upstream_networks = 5: give a list"),
+        ({"upstreams": ONE, "upstream_networks": "10.0.0.0/8"}, "upstream_networks = '10.0.0.0/8': give a list"),
+        ({"redis_url": REDIS, "data_dir": 5}, "data_dir = 5"),
+        ({"redis_url": REDIS, "data_dir": b"/x"}, "data_dir = b'/x'"),
+        ({"redis_url": REDIS, "data_dir": ""}, "data_dir = ''"),
+        ({"upstreams": ONE, "timeout": 5}, "timeout = 5"),
+        ({"upstreams": ONE, "metrics": 5}, "metrics = 5"),
+        ({"upstreams": ONE, "rng": 5}, "rng = 5"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         Session(**arguments)
     assert said in str(raised.value)
@@ -56,6 +98,23 @@ def test_a_fallbacks_password_is_not_shown() -> None:
     with pytest.raises(ConfigError) as raised:
         Session(upstreams=ONE, fallback="http://user:secret@slb/?x")
     assert "secret" not in str(raised.value)
+
+
+def test_a_redis_urls_password_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as raised:
+        Session(redis_url=b"redis://user:secret@h/0")  # type: ignore[arg-type]
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("data_dir", ["tables", Path("tables")])
+def test_a_folder_may_be_a_text_or_a_path(data_dir: str | Path) -> None:
+    Session(redis_url=REDIS, data_dir=data_dir)
+
+
+def test_a_session_that_could_never_shed_is_no_session_to_shed_by() -> None:
+    for session in (Session(upstreams=ONE), Session(upstreams=ONE, buffer_from=5)):
+        with pytest.raises(ConfigError, match="max_outbound"):
+            shed_when_full(session)
 
 
 def test_a_list_that_cannot_be_meant_leaves_the_one_before() -> None:
