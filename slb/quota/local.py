@@ -2,6 +2,7 @@
 were instances when Redis was last heard of."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from slb.quota.scheduler import Rules, Scheduler
 from slb.quotas import Decision, Denied, Limits, TaskState, Wait
@@ -12,6 +13,10 @@ NO_SHARE = "no_local_share"
 
 AWAY_WAIT = 1_000
 """Milliseconds a caller is told to wait while Redis is away."""
+
+LONGEST_ALONE = 5_000
+"""Milliseconds a caller is told at most by one instance alone; it keeps its place. Redis may be back at any moment,
+and then it should not sleep through it."""
 
 UNKNOWN = (Denied("no_models"), Denied("unknown_model"))
 """What is told of models that may be there where there is Redis, and what it had."""
@@ -26,7 +31,8 @@ class LocalShare:
     def __init__(self, rules: Rules, clock: Callable[[], int], instances: Callable[[], int]) -> None:
         self._clock = clock
         self._instances = instances
-        self._scheduler = Scheduler({}, rules, clock())
+        short = replace(rules, longest_wait=min(rules.longest_wait, LONGEST_ALONE))
+        self._scheduler = Scheduler({}, short, clock())
         self._is_alone = False
         self._whole: dict[str, Limits] = {}
 

@@ -195,7 +195,7 @@ class QuotaService:
 
     async def _look(self) -> None:
         found = await self.models()
-        if self._is_lost and self._known and not found:
+        if self._is_lost and self._known:
             await self._restore(self._known)
             found = await self.models()
         self._is_lost = False
@@ -203,9 +203,11 @@ class QuotaService:
         self._counts.models = found
 
     async def _restore(self, lost: Sequence[ModelState]) -> None:
-        """Redis has lost its data: the models are set again in one step, with empty buckets."""
+        """Redis has lost its data: the models are set again in one step, with empty buckets, but for those that
+        somebody has set meanwhile."""
         (restored,) = await self._lane.ask("restore", [[each.model, *_whole(each.limits)] for each in lost])
-        _log.warning("quota_models_restored", restored=restored, of=len(lost))
+        if restored:
+            _log.warning("quota_models_restored", restored=restored, of=len(lost))
 
 
 def _task_ids() -> Callable[[], str]:

@@ -11,6 +11,7 @@ from slb.control.keys import quota_keys
 from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.errors import ScriptFailed
+from slb.quota.local import LONGEST_ALONE
 from slb.quota.scheduler import Rules
 from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
@@ -204,6 +205,41 @@ async def test_a_key_is_known_as_long_as_its_task_runs_and_no_longer(start: Star
 # -- limits, waits, lists
 
 
+def far_places(script: Script) -> None:
+    """Of 20 callers one is admitted; the last 13 come back after a minute, only to be told the rest."""
+    script.say(["put", "a", 6_000, 100, 1, 1_000, 0])
+    script.say(*(["schedule", f"t{number}", 1_000, 0, "", False] for number in range(20)))
+    script.ahead = 60_000
+
+
+def places(valkey: Valkey) -> tuple[set[str], set[str]]:
+    """All, and those whose callers come back before them."""
+    admin: Any = valkey.admin
+    return set(admin.zrange(key("promises:a"), 0, -1)), set(admin.zrange(key("far:a"), 0, -1))
+
+
+@pytest.mark.parametrize("change", [["put", "a", -1, -1, 2, -1, -1], ["delete", "a"]])
+def test_nobody_finds_a_place_that_went_in_the_same_call(script: Script, valkey: Valkey, change: list[Any]) -> None:
+    far_places(script)
+    script.say(["put", "b", 6_000, 100, 1, 1_000, 0], ["schedule", "t20", 1_000, 0, "", ["b"]])
+    asks = [["schedule", f"u{number}", 1_000, 0, "", False] for number in range(14)]
+    *_, models = script.say(asks[0], change, *asks[1:], ["models"])
+    standing, far = places(valkey)
+    assert far <= standing
+    assert [row[6] for row in models if row[0] == "a"] in ([], [len(standing)])
+    assert all(row[6] >= 0 for row in models)
+
+
+def test_places_that_redis_has_lost_are_lost_whole(script: Script, valkey: Valkey) -> None:
+    far_places(script)
+    valkey.admin.delete(key("promises:a"))
+    script.say()
+    assert places(valkey) == (set(), set())
+    far_places(script)
+    for script.ahead in range(60_000, 300_000, 10_000):
+        script.say()
+
+
 def test_a_put_does_not_forget_what_the_last_minute_had(script: Script) -> None:
     script.say(["put", "a", 600_000, 5, 1, 0, 0], ["schedule", "t1", 100_000, 0, "", False], ["complete", "t1", -1])
     assert script.say(["put", "a", *ROW], ["schedule", "t2", 10, 0, "", False])[1][0] == "wait"
@@ -266,6 +302,30 @@ async def test_lost_models_are_known_to_whoever_knew_them_though_another_comes_f
             await asyncio.sleep(0.05)
 
 
+async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starter, valkey: Valkey) -> None:
+    one, other = await start(timing=QuotaTiming(beat=1, deadline=5)), await start()
+    for name in ("a", "b", "c"):
+        await one.quota.put(name, AMPLE)
+    for each in (one, other):
+        await each.knows("a", "b", "c")
+    valkey.admin.flushall()
+    await one.quota.put("a", {**AMPLE, "weight": 7})
+    async with asyncio.timeout(20):
+        while len(found := await one.quota.models()) < 3:
+            await asyncio.sleep(0.02)
+    assert [(each.model, each.limits.weight) for each in found] == [("a", 7), ("b", 1), ("c", 1)]
+    await one.quota.delete("c")
+    assert await other.quota._lane.ask("restore", [["c", *ROW]]) == [0], "it was deleted since"
+
+
+def test_long_after_a_loss_models_are_restored_only_where_there_are_none(script: Script) -> None:
+    script.say(["put", "a", *ROW])
+    script.ahead = 10_000
+    assert script.say(["restore", [["b", *ROW]]]) == [[0]]
+    script.say(["delete", "a"])
+    assert script.say(["restore", [["b", *ROW]]]) == [[1]]
+
+
 async def test_nobody_is_denied_while_lost_models_are_given_back(start: Starter, valkey: Valkey) -> None:
     one, other = await start(), await start()
     await one.quota.put("a", AMPLE)
@@ -324,3 +384,12 @@ async def test_a_task_of_its_own_is_counted_and_has_an_id_of_its_own(start: Star
     assert first.task.startswith("tsk_local_")
     assert await one.ask(10, "k") == first
     assert one.metrics.quota.tokens == {"a": 10}
+
+
+async def test_nobody_alone_is_told_to_sleep_long_for_redis_may_be_back(start: Starter, valkey: Valkey) -> None:
+    one = await start(is_open=True)
+    await one.quota.put("a", {"max_tokens_per_minute": 6_000, "max_concurrent_requests": 100})
+    await alone(one, valkey, "a")
+    answers = [await one.ask(300) for _ in range(50)]
+    assert any(isinstance(answer, Admitted) for answer in answers)
+    assert max(answer.ms for answer in answers if isinstance(answer, Wait)) <= LONGEST_ALONE

@@ -12,10 +12,11 @@
 --     them, and a row each: {task, model, estimate, reclaimed at, key}
 --   ["advice"]: {calls, admits, running, slots, wait, count, wait, count, ...}
 --   ["restore", {{model, tokens a minute, slots, weight, burst, paused}, ...}]: as put for those that are not known,
---     with empty buckets, for they were lost; how many
+--     with empty buckets, for they were lost; how many. Once after each loss, unless there are none
 -- An ask that fails by a fault of ours, or of what stands in Redis: {"failed", what Redis says of it}.
 -- Reply: {now, since when Redis has known anything, how many were reclaimed, a reply for each ask}.
 local MOST_MODELS = 500
+local RESTORED_WITHIN = 10000  -- milliseconds after a loss; later models that are not there may have been deleted
 
 local function limits_of(model)
   local paused = model.paused and 1 or 0
@@ -112,7 +113,7 @@ function answer.put(id, ...)
     return {'put', row}
   end
   if model.gone > 0 or row ~= limits_of(model) then
-    void(model)
+    void_places(model)
   end
   set_limits(model, row)
   model.level = min(model.level, model.cap)
@@ -122,8 +123,21 @@ function answer.put(id, ...)
   return {'put', row}
 end
 
+local function has_any()
+  for _, model in ipairs(models) do
+    if model.gone == 0 then
+      return true
+    end
+  end
+  return false
+end
+
 function answer.restore(lost)
   local restored = 0
+  local is_first = call('HSETNX', CLOCK, 'restored', 1) == 1
+  if has_any() and not (is_first and now - since < RESTORED_WITHIN) then
+    return {0}
+  end
   for _, each in ipairs(lost) do
     local id, limits = each[1], {unpack(each, 2)}
     if not models[id] and #models + restored < MOST_MODELS then
@@ -149,7 +163,7 @@ function answer.delete(id)
     return {0}
   end
   model.gone = now
-  void(model)
+  void_places(model)
   return {1}
 end
 

@@ -36,6 +36,12 @@ local function find_alike()
   end
 end
 
+-- With its limits its places go, also those that were looked up before in this call.
+local function void_places(model)
+  void(model)
+  due_alike = nil
+end
+
 -- What was promised under a key that is known as `known`.
 local function find_keyed(known)
   local id, member = string.match(known or '', '^p(%S+) (.*)$')
@@ -234,6 +240,7 @@ local function set_back(model, member, due, back)
   if back < due then
     model.far = model.far + call('ZADD', FAR .. model.id, text(back), member)
     keep(model, FAR)
+    keep(model, PROMISES)  -- never gone before the other: who comes back stands in both
   end
 end
 

@@ -6,7 +6,7 @@
 --   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
 --   3 state      hash: model = what `save` writes
 --   4 clock      hash: now, since (the first call: another one is a loss), spare (until then nobody is reclaimed),
---                cursor (served last), number (of promises)
+--                cursor (served last), number (of promises), restored (the models, since then)
 --   5 running:   model: sorted set, task, score = when it was admitted
 --   6 promises:  model: sorted set, "number estimate kept subset key", score = when they are due
 --   7 minute:    model: hash, half second = tokens admitted in it
@@ -211,22 +211,22 @@ local function forget_promises(model)
   model.last, model.changed = nil, true
 end
 
+local function void(model)
+  call('DEL', PROMISES .. model.id, FAR .. model.id)
+  forget_promises(model)
+end
+
 local function expire(model)
   if model.callers == 0 then
     return
   elseif call('EXISTS', PROMISES .. model.id) == 0 then
-    return forget_promises(model)
+    return void(model)
   end
   for _, set in ipairs(model.far > 0 and {FAR, PROMISES} or {PROMISES}) do
     for _, promise in ipairs(promises_by(model, set, '(' .. text(now - GRACE))) do
       drop(model, promise)
     end
   end
-end
-
-local function void(model)
-  call('DEL', PROMISES .. model.id, FAR .. model.id)
-  forget_promises(model)
 end
 
 -- How many tokens are promised to those due by then, which never goes back.
