@@ -11,7 +11,7 @@ far as limits allow, and no further.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slb.quota.advice import Decided, Window, advice
 from slb.quota.bucket import Bucket
@@ -65,7 +65,7 @@ class Scheduler:
             self._models[model] = Model(model, limits, bucket)
             self._models = dict(sorted(self._models.items()))
             return
-        if known.limits != limits or known.gone:
+        if replace(known.limits, weight=limits.weight) != limits or known.gone:  # a weight moves nobody's place
             self._void(known)
         known.limits, known.gone = limits, 0
         known.bucket.resize(limits.max_tokens_per_minute, limits.bucket)

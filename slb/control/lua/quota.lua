@@ -112,7 +112,8 @@ function answer.put(id, ...)
     find_places()
     return {'put', row}
   end
-  if model.gone > 0 or row ~= limits_of(model) then
+  present[3] = text(model.weight)
+  if model.gone > 0 or table.concat(present, ' ') ~= limits_of(model) then  -- a weight moves nobody's place
     void_places(model)
   end
   set_limits(model, row)

@@ -346,6 +346,7 @@ local function reclaim()
       give_back(model, task.estimate, task.at)
       put_by(model, task.estimate)
       call('ZADD', ABANDONED, text(now), id)
+      call('PEXPIRE', ABANDONED, asked.kept)
     else
       call('ZREM', LEASES, id)
     end

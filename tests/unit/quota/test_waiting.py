@@ -1,5 +1,7 @@
 """Places: who has to wait for longer than anybody is told, and who found no slot. A thousand tokens a second."""
 
+from dataclasses import replace
+
 import pytest
 
 from slb.quota.promises import GRACE
@@ -156,3 +158,12 @@ def test_tokens_that_cannot_be_refilled_in_time_are_kept() -> None:
     assert wait(scheduler, 0, 9_000, "large") == 9_000
     assert isinstance(ask(scheduler, 8_000, 100), Wait)
     assert isinstance(ask(scheduler, 9_000, 9_000, "large"), Admitted)
+
+
+def test_another_weight_moves_nobodys_place_and_another_limit_all() -> None:
+    scheduler = drained()
+    ask(scheduler, 0, 5_000, "k")
+    scheduler.put(0, "a", replace(TOKENS["a"], weight=7))
+    assert waiting(scheduler, 0) == 1
+    scheduler.put(0, "a", replace(TOKENS["a"], weight=7, max_concurrent_requests=99))
+    assert waiting(scheduler, 0) == 0
