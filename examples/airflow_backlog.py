@@ -119,10 +119,14 @@ class Plan:
 
 
 class Worker:
-    """Solves prompts until there are none, its time is up, or it is not wanted any more."""
+    """Solves prompts until there are none, its time is up, or it is not wanted any more. `models` are those that
+    will do: the router may know others."""
 
-    def __init__(self, router: Router, batches: MicroBatches, backlog: Backlog, until: float) -> None:
+    def __init__(
+        self, router: Router, models: Sequence[str], batches: MicroBatches, backlog: Backlog, until: float
+    ) -> None:
         self._router = router
+        self._models = models
         self._batches = batches
         self._backlog = backlog
         self._until = until
@@ -144,7 +148,7 @@ class Worker:
                 raise
 
     async def _solve(self, prompt: Prompt) -> None:
-        async with self._router.admitted(prompt.estimated_tokens) as task:
+        async with self._router.admitted(prompt.estimated_tokens, self._models) as task:
             answer = await self._batches.answer(task.model_backend_id, prompt)
             task.actual_tokens = answer.tokens
         self._backlog.answers[prompt.number] = answer
@@ -153,8 +157,11 @@ class Worker:
 class Dag:
     """One run after another until the backlog is empty."""
 
-    def __init__(self, router: Router, batch: BatchEndpoint, backlog: Backlog, plan: Plan) -> None:
+    def __init__(
+        self, router: Router, models: Sequence[str], batch: BatchEndpoint, backlog: Backlog, plan: Plan
+    ) -> None:
         self._router = router
+        self._models = models
         self._batches = MicroBatches(batch)
         self._backlog = backlog
         self._plan = plan
@@ -177,7 +184,7 @@ class Dag:
             for worker in list(running.values())[wanted:]:
                 worker.wanted = False  # it ends what it has in hand
             for _ in range(wanted - len(running)):
-                worker = Worker(self._router, self._batches, self._backlog, until)
+                worker = Worker(self._router, self._models, self._batches, self._backlog, until)
                 running[group.create_task(worker.run(self._plan.in_hand))] = worker
             self.most_workers = max(self.most_workers, len(running))
             if running:
@@ -241,13 +248,13 @@ def prompts(count: int, rng: Random) -> deque[Prompt]:
     return deque(Prompt(number, "word " * rng.randrange(20, 600)) for number in range(count))
 
 
-async def main(urls: Sequence[str], given: argparse.Namespace) -> None:
+async def main(router: Router, given: argparse.Namespace) -> None:
     rng, count, hurry = Random(given.seed), given.prompts, given.hurry
-    await put_models(urls[0], MODELS, hurry, given.token)
+    await put_models(given.router[0], MODELS, hurry, given.token)
     backlog = Backlog(prompts(count, rng))
-    persistence = Persistence(patience=given.patience)
-    async with Router.at(urls, token=given.token, persistence=persistence) as router:
-        dag = Dag(router, EmulatedBackend(MODELS, hurry, rng).batch, backlog, Plan(look=max(0.5, 5 / hurry)))
+    async with router:
+        batch = EmulatedBackend(MODELS, hurry, rng).batch
+        dag = Dag(router, list(MODELS), batch, backlog, Plan(look=max(0.5, 5 / hurry)))
         begun = asyncio.get_running_loop().time()
         await dag.drain()
     took = asyncio.get_running_loop().time() - begun
@@ -289,10 +296,15 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience", type=more_than_nothing, default=60.0, help="seconds the routers may be away")
     given = parser.parse_args()
+    given.router = given.router or ["http://127.0.0.1:8081"]
+    try:
+        router = Router.at(given.router, token=given.token, persistence=Persistence(patience=given.patience))
+    except ValueError as error:
+        parser.error(f"argument --router: {error}")
     logging.basicConfig(level=logging.ERROR)  # tasks that could not be completed come back by their leases
     fault = None
     try:
-        asyncio.run(main(given.router or ["http://127.0.0.1:8081"], given))
+        asyncio.run(main(router, given))
     except* (ClientError, TimeoutError, RouterUnreachable, CallRefused) as errors:
         fault = first_of(errors)
     if fault is not None:

@@ -74,7 +74,11 @@ class RedisRefused(SlbError):
 
 
 class RedisUnavailable(SlbError):
-    """Redis did not answer. It is retried; traffic goes on."""
+    """Redis did not answer. It is retried; traffic goes on. `reached`: something may have been written."""
+
+    def __init__(self, message: str, reached: bool = True) -> None:
+        super().__init__(message)
+        self.reached = reached
 
 
 class ScriptFailed(SlbError):

@@ -18,6 +18,7 @@ from slb.errors import (
     TOO_MANY_MODELS,
     UNKNOWN_MODEL,
     InvalidName,
+    RedisUnavailable,
     Refused,
 )
 from slb.quotas import MOST_MODELS, Denied, ModelState, checked_model
@@ -56,7 +57,10 @@ class QuotaModelsEndpoint:
         answer = await self._quota.put(model, body.model_dump(include=body.model_fields_set))
         if isinstance(answer, Denied):
             raise _not_put(model, answer)
-        return json_reply(await self._one(model))
+        try:
+            return json_reply(await self._one(model))
+        except RedisUnavailable as error:
+            raise RedisUnavailable(str(error)) from None  # the put itself had reached it
 
     async def delete(self, request: web.Request) -> web.Response:
         model = _model_of(request)

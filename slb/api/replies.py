@@ -134,8 +134,10 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
 
 def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refusal:
     """The answer while Redis is away. One that did not come in time says nothing of what was done."""
-    reads = method in (hdrs.METH_GET, hdrs.METH_HEAD)
-    detail = str(error) if reads else f"{error}; it may or may not have been written, asking again is safe"
+    detail = str(error).removesuffix(".")
+    if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+        may = "it may or may not have been written" if error.reached else "nothing was written"
+        detail += f"; {may}, asking again is safe"
     return refusal(REDIS_DOWN, detail, request_id)
 
 

@@ -1,10 +1,11 @@
 """The API as the client commands call it: one call, one answer, and a failure told in one line."""
 
 import http.client
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
@@ -28,6 +29,18 @@ class ApiError(SlbError):
     """The API could not be reached, or said no."""
 
 
+class Answer(dict[str, Any]):
+    """An object of a JSON answer. Asked for what it has not, it raises ApiError: no slb has given it, or one of
+    another version."""
+
+    def __init__(self, found: dict[str, Any], url: str) -> None:
+        super().__init__(found)
+        self._url = url
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise _no_slb(self._url, f"its answer has no {name!r}")
+
+
 class ApiClient:
     """Calls one slb's API. `token` may stand in the file SLB_API_TOKEN_FILE names, as it may for `slb serve`."""
 
@@ -37,15 +50,21 @@ class ApiClient:
         self._token = token or token_file(environ)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON answered to `method path`, or None where there is none. Raises ApiError."""
+        """The JSON answered to `method path`: an Answer, or a list of them to a list. Raises ApiError."""
         status, content = self._exchange(method, path, body)
-        answer = _json(content)
+        answer = self._json(content)
         if status >= 400:
             hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
             raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}")
-        if answer is None and content:
-            raise ApiError(f"{self._url} does not answer as the API of an slb does")
+        if not isinstance(answer, list if isinstance(body, list) else Answer):
+            raise _no_slb(self._url, f"{method} {path} has no such answer")
         return answer
+
+    def _json(self, content: bytes) -> Any:
+        try:
+            return json.loads(content, object_hook=lambda found: Answer(found, self._url))
+        except ValueError:
+            return None
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         parts = self._parts
@@ -64,6 +83,10 @@ class ApiClient:
             raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
         finally:
             connection.close()
+
+
+def _no_slb(url: str, why: str) -> ApiError:
+    return ApiError(f"what answers at {url} is no slb, or one of another version: {why} (--url or SLB_URL)")
 
 
 def _url_parts(url: str) -> SplitResult:
@@ -92,13 +115,6 @@ def token_file(environ: Mapping[str, str] = os.environ) -> str | None:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ApiError(f"SLB_API_TOKEN_FILE: {error}") from None
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return None
 
 
 def _reason(answer: Any, content: bytes) -> str:

@@ -1,5 +1,6 @@
 """`slb quota` serves the quota router; `slb quota models|advice|watch` ask one that is served."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ _COLUMNS = {
     "burst": "of",
     "waiting": "told to wait",
 }
-_FLAGS = {"true": True, "false": False, "none": None}
+_FLAGS = {"true": True, "false": False, "none": None, "null": None}
+_WHOLE = re.compile(r"-?[0-9]+")
+_MAKES_ONE = "slb quota models set ID max_tokens_per_minute=... max_concurrent_requests=..."
 
 ModelArgument = Annotated[str, typer.Argument(help="The model's id, such as gpt-4o-mini.")]
 
@@ -97,7 +100,7 @@ def show_models(
     elif answer["models"]:
         show(_table(answer["models"]))
     else:
-        typer.echo("There are no models yet: slb quota models set ID max_tokens_per_minute=... makes one.")
+        typer.echo(f"There are no models yet: {_MAKES_ONE} makes one.")
 
 
 def set_model(
@@ -132,7 +135,7 @@ def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
     """The models and the advice, again every second, until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     client = ApiClient(url, token)
-    client.call("GET", "/advice")  # who does not answer at first is a failure
+    _advised(client.call("GET", "/advice"))  # who does not answer at first is a failure
     try:
         draw(_pictures(client))
     except KeyboardInterrupt:
@@ -172,6 +175,6 @@ def _setting(text: str) -> tuple[str, int | bool | None]:
     key, equals, value = text.partition("=")
     if key and equals and value.lower() in _FLAGS:
         return key, _FLAGS[value.lower()]
-    if not key or not equals or not value.isascii() or not value.isdigit():
+    if not key or not equals or not _WHOLE.fullmatch(value):
         raise ConfigError(f"{text!r} is not KEY=VALUE with a whole number, true, false or none")
     return key, int(value)

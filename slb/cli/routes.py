@@ -1,6 +1,6 @@
 """`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`: who serves what."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -56,7 +56,8 @@ def register(
     if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
         body = [{"path": path, "ip_address": host, "port": port, **attributes} for _, host, port in members]
         for each in client.call("POST", "/register", body):
-            _tell_added(each["path"], join_member("http", each["ip_address"], each["port"]), each["added"])
+            member = join_member("http", each["ip_address"], each["port"])
+            _tell_added(each["path"], member, each["added"], attributes)
     else:  # the API takes names and https one at a time
         _register_singly(client, path, targets, attributes)
 
@@ -68,11 +69,13 @@ def _register_singly(client: ApiClient, path: str, targets: list[str], attribute
         except ApiError as error:
             written = f" (registered before it: {', '.join(targets[:number])})" if number else ""
             raise ApiError(f"{target}: {error}{written}") from None
-        _tell_added(answer["path"], answer["target"], answer["added"])
+        _tell_added(answer["path"], answer["target"], answer["added"], attributes)
 
 
-def _tell_added(path: str, member: str, added: bool) -> None:
-    typer.echo(f"{path}: {member} {'added' if added else 'was there already'}")
+def _tell_added(path: str, member: str, added: bool, attributes: Mapping[str, Any]) -> None:
+    """What was there is given its attributes all the same."""
+    written = "".join(f", {name} = {value} set" for name, value in attributes.items())
+    typer.echo(f"{path}: {member} {'added' if added else f'was there already{written}'}")
 
 
 def deregister(

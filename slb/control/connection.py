@@ -177,6 +177,11 @@ def refusal_in(error: BaseException) -> str | None:
     return None
 
 
+def is_unmade(error: BaseException) -> bool:
+    """Whether no connection came to be, so that Redis cannot have done anything."""
+    return isinstance(error.__context__, ConnectionRefusedError | FileNotFoundError)  # redis-py replaces them
+
+
 def _ours(deadline: float) -> dict[str, Any]:
     """What every connection of slb's is made with, whatever the URL asks for. No command is sent twice on its
     own: a Redis that was frozen runs calls that were given up, and would run them again."""

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.connection import Connection
+from slb.control.connection import Connection, is_unmade
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable, ScriptFailed
@@ -67,7 +67,7 @@ class QuotaLane:
     async def ask(self, *ask: Any) -> Answer:
         """The reply to one ask. Raises RedisUnavailable, ScriptFailed: then it may have been done or not."""
         if not self.up:
-            raise RedisUnavailable("Redis does not answer")
+            raise RedisUnavailable("Redis does not answer", reached=False)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._pending.append((ask, answer))
         self._wake.set()
@@ -145,13 +145,13 @@ class QuotaLane:
             _log.warning("quota_alone", error=str(error) or "no answer in time")
         self.up = False
         waiting, self._pending = self._pending, []
-        self._refuse([*batch, *waiting], str(error) or "no answer in time")
+        self._refuse([*batch, *waiting], str(error) or "no answer in time", reached=not is_unmade(error))
         await self._line.drop()
         await asyncio.sleep(self._timing.backoff)
 
-    def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str) -> None:
+    def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
         for _, answer in batch:
-            _end(answer, RedisUnavailable(f"Redis does not answer: {why}"))
+            _end(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
 
 
 def is_script_fault(error: Exception) -> bool:

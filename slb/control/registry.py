@@ -9,7 +9,7 @@ from uuid import uuid4
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
-from slb.control.connection import Connection
+from slb.control.connection import Connection, is_unmade
 from slb.control.scripts import Deregister
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
@@ -207,7 +207,7 @@ class Registry:
                 raise Refused(BAD_REQUEST, f"a key in Redis has become one of another type: {error}") from None
             raise RedisUnavailable(f"Redis refused: {error}") from None
         except (RedisError, OSError) as error:
-            raise RedisUnavailable(f"Redis does not answer: {error}") from None
+            raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
 
 
 def _set_of(path: str) -> _Wanted:

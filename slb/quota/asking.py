@@ -12,6 +12,15 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.errors import SlbError
 
+_FIELDS = {
+    "/schedule": ({"model_backend_id", "task_id"}, {"wait_for_ms"}),
+    "/heartbeat": ({"ok"},),
+    "/complete": ({"ok", "state"},),
+    "/advice": ({"backpressure_score", "suggested_parallelism"},),
+    "/tasks": ({"tasks"},),
+}
+"""By path, what a router's answer has: one of these."""
+
 
 class RouterUnreachable(SlbError):
     """No instance answered within the patience. The message names the last fault of each."""
@@ -19,7 +28,7 @@ class RouterUnreachable(SlbError):
 
 class CallRefused(SlbError):
     """The router understood and said no: asking again cannot help. `reason` is its name for it, such as
-    `estimate_exceeds_limit`."""
+    `estimate_exceeds_limit`; `no_router` where something else answers at its address."""
 
     def __init__(self, status: int, reason: str, detail: str) -> None:
         super().__init__(f"{status} {reason}: {detail}")
@@ -97,9 +106,12 @@ class Instances:
     async def _once(self, url: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         try:
             async with self._session.request(method, url + path, json=body) as reply:
-                return _judged(reply.status, await reply.read())
+                answer = _judged(reply.status, await reply.read())
         except (ClientError, OSError, TimeoutError) as error:
             raise _Unanswered(str(error) or type(error).__name__) from None
+        if not _is_a_routers(answer, path):
+            raise CallRefused(reply.status, "no_router", f"what answers at {url} is no quota router")
+        return answer
 
 
 class _Unanswered(Exception):
@@ -111,6 +123,11 @@ def _checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:  # over 65535 raises
         raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8081")
     return url.rstrip("/")
+
+
+def _is_a_routers(answer: Mapping[str, Any], path: str) -> bool:
+    known = _FIELDS.get(path.partition("?")[0])
+    return known is None or any(fields <= answer.keys() for fields in known)
 
 
 def _judged(status: int, content: bytes) -> Any:

@@ -12,7 +12,7 @@ ends, the task is completed.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 DEFAULT_BEAT = 5.0
+DEFAULT_GRACE = 2.0
 BEATS_PER_LEASE = 3
 NOT_CALLED = 0
 _log = logging.getLogger("slb.quota.client")
@@ -78,12 +79,13 @@ class Router:
     """The router, for one caller or many at once; use it with `async with`.
 
     `beat` is the seconds between heartbeats where the router does not say how long a lease is: a third of its
-    `quota_lease` at most.
+    `quota_lease` at most. `grace`: seconds for which who leaves, or closes, waits to give back what was admitted.
     """
 
-    def __init__(self, asking: Asking, beat: float = DEFAULT_BEAT) -> None:
+    def __init__(self, asking: Asking, beat: float = DEFAULT_BEAT, grace: float = DEFAULT_GRACE) -> None:
         self._asking = asking
         self._beat = beat
+        self._grace = grace
         self._behind: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -93,12 +95,13 @@ class Router:
         *,
         token: str | None = None,
         beat: float = DEFAULT_BEAT,
+        grace: float = DEFAULT_GRACE,
         persistence: Persistence | None = None,
         rng: Random | None = None,
     ) -> Self:
         """The router behind one or several API addresses. Raises ValueError for what is no URL."""
         several = [urls] if isinstance(urls, str) else urls
-        return cls(Instances(several, token, persistence or Persistence(), rng or Random()), beat)
+        return cls(Instances(several, token, persistence or Persistence(), rng or Random()), beat, grace)
 
     async def __aenter__(self) -> Self:
         self._asking.open()
@@ -107,10 +110,26 @@ class Router:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What has to be given back is given back first."""
+        """What has to be given back is given back first, where that can be done within the grace."""
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._grace):
+                    await self._given_back()
+        finally:
+            await self._give_up()
+            await self._asking.close()
+
+    async def _given_back(self) -> None:
         while self._behind:
             await asyncio.wait(self._behind)
-        await self._asking.close()
+
+    async def _give_up(self) -> None:
+        if self._behind:
+            count = len(self._behind)
+            _log.warning("closed with %d tasks not given back: what was admitted goes by its lease", count)
+        for work in self._behind:
+            work.cancel()
+        await self._given_back()
 
     @asynccontextmanager
     async def admitted(
@@ -126,7 +145,7 @@ class Router:
         """Ask and wait as told until a model takes the task; enter what is returned at once.
 
         `models` are those that will do. Bound the wait with `asyncio.timeout`: who leaves gives back what was
-        admitted meanwhile. Raises CallRefused, RouterUnreachable.
+        admitted meanwhile. Raises CallRefused, RouterUnreachable, TypeError for `models` that are no list.
         """
         key = uuid4().hex
         while isinstance(answer := await self.schedule(estimated_tokens, models, key), Wait):
@@ -139,6 +158,8 @@ class Router:
         """One question. With a key it is safe to ask anew where an answer was lost, and who was told to wait and
         comes back has its place."""
         body: dict[str, Any] = {"estimated_tokens": estimated_tokens}
+        if isinstance(models, str):
+            raise TypeError(f"models={models!r}: give a list of model ids")
         if models is not None:
             body["models"] = list(models)
         if idempotency_key is not None:
@@ -184,15 +205,16 @@ class Router:
                 return tasks
             more = f"&after={tasks[-1]['task_id']}"
 
-    async def finish(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:
+    async def finish(self, task_id: str, actual_tokens: int | None, leaving: bool = False) -> dict[str, Any] | None:
         """Complete, even where the caller is cancelled meanwhile. None where the router cannot be told: the task's
-        lease will lapse instead."""
+        lease will lapse instead. Who is `leaving` waits for no more than the grace; it is tried on behind them."""
         completing = asyncio.create_task(self._completed(task_id, actual_tokens))
         try:
-            return await asyncio.shield(completing)
-        except asyncio.CancelledError:
-            self._leave_behind(_ended(completing))
-            raise
+            done, _ = await asyncio.wait([completing], timeout=self._grace if leaving else None)
+            return completing.result() if done else None
+        finally:
+            if not completing.done():
+                self._leave_behind(_ended(completing))
 
     async def _completed(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:
         try:
@@ -247,7 +269,8 @@ class Task:
         except TimeoutError:
             raise LeaseLapsed(f"task {self.task_id} at {self.model_backend_id}") from None
         finally:
-            self._told(await self._router.finish(self.task_id, self.actual_tokens))
+            leaving = kind is not None and issubclass(kind, asyncio.CancelledError)
+            self._told(await self._router.finish(self.task_id, self.actual_tokens, leaving))
 
     async def _heartbeats(self) -> None:
         while not self.lapsed:
