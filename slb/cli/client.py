@@ -56,7 +56,7 @@ class ApiClient:
         if status >= 400:
             hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
             raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}")
-        if not isinstance(answer, list if isinstance(body, list) else Answer):
+        if not _is_answer(answer, body):
             raise _no_slb(self._url, f"{method} {path} has no such answer")
         return answer
 
@@ -83,6 +83,13 @@ class ApiClient:
             raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
         finally:
             connection.close()
+
+
+def _is_answer(answer: Any, body: Any) -> bool:
+    """One object, or a list of them to a list."""
+    if isinstance(body, list):
+        return isinstance(answer, list) and all(isinstance(each, Answer) for each in answer)
+    return isinstance(answer, Answer)
 
 
 def _no_slb(url: str, why: str) -> ApiError:

@@ -22,6 +22,8 @@ class SmallRouter:
         self.lapsed: set[str] = set()
         self.broken = False
         """Answers 503 to everything."""
+        self.stranger = False
+        """Answers everything as something else would that speaks JSON."""
         self.lost_answers = 0
         """Of so many admissions the answer never arrives."""
         self.held = asyncio.Event()
@@ -53,6 +55,8 @@ class SmallRouter:
     async def _may_be_broken(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.broken:
             return web.json_response({"error": "redis_down", "detail": ""}, status=503)
+        if self.stranger:
+            return web.json_response({"hello": "world"})
         answer: web.StreamResponse = await handler(request)
         return answer
 

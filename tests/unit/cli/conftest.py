@@ -1,10 +1,13 @@
-"""Commands that run inside the tests' process set up its logging; that ends with them."""
+"""`slb` run inside the tests' process. Commands set up its logging; that ends with them."""
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
+
+from slb.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +19,34 @@ def logging_as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings of whoever runs the tests."""
+    for name in ("SLB_CONFIG", "SLB_REDIS_URL", "SLB_LISTEN", "SLB_API_TOKEN", "SLB_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+class Slb:
+    """Runs `slb` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        self._monkeypatch.setattr("sys.argv", ["slb", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        assert code is None or isinstance(code, int)
+        said = self._capsys.readouterr()
+        return code or 0, said.out, said.err
+
+
+@pytest.fixture
+def slb(clean_environment: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Slb:
+    return Slb(monkeypatch, capsys)

@@ -6,39 +6,8 @@ from pathlib import Path
 import pytest
 
 from slb import __version__
-from slb.cli import main
 from slb.standin import Place
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of whoever runs the tests."""
-    for name in ("SLB_CONFIG", "SLB_REDIS_URL", "SLB_LISTEN", "SLB_API_TOKEN", "SLB_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-
-
-class Slb:
-    """Runs `slb` in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
-        self._monkeypatch.setattr("sys.argv", ["slb", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        assert code is None or isinstance(code, int)
-        said = self._capsys.readouterr()
-        return code or 0, said.out, said.err
-
-
-@pytest.fixture
-def slb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Slb:
-    return Slb(monkeypatch, capsys)
+from tests.unit.cli.conftest import Slb
 
 
 def test_it_says_its_version(slb: Slb) -> None:

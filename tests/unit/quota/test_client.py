@@ -1,8 +1,9 @@
 """The caller's library, against a router of a few lines."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.quota import SmallRouter
 from tests.support.waiting import eventually
 
 QUICK = Persistence(timeout=2.0, first_pause=0.01, last_pause=0.02, patience=0.2)
+LASTING = Persistence(timeout=600.0, first_pause=0.01, last_pause=0.02, patience=600.0)
 SOON = 0.01
 
 
@@ -168,6 +170,62 @@ async def test_who_leaves_while_it_is_being_admitted_gives_back_the_slot_and_the
         await asyncio.wait([asking])
         small.held.set()
     assert small.completed == [{"task_id": "tsk_0", "actual_tokens": 0}]
+
+
+async def test_who_closes_a_router_that_does_not_answer_is_let_go_after_the_grace_and_it_is_logged(
+    small: SmallRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    small.held.clear()
+    async with asyncio.timeout(20):  # far less than the patience
+        async with Router.at(small.url, grace=SOON, persistence=LASTING) as router:
+            asking = asyncio.create_task(router.admit(1800))
+            await eventually(lambda: len(small.asked) == 1)
+            asking.cancel()
+            await asyncio.wait([asking])
+    assert "1 tasks not given back" in caplog.text
+
+
+async def held(router: Router) -> None:
+    async with router.admitted(1800):
+        await asyncio.Event().wait()
+
+
+async def test_who_leaves_its_block_while_the_router_is_away_does_not_wait_for_its_return(
+    small: SmallRouter,
+) -> None:
+    async with asyncio.timeout(20), Router.at(small.url, grace=SOON, persistence=LASTING) as router:
+        calling = asyncio.create_task(held(router))
+        await eventually(lambda: len(small.running) == 1)
+        small.broken = True
+        calling.cancel()
+        await asyncio.wait([calling])
+        small.broken = False
+        await eventually(lambda: not small.running)  # it is tried on meanwhile
+
+
+ASKED: list[Callable[[Router], Awaitable[Any]]] = [
+    lambda router: router.admit(1),
+    lambda router: router.heartbeat("tsk_0"),
+    lambda router: router.complete("tsk_0"),
+    lambda router: router.advice(),
+    lambda router: router.abandoned(),
+]
+
+
+@pytest.mark.parametrize("ask", ASKED)
+async def test_what_answers_as_no_router_does_is_named_and_not_asked_again(
+    small: SmallRouter, ask: Callable[[Router], Awaitable[Any]]
+) -> None:
+    small.stranger = True
+    async with asyncio.timeout(20), Router.at(small.url, persistence=LASTING) as router:
+        with pytest.raises(CallRefused, match=f"what answers at {small.url} is no quota router"):
+            await ask(router)
+
+
+async def test_a_text_is_no_list_of_models(small: SmallRouter, router: Router) -> None:
+    with pytest.raises(TypeError, match=r"models='mistral-large': give a list"):
+        await router.admit(1, models="mistral-large")
+    assert not small.asked
 
 
 async def test_a_refusal_has_the_routers_name_and_is_not_repeated(small: SmallRouter, router: Router) -> None:

@@ -1,0 +1,143 @@
+"""The client commands before a server of a few lines: what they send, and what they make of its answers."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import Slb
+
+MODEL = {
+    "id": "m",
+    "max_tokens_per_minute": 60,
+    "max_concurrent_requests": 2,
+    "weight": 1,
+    "burst": 10,
+    "paused": False,
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Gives everybody the same `answer`, and keeps what it was `sent`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer: Any = {}
+        self.sent: list[Any] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def _reply(self) -> None:
+        text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.sent.append(json.loads(text) if text else None)
+        body = json.dumps(self.server.answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _reply  # noqa: N815 - the library's names
+
+    def log_message(self, *_: Any) -> None:
+        """Tests are quiet."""
+
+
+@pytest.fixture
+def server(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Found by SLB_URL."""
+    with Server() as serving:
+        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("SLB_URL", serving.url)
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+READERS = [
+    ("status", "--over", "0"),
+    ("status", "--watch"),
+    ("instances",),
+    ("routes",),
+    ("register", "/p", "h"),
+    ("register", "/p", "10.0.0.1", "10.0.0.2"),
+    ("deregister", "/p", "h"),
+    ("drain", "h"),
+    ("undrain", "h"),
+    ("route", "set", "/p", "retries=1"),
+    ("route", "unset", "/p", "retries"),
+    ("route", "delete", "/p"),
+    ("quota", "models"),
+    ("quota", "models", "set", "m", "weight=1"),
+    ("quota", "models", "delete", "m"),
+    ("quota", "advice"),
+    ("quota", "watch"),
+]
+
+
+@pytest.mark.parametrize("answer", [{"hello": "world"}, [{"hello": "world"}], [5], None], ids=json.dumps)
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_what_is_no_slb_is_said_to_be_none_in_one_line(
+    slb: Slb, server: Server, words: tuple[str, ...], answer: Any
+) -> None:
+    server.answer = answer
+    code, out, err = slb(*words)
+    assert (code, out) == (1, "")
+    assert f"what answers at {server.url} is no slb" in err
+    assert err.count("\n") == 1
+
+
+def test_neither_is_it_one_where_only_the_outside_is_alike(slb: Slb, server: Server) -> None:
+    server.answer = {"models": [{"name": "m"}]}
+    code, _, err = slb("quota", "models")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "no 'id'" in err
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ("burst=none", {"burst": None}),
+        ("burst=null", {"burst": None}),
+        ("weight=-1", {"weight": -1}),
+        ("paused=true", {"paused": True}),
+    ],
+)
+def test_what_is_set_on_a_model_is_for_the_server_to_judge(
+    slb: Slb, server: Server, written: str, sent: dict[str, Any]
+) -> None:
+    server.answer = MODEL
+    assert slb("quota", "models", "set", "m", written)[0] == 0
+    assert server.sent == [sent]
+
+
+@pytest.mark.parametrize("written", ["weight", "=1", "weight=", "weight=1.5", "weight=--1", "weight=x", "weight=²"])
+def test_what_is_no_setting_of_a_model_is_not_sent(slb: Slb, server: Server, written: str) -> None:
+    code, _, err = slb("quota", "models", "set", "m", written)
+    assert (code, server.sent) == (1, [])
+    assert "is not KEY=VALUE with a whole number, true, false or none" in err
+
+
+def test_without_models_it_is_said_how_one_is_made(slb: Slb, server: Server) -> None:
+    server.answer = {"models": []}
+    assert slb("quota", "models")[1] == (
+        "There are no models yet: slb quota models set ID max_tokens_per_minute=... max_concurrent_requests=..."
+        " makes one.\n"
+    )
+
+
+def test_attributes_of_an_upstream_that_was_there_are_said_to_be_set(slb: Slb, server: Server) -> None:
+    told = {"path": "/p", "target": "h:80"}
+    server.answer = {**told, "added": False}
+    assert slb("register", "/p", "h")[1] == "/p: h:80 was there already\n"
+    assert slb("register", "/p", "h", "--zone", "z", "--weight", "2")[1] == (
+        "/p: h:80 was there already, weight = 2 set, zone = z set\n"
+    )
+    server.answer = {**told, "added": True}
+    assert slb("register", "/p", "h", "--zone", "z")[1] == "/p: h:80 added\n"
