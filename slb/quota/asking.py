@@ -119,10 +119,13 @@ class _Unanswered(Exception):
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:  # over 65535 raises
-        raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8081")
-    return url.rstrip("/")
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # over 65535 raises
+            return url.rstrip("/")
+    except ValueError:
+        pass
+    raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8081")
 
 
 def _is_a_routers(answer: Mapping[str, Any], path: str) -> bool:

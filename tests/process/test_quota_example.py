@@ -13,6 +13,8 @@ from tests.support.valkey import Valkey
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "airflow_backlog.py"
 
+OTHER = {"max_tokens_per_minute": 200_000, "max_concurrent_requests": 20, "weight": 100}
+
 
 async def drained(*words: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
@@ -33,14 +35,23 @@ async def test_the_example_drains_its_backlog_in_micro_batches_through_two_route
     routers = Routers(slb, valkey)
     await routers.start(2)
     first, second = routers.urls
+    await routers.put("another", OTHER)
     code, out, err = await drained("--router", first, "--router", second, "--prompts", "150", "--hurry", "20")
     assert code == 0, err
     assert "150 of 150 prompts solved" in out
     assert (most := re.search(r"(\d+) at most$", out.strip()))
     assert int(most[1]) > 1
     models = await routers.models()
+    assert models.pop("another")["tokens_last_minute"] == 0
     assert models.keys() == {"quick", "steady", "thorough"}
     assert not any(model["in_flight"] for model in models.values())
+
+
+@pytest.mark.parametrize("url", ["foo", "127.0.0.1:8081", "http://127.0.0.1:99999"])
+async def test_a_router_that_is_no_url_is_refused_by_name(url: str) -> None:
+    code, _, err = await drained("--router", url)
+    assert code == 2
+    assert f"error: argument --router: {url!r} is not a URL such as http://127.0.0.1:8081" in err
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slb.control.connection import Connection
 from slb.control.quota import QuotaTiming
+from slb.errors import RedisUnavailable
+from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCounts
 from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
+from slb.quotas import Limits
 from tests.unit.api.conftest import Api, ApiMaker, Json
 
 ANEW: dict[str, Any] = {"headers": {"Connection": "close"}}
@@ -66,6 +70,32 @@ async def test_a_heartbeat_says_whether_there_is_a_lease(router: Api) -> None:
     await router.call("POST", "/complete", {"task_id": task})
     answer = await router.call("POST", "/heartbeat", {"task_id": task})
     assert (answer.status, answer.json) == (200, {"ok": False, "reason": "not_found", "state": "completed"})
+
+
+async def test_what_no_redis_was_asked_for_was_not_written(serve: ApiMaker) -> None:
+    nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
+    quota = QuotaService(nowhere, Rules(), None, QuotaCounts(), Random(1))
+    running = asyncio.create_task(quota.run())
+    router = await serve(quota=quota)
+    for _ in range(2):
+        answer = await router.call("PUT", "/models/gpt", GPT)
+        assert (answer.status, answer.json["error"]) == (503, "redis_down")
+        assert answer.json["detail"].endswith("; nothing was written, asking again is safe")
+    running.cancel()
+    await asyncio.wait([running])
+    await nowhere.aclose()
+
+
+async def test_a_model_that_was_put_but_cannot_be_shown_may_have_been_written(serve: ApiMaker) -> None:
+    async def put(*_: Any) -> Limits:
+        return Limits(**GPT)
+
+    async def models() -> None:
+        raise RedisUnavailable("gone", reached=False)
+
+    router = await serve(quota=SimpleNamespace(put=put, models=models))
+    answer = await router.call("PUT", "/models/gpt", GPT)
+    assert answer.json["detail"] == "gone; it may or may not have been written, asking again is safe"
 
 
 @pytest.mark.parametrize("path", ["/complete", "/heartbeat"])

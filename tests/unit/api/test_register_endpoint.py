@@ -178,6 +178,7 @@ async def test_without_redis_nothing_is_promised(serve: ApiMaker, parts: ApiPart
         answer = await api.call(method, "/register", P1)
         assert (answer.status, answer.json["error"]) == (503, "redis_down")
         assert answer.headers["Retry-After"] == "1"
+        assert answer.json["detail"].endswith("; nothing was written, asking again is safe")
     await nowhere.aclose()
 
 

@@ -5,11 +5,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from slb.api.answers import Answered
 from slb.api.application import make_data_api
+from slb.api.replies import outage_reply
+from slb.errors import RedisUnavailable
 from tests.unit.api.conftest import Api, ApiMaker
 
 
@@ -52,6 +55,20 @@ async def test_an_unexpected_exception_is_logged_and_told_by_its_id_only(serve: 
     assert b"hush" not in answer.body
     (line,) = [each for each in logs if each["event"] == "unexpected_exception"]
     assert (line["log_level"], line["request_id"], line["exc_info"]) == ("error", "abc-1", True)
+
+
+@pytest.mark.parametrize(
+    ("method", "reached", "told"),
+    [
+        ("GET", True, "Refused"),
+        ("PUT", True, "Refused; it may or may not have been written, asking again is safe"),
+        ("PUT", False, "Refused; nothing was written, asking again is safe"),
+    ],
+)
+def test_while_redis_is_away_it_is_said_what_may_have_been_written(method: str, reached: bool, told: str) -> None:
+    reply = outage_reply(RedisUnavailable("Refused.", reached), method, "id")
+    assert isinstance(reply.body, bytes)
+    assert orjson.loads(reply.body)["detail"] == told
 
 
 async def test_answers_to_handed_over_connections_close(data_api: Api) -> None:
