@@ -1,7 +1,9 @@
 """The caller's library, against a router of a few lines."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.support.waiting import eventually
 QUICK = Persistence(timeout=2.0, first_pause=0.01, last_pause=0.02, patience=0.2)
 LASTING = Persistence(timeout=600.0, first_pause=0.01, last_pause=0.02, patience=600.0)
 SOON = 0.01
+DOCUMENT = Path(__file__).parents[3] / "docs" / "quota.md"
 
 
 @pytest.fixture
@@ -246,6 +249,14 @@ async def test_advice_and_what_was_abandoned_can_be_read(small: SmallRouter, rou
     small.lapsed.add("tsk_7")
     assert await router.advice() == Advice(0.25, 14)
     assert [task["task_id"] for task in await router.abandoned()] == ["tsk_7"]
+
+
+async def test_the_sample_in_the_documents_runs(small: SmallRouter, capsys: pytest.CaptureFixture[str]) -> None:
+    (sample,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    program = sample.replace("http://127.0.0.1:8081", small.url)
+    await asyncio.to_thread(exec, compile(program, "sample", "exec"), {})
+    assert capsys.readouterr().out == "m1: HELLO\n"
+    assert small.completed == [{"task_id": "tsk_0", "actual_tokens": 12}]
 
 
 def test_a_router_needs_an_address() -> None:
