@@ -70,6 +70,18 @@ async def test_ids_with_slashes_are_set_and_deleted_by_command_and_others_refuse
     assert (await slb.run("quota", "models", "delete", name, "--url", url)).out == f"{name}: removed\n"
 
 
+async def test_what_may_not_be_set_is_refused_by_name_and_null_takes_a_bucket_back(
+    slb: Commands, quota: Any
+) -> None:
+    _, url = await quota("quota")
+    await slb.run("quota", "models", "set", "gpt", *MODEL, "burst=7", "--url", url)
+    refused = await slb.run("quota", "models", "set", "gpt", "weight=-1", "--url", url)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "weight: " in refused.err
+    taken_back = await slb.run("quota", "models", "set", "gpt", "burst=null", "--url", url)
+    assert "burst = 10000\n" in taken_back.out
+
+
 async def test_watch_shows_models_and_advice_until_it_is_told_to_stop(slb: Commands, quota: Any) -> None:
     _, url = await quota("quota")
     await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", url)

@@ -88,7 +88,7 @@ async def test_what_no_redis_was_asked_for_was_not_written(serve: ApiMaker) -> N
 
 async def test_a_model_that_was_put_but_cannot_be_shown_may_have_been_written(serve: ApiMaker) -> None:
     async def put(*_: Any) -> Limits:
-        return Limits(**GPT)
+        return Limits(60_000, 2)
 
     async def models() -> None:
         raise RedisUnavailable("gone", reached=False)
