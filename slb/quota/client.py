@@ -125,8 +125,7 @@ class Router:
 
     async def _give_up(self) -> None:
         if self._behind:
-            count = len(self._behind)
-            _log.warning("closed with %d tasks not given back: what was admitted goes by its lease", count)
+            _log.warning("not given back at closing: %d; what was admitted goes by its lease", len(self._behind))
         for work in self._behind:
             work.cancel()
         await self._given_back()

@@ -185,7 +185,7 @@ async def test_who_closes_a_router_that_does_not_answer_is_let_go_after_the_grac
             await eventually(lambda: len(small.asked) == 1)
             asking.cancel()
             await asyncio.wait([asking])
-    assert "1 tasks not given back" in caplog.text
+    assert "not given back at closing: 1" in caplog.text
 
 
 async def held(router: Router) -> None:
