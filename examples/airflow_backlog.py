@@ -118,6 +118,10 @@ class Plan:
     working: float = 1500.0
 
 
+class OutOfTime(Exception):
+    """The run is over, and nothing was admitted for this prompt yet."""
+
+
 class Worker:
     """Solves prompts until there are none, its time is up, or it is not wanted any more. `models` are those that
     will do: the router may know others."""
@@ -143,12 +147,18 @@ class Worker:
             prompt = self._backlog.unsolved.popleft()
             try:
                 await self._solve(prompt)
-            except BaseException:
+            except BaseException as error:
                 self._backlog.unsolved.append(prompt)  # the next run begins it again
-                raise
+                if not isinstance(error, OutOfTime):
+                    raise
 
     async def _solve(self, prompt: Prompt) -> None:
-        async with self._router.admitted(prompt.estimated_tokens, self._models) as task:
+        try:
+            async with asyncio.timeout_at(self._until):  # a wait may be longer than what is left of this run
+                admitted = await self._router.admit(prompt.estimated_tokens, self._models)
+        except TimeoutError:
+            raise OutOfTime from None
+        async with admitted as task:
             answer = await self._batches.answer(task.model_backend_id, prompt)
             task.actual_tokens = answer.tokens
         self._backlog.answers[prompt.number] = answer
