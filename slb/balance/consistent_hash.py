@@ -29,8 +29,8 @@ of the signals: what is in flight counts at once all the same, and nothing else 
 class ConsistentHash:
     """`zone`: where this process is. Requests without a key go round-robin, and all while there is no ring.
 
-    `follow` tells of the route's upstreams and settings; `steps` has to be run when `wake` says so. `distances`:
-    how many requests passed over how many upstreams; `keyless` and `unready` were sent round-robin.
+    `follow` tells of the route's upstreams and settings; `steps` has to be run when `wake` says so. `keyless` and
+    `unready`: how many requests were sent round-robin for want of a key, or of a ring.
     """
 
     greedy = False
@@ -54,7 +54,8 @@ class ConsistentHash:
         self._own: frozenset[LiveUpstream] = frozenset()
         self.ramp = ZoneRamp(_zone_settings(self._settings))
         self.zone_share = 0.0
-        self.distances: Counter[int] = Counter()
+        self._kept = 0
+        self._walked: Counter[int] = Counter()
         self.keyless = 0
         self.unready = 0
 
@@ -102,21 +103,28 @@ class ConsistentHash:
             return self._round_robin.pick(eligible)
         owner = ring.pick(key)  # nearly always who it is: a walk costs more
         if owner in self._takes and (self._signal == "off" or (self._signal == "effective" and self._keeps(owner))):
-            self.distances[0] += 1
+            self._kept += 1
             return owner
+        if self._is_strange(ring):
+            return self._round_robin.pick(eligible)
         found = self._find(ring, key)
-        self.distances[found.distance] += 1
+        self._walked[found.distance] += 1
         return found.upstream
+
+    @property
+    def distances(self) -> Counter[int]:
+        """How many requests passed over how many upstreams."""
+        return self._walked + Counter({0: self._kept})
 
     def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> Sequence[LiveUpstream]:
         ring = self._ring_for(eligible, key)
-        first = list(islice(self._walk(ring, key), _ORDERED)) if ring is not None else []
-        if not first:
+        if ring is None or self._is_strange(ring):
             return self._round_robin.order(eligible)
+        first = list(islice(self._walk(ring, key), _ORDERED))
         return [*first, *(each for each in rotated(first[0], eligible) if each not in first)]
 
     def _ring_for(self, eligible: tuple[LiveUpstream, ...], key: bytes) -> Ring | None:
-        """The ring that decides this request; None, and counted, where none can."""
+        """The ring that decides this request; None, and counted, where there is none."""
         if not key:
             self.keyless += 1
             return None
@@ -127,12 +135,16 @@ class ConsistentHash:
         now = self._clock()
         if now >= self._look_at:
             self._look(now)
-        split = self._split
-        ring = split.draw(self._chance) if split is not None else None
-        if ring is None or ring.members.isdisjoint(self._takes):
+        if self._split is None:
             self.unready += 1
             return None
-        return ring
+        return self._split.draw(self._chance)
+
+    def _is_strange(self, ring: Ring) -> bool:
+        """Whether nobody of it can take this request; counted."""
+        strange = ring.members.isdisjoint(self._takes)
+        self.unready += strange
+        return strange
 
     def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
         """`_takes` are who can take this request; `_may_take` those who can take any, by which the pool is judged.

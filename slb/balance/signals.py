@@ -158,8 +158,8 @@ class Signals:
         fade = exp((self._last - now) / self._memory)
         seconds = self._sum = self._sum * fade + took
         count = self._count = self._count * fade + 1.0
-        remembered = MEMORY_REQUESTS * seconds / count
-        self._memory = max(MEMORY, remembered)
+        served = MEMORY_REQUESTS * seconds
+        self._memory = served / count if served > MEMORY * count else MEMORY
         self._last = now
         self._completed += 1
         self._seconds += took
