@@ -19,7 +19,7 @@ from bench.quota.bound import least_seconds
 from bench.quota.cases import crowded, few_callers, full_slots, metered, routed, unheld
 from bench.quota.chart import draw
 from bench.quota.crowds import Setting
-from bench.quota.demand import FEW_PART, under_demand
+from bench.quota.demand import FEW_PART, SLOTS_LONGER, under_demand
 from bench.quota.models import ten_models
 from bench.quota.real import STEPS_A_SECOND, drained
 from bench.quota.report import (
@@ -65,7 +65,7 @@ class Plan:
     @property
     def steps(self) -> int:
         """Of the whole bar."""
-        demand = round((3 + FEW_PART) * self.demand * STEPS_A_SECOND)
+        demand = round((2 + FEW_PART + SLOTS_LONGER) * self.demand * STEPS_A_SECOND)
         return self.real + len(SIMULATED) * self.simulated_steps + demand
 
 
