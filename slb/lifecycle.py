@@ -88,3 +88,12 @@ async def first_of(*events: asyncio.Event) -> None:
     finally:
         for wait in waits:
             wait.cancel()
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait until `event` is set, but at most so many seconds; None: for as long as it takes."""
+    try:
+        async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -177,12 +177,16 @@ class ConsistentHash:
         return self._load.load_of(upstream.signals)
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        assert self._split is not None
         assert upstream.signals is not None
         # And one request more: where few are in flight a lone one is more than any upstream's share of them, and a
         # lone miss much more. To pass them over for that would scatter keys, which makes for more misses.
-        part = self._split.expected(upstream) * (self._load.total + 1.0)  # with this one
+        part = self._part_of(upstream) * (self._load.total + 1.0)  # with this one
         return self._factor * (self._load.spare(upstream.signals) + part)
+
+    def _part_of(self, upstream: LiveUpstream) -> float:
+        """Of the whole load: what it is expected to have."""
+        assert self._split is not None
+        return self._split.expected(upstream)
 
     # -- every few milliseconds
 
@@ -191,7 +195,7 @@ class ConsistentHash:
         load = self._load
         self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.signals))
         rings, local = self._keeper.rings, self._keeper.local
-        if local is not None or self._settings.load_signal == "effective":
+        if local is not None or self._signal == "effective":
             load.look(now)
         if rings is None:
             self._split = None

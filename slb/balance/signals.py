@@ -35,9 +35,8 @@ _FORGOTTEN = 1e-3
 
 
 class Signals:
-    """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `completed`: how many
-    were completed since the start, `seconds` what they took together, `squares` the sum of the squares of that.
-    `watchers`: the pools in which it counts.
+    """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `watchers`: the pools
+    in which it counts.
 
     What a request has been is taken up when somebody asks, many at once: done one by one, between the reads and
     writes of a socket, it costs four times as much.

@@ -50,18 +50,22 @@ class Handle:
     def lasts(self) -> None:
         """It was answered, and may go on for as long as it likes, or its client does: how long that is says nothing
         of how fast its upstream is."""
-        if self._held and self._token and self.upstream.signals is not None:
-            self.upstream.signals.lasts(self._token)
+        if (signals := self._signals()) is not None:
+            signals.lasts(self._token)
 
     def waits(self) -> None:
         """Its body is still on its way from the client: the upstream cannot answer yet."""
-        if self._held and self._token and self.upstream.signals is not None:
-            self.upstream.signals.waits(self._token)
+        if (signals := self._signals()) is not None:
+            signals.waits(self._token)
 
     def goes_on(self) -> None:
         """The upstream has all that it needs from now on, or takes no more of it."""
-        if self._held and self._token and self.upstream.signals is not None:
-            self.upstream.signals.goes_on(self._token)
+        if (signals := self._signals()) is not None:
+            signals.goes_on(self._token)
+
+    def _signals(self) -> Signals | None:
+        """Where it is counted, as long as it is held."""
+        return self.upstream.signals if self._held and self._token else None
 
     def release(self, completed: bool = True) -> None:
         """Give the slot back; every call after the first does nothing. `completed`: the upstream has done what was

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
@@ -30,7 +31,8 @@ class Ejection:
             self._wake.clear()
             self._passive.sweep()
             self._note_panics()
-            await self._until(self._passive.due())
+            due = self._passive.due()
+            await set_within(self._wake, None if due is None else due - self._clock())
 
     def _note_panics(self) -> None:
         """Those that began or ended with a swap."""
@@ -39,13 +41,3 @@ class Ejection:
             self._availability.note_panic(route)
         for path in self._metrics.panicking - routes.keys():
             self._availability.forget_route(path)
-
-    async def _until(self, due: float | None) -> None:
-        """`due`, or a change."""
-        waiting = asyncio.timeout(None if due is None else max(0.0, due - self._clock()))
-        try:
-            async with waiting:
-                await self._wake.wait()
-        except TimeoutError:
-            if not waiting.expired():
-                raise

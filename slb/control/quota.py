@@ -16,6 +16,7 @@ from slb.control.connection import Connection, is_unmade
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable, ScriptFailed
+from slb.lifecycle import set_within
 
 Ask = tuple[Any, ...]
 Answer = list[Any]
@@ -94,11 +95,7 @@ class QuotaLane:
         if self._pending:
             return
         self._wake.clear()
-        try:
-            async with asyncio.timeout(self._timing.beat):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._wake, self._timing.beat)
 
     def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
         """Whoever has left meanwhile is not sent."""

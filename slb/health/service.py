@@ -12,6 +12,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
+from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
@@ -84,8 +85,8 @@ class HealthService:
             raise_if_cancelled()
             self._listen(active, roster)
             await asyncio.sleep(self._gap)
-            dues = (active.due(), self.passive.due())
-            await self._until(min((due for due in dues if due is not None), default=None))
+            dues = [due for due in (active.due(), self.passive.due()) if due is not None]
+            await set_within(self._wake, min(dues) - self._clock() if dues else None)
 
     def _listen(self, active: Active, roster: Roster) -> None:
         """Hear what others find, from the first check on. Raises what ended it: it is to go on for ever."""
@@ -93,14 +94,6 @@ class HealthService:
             self._listening.result()
         if self._listening is None and active.due() is not None:
             self._listening = asyncio.create_task(self._news.run(partial(_heard, active, roster)))
-
-    async def _until(self, due: float | None) -> None:
-        """Until then, or until something has changed."""
-        try:
-            async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _swapped(self, _: Sequence[str]) -> None:
         self._wake.set()

@@ -14,6 +14,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.quota import QuotaLane, QuotaTiming
 from slb.errors import RedisUnavailable, ScriptFailed
+from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
 from slb.quota.advice import Decided, advice
 from slb.quota.local import AWAY_WAIT, REASON, UNKNOWN, LocalShare
@@ -186,11 +187,7 @@ class QuotaService:
 
     async def _until_next_look(self) -> None:
         """Sooner where Redis has lost its data: until the models are restored nobody is admitted."""
-        try:
-            async with asyncio.timeout(_LOOK):
-                await self._has_news.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._has_news, _LOOK)
         self._has_news.clear()
 
     async def _look(self) -> None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from slb.balance.consistent_hash import ConsistentHash
+from slb.lifecycle import set_within
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -54,15 +55,4 @@ class Rings:
                 for _ in ring.steps():
                     await asyncio.sleep(0)
                 due = min(due, ring.wake)
-            await self._until(due)
-
-    async def _until(self, due: float) -> None:
-        """`due`, or a swap."""
-        pause = max(due - self._clock(), 0.0)
-        waiting = asyncio.timeout(None if math.isinf(pause) else pause)
-        try:
-            async with waiting:
-                await self._wake.wait()
-        except TimeoutError:
-            if not waiting.expired():
-                raise
+            await set_within(self._wake, None if due == math.inf else due - self._clock())

@@ -41,10 +41,8 @@ class NaiveThreshold(ConsistentHash):
     """Holds each upstream against the mean of all, whichever rings it is in: then whoever serves its zone beside
     its share of the whole looks overloaded."""
 
-    def _threshold_of(self, upstream: LiveUpstream) -> float:
-        assert upstream.signals is not None
-        part = (self._load.total + 1.0) / len(self._may_take)
-        return self._factor * (self._load.spare(upstream.signals) + part)
+    def _part_of(self, upstream: LiveUpstream) -> float:
+        return 1.0 / len(self._may_take)
 
 
 def add_policy(

@@ -12,9 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import orjson
-
-from slb.quota.asking import Asking, Instances, Persistence
+from bench.quota.journal import Journal
+from slb.quota.asking import Instances, Persistence
 from slb.quota.client import Router
 
 LANES = 8
@@ -25,19 +24,8 @@ LONGEST_CALL = 0.4
 BEAT = 0.5
 
 
-class Written:
-    """Writes down what is asked and answered; a line is in the file before anything else happens."""
-
-    def __init__(self, asking: Asking, file: Path) -> None:
-        self._asking = asking
-        self._file = file.open("ab", buffering=0)
-
-    def open(self) -> None:
-        self._asking.open()
-
-    async def close(self) -> None:
-        await self._asking.close()
-        self._file.close()
+class Written(Journal):
+    """Writes down refusals and how tasks ended, too."""
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         said = dict(body or {})
@@ -63,9 +51,6 @@ class Written:
             asked=asked,
             told=time.monotonic(),
         )
-
-    def _write(self, **line: Any) -> None:
-        self._file.write(orjson.dumps(line) + b"\n")
 
 
 async def lane(router: Router, rng: Random, stopping: asyncio.Event) -> None:
