@@ -1,10 +1,22 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and how hypothesis runs: few examples each, many runs; no limits of time, since
+machines are busy. A test that takes a fixture resets it itself, example by example.
+"""
 
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.valkey import Valkey
+
+settings.register_profile(
+    "slb",
+    max_examples=60,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("slb")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.admission.fair_queue import FairQueue
@@ -119,7 +119,7 @@ class Twins:
         return found and found[0]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(STEPS)
 def test_the_two_queues_answer_alike(valkey: Valkey, steps: list[tuple[Any, ...]]) -> None:
     twins = Twins(_client(valkey))

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.control import keys
@@ -254,9 +254,7 @@ def _row(limits: Limits) -> str:
     return " ".join(map(str, (*numbers, int(limits.paused))))
 
 
-@settings(
-    max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300)
 @given(STEPS)
 def test_the_two_routers_decide_alike(valkey: Valkey, steps: list[tuple[Any, ...]]) -> None:
     twins = Twins(_client(valkey))
@@ -265,9 +263,7 @@ def test_the_two_routers_decide_alike(valkey: Valkey, steps: list[tuple[Any, ...
         twins.look()
 
 
-@settings(
-    max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100)
 @given(ODDITIES)
 def test_they_do_where_limits_fall_and_models_and_keys_come_again(
     valkey: Valkey, steps: list[tuple[Any, ...]]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.api.bodies import MAX_BODY
@@ -226,7 +226,7 @@ def members_stored(stored: dict[str, Any]) -> set[tuple[str, str]]:
     return {(key, member) for key, members in sets.items() for member in members}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(body=BODIES, method=st.sampled_from(["POST", "DELETE"]))
 async def test_no_body_breaks_it_or_is_half_written(api: Api, body: Any, method: str) -> None:
     before = await api.stored()
@@ -246,7 +246,7 @@ async def test_no_body_breaks_it_or_is_half_written(api: Api, body: Any, method:
     assert (members_stored(after) > members_stored(before)) is bool(changed and method == "POST")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(body=st.binary(max_size=40))
 async def test_no_bytes_break_it(api: Api, body: bytes) -> None:
     answer = await api.call("POST", "/register", body)

@@ -4,7 +4,7 @@ import itertools
 
 import httptools
 import pytest
-from hypothesis import assume, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.proxy.body import (
@@ -118,13 +118,13 @@ def test_a_broken_chunked_body_is_broken_however_it_is_split(wire: bytes, cuts: 
     assert whole == in_pieces
 
 
+@settings(max_examples=200)
 @given(mutated())
 def test_whatever_chunked_body_is_accepted_llhttp_reads_as_the_same(wire: bytes) -> None:
     found = outcome([wire])
-    assume(found is not None and found[0])
-    assert found is not None
-    _, payload, rest, _ = found
-    assert by_llhttp(wire[: len(wire) - len(rest)]) == (True, payload)
+    if found is not None and found[0]:
+        _, payload, rest, _ = found
+        assert by_llhttp(wire[: len(wire) - len(rest)]) == (True, payload)
 
 
 @pytest.mark.parametrize(
