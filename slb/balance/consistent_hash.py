@@ -10,7 +10,7 @@ from slb.balance.order import rotated
 from slb.balance.ring import Ring
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
-from slb.balance.signals import PoolLoad, Signals
+from slb.balance.signals import BUCKET, PoolLoad, Signals
 from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
 from slb.balance.zone import ZoneRamp, ZoneSettings
@@ -20,10 +20,10 @@ from slb.model import RouteSettings
 _ORDERED = 16
 """Upstreams in the ring's own order where all are asked for; further ones are rarely reached, and cost as much."""
 
-_LOOK = 0.015
+_LOOK = BUCKET
 _LOOK_EACH = 0.0001
-"""Seconds between two looks at the pool as a whole, and for each upstream that there is to look at. Half a bucket
-of the signals: what is in flight counts at once all the same, and nothing else changes sooner."""
+"""Seconds between two looks at the pool as a whole, and for each upstream that there is to look at. A bucket of the
+signals: what is in flight counts at once all the same, and nothing else changes sooner."""
 
 
 class ConsistentHash:
@@ -47,6 +47,7 @@ class ConsistentHash:
         self._may_take = self._takes = frozenset[LiveUpstream]()
         self._load = PoolLoad()
         self._split: Split | None = None
+        self._split_by: tuple[object, ...] = ()
         self._look_at = 0.0
         self._signal, self._factor = self._settings.load_signal, self._settings.balance_factor
         self._compared: tuple[object, ...] = ()
@@ -102,7 +103,7 @@ class ConsistentHash:
         if ring is None:
             return self._round_robin.pick(eligible)
         owner = ring.pick(key)  # nearly always who it is: a walk costs more
-        if owner in self._takes and (self._signal == "off" or (self._signal == "effective" and self._keeps(owner))):
+        if owner in self._takes and self._keeps(owner):
             self._kept += 1
             return owner
         if self._is_strange(ring):
@@ -135,10 +136,11 @@ class ConsistentHash:
         now = self._clock()
         if now >= self._look_at:
             self._look(now)
-        if self._split is None:
+        split = self._split
+        if split is None:
             self.unready += 1
             return None
-        return self._split.draw(self._chance)
+        return split.draw(self._chance) if split.only is None else split.only
 
     def _is_strange(self, ring: Ring) -> bool:
         """Whether nobody of it can take this request; counted."""
@@ -159,7 +161,9 @@ class ConsistentHash:
         return filter(self._takes.__contains__, ring.walk(key))
 
     def _keeps(self, owner: LiveUpstream) -> bool:
-        """Whether it has room for one more of its keys."""
+        """Whether it has room for one more of its keys, as far as can be told without looking at the others."""
+        if self._signal != "effective":
+            return self._signal == "off"
         load = self._load_of(owner)
         return load <= 1.0 or load <= self._threshold_of(owner)
 
@@ -208,7 +212,8 @@ class ConsistentHash:
             self.zone_share = share = self.ramp.share(now, self._live_in_zone(now))
             elsewhere = [(ring, part * (1.0 - share)) for ring, part in parts]
             parts = (*((ring, part * share) for ring, part in local.shares(now)), *elsewhere)
-        self._split = Split(parts, self._may_take)
+        if self._split is None or self._split_by != (parts, self._may_take):
+            self._split, self._split_by = Split(parts, self._may_take), (parts, self._may_take)
 
     def _live_in_zone(self, now: float) -> int:
         """How many upstreams the zone has; 0 where all are stuck: of a zone that has frozen no latencies come."""

@@ -112,12 +112,12 @@ class Ring:
         return f"<Ring {' '.join(map(_member, self.upstreams))}>"
 
 
-def _sectors(positions: "array[int]") -> tuple[int, "array[int]"]:
+def _sectors(positions: "array[int]") -> tuple[int, list[int]]:
     """The circle cut into equal sectors: how far a hash is shifted to the right to give its sector, and where the
     positions of each start. To search one sector takes a third off a pick."""
     bits = min(MOST_SECTOR_BITS, (len(positions) // SECTOR).bit_length())
     shift = 64 - bits
-    return shift, array("I", (bisect_left(positions, sector << shift) for sector in range((1 << bits) + 1)))
+    return shift, [bisect_left(positions, sector << shift) for sector in range((1 << bits) + 1)]
 
 
 def _member(upstream: LiveUpstream) -> str:

@@ -170,9 +170,6 @@ class Signals:
             self._busy[passed % BUCKETS] = 0.0
         self._latest = max(self._latest, number)
 
-    def _faded(self, now: float) -> float:
-        return exp(min(0.0, self._last - now) / self._memory)
-
     # -- what is read
 
     def occupancy(self, now: float) -> float:
@@ -191,14 +188,13 @@ class Signals:
             self._take_up()
         return self._sum / self._count if self._count else None
 
-    def completions(self, now: float) -> tuple[float, float]:
-        """Seconds, and how many requests took them together, both as far as they are remembered."""
-        if self._ended:
-            self._take_up()
+    def lately(self, now: float) -> tuple[float, float, float]:
+        """Its occupancy; and seconds, and how many requests took them together, both as far as remembered."""
+        occupancy = self.occupancy(now)
         if not self._count:
-            return 0.0, 0.0
-        fade = self._faded(now)
-        return self._sum * fade, self._count * fade
+            return occupancy, 0.0, 0.0
+        fade = exp(min(0.0, self._last - now) / self._memory)
+        return occupancy, self._sum * fade, self._count * fade
 
     def completed(self) -> tuple[int, float, float]:
         """Since the start: how many, the seconds they took together, and the sum of the squares of those."""
@@ -219,7 +215,7 @@ class Signals:
 
     def weight(self, pool_latency: float, now: float) -> float:
         """What its latency makes of its load, against that of the pool (seconds; 0.0 where it has none)."""
-        if self.is_stuck(pool_latency, now):
+        if self._open and self.is_stuck(pool_latency, now):
             return MOST
         if not self._count or pool_latency <= 0.0:
             return 1.0
@@ -260,15 +256,26 @@ class PoolLoad:
 
     def look(self, now: float) -> None:
         """Take all of it anew."""
-        latency = self.latency = mean_latency(self.signals, now) or 0.0
-        self._seen = {each: (each.occupancy(now), each.weight(latency, now)) for each in self.signals}
-        self._total = sum(map(self.load_of, self.signals))
-        self._seen_inflight = self.inflight
+        occupancies: list[float] = []
+        seconds = count = total = 0.0
+        for each in self.signals:
+            occupancy, took, completed = each.lately(now)
+            occupancies.append(occupancy)
+            seconds += took
+            count += completed
+        latency = self.latency = seconds / count if count > _FORGOTTEN else 0.0
+        seen: dict[Signals, tuple[float, float]] = {}
+        for each, occupancy in zip(self.signals, occupancies, strict=True):
+            weight = each.weight(latency, now)
+            seen[each] = occupancy, weight
+            total += max(occupancy, each.inflight) * weight
+        self._seen, self._total, self._seen_inflight = seen, total, self.inflight
 
     def load_of(self, signals: Signals) -> float:
         """The effective load, by the weight it had at the last look."""
         occupancy, weight = self._seen.get(signals, _UNSEEN)
-        return max(signals.inflight, occupancy) * weight
+        inflight = signals.inflight
+        return (inflight if inflight > occupancy else occupancy) * weight  # noqa: FURB136 - at every pick
 
     def spare(self, signals: Signals) -> float:
         """What it may have beside its part: one request; none where it is stuck, or as slow as if it were."""
@@ -278,13 +285,3 @@ class PoolLoad:
     def total(self) -> float:
         """With what has begun or ended since the last look, each counted as one."""
         return max(0.0, self._total + self.inflight - self._seen_inflight)
-
-
-def mean_latency(signals: Iterable[Signals], now: float) -> float | None:
-    """Seconds a request took, of all completed of late; None where there are none."""
-    seconds = count = 0.0
-    for each in signals:
-        took, completed = each.completions(now)
-        seconds += took
-        count += completed
-    return seconds / count if count > _FORGOTTEN else None

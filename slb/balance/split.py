@@ -8,9 +8,9 @@ from slb.balance.upstream import LiveUpstream
 
 class Split:
     """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: who of them
-    can take any."""
+    can take any. `only`: the ring that decides them all, where there is one."""
 
-    __slots__ = ("_expected", "_last", "_only", "_parts", "_upto")
+    __slots__ = ("_expected", "_last", "_parts", "_upto", "only")
 
     def __init__(self, parts: Sequence[tuple[Ring, float]], eligible: Set[LiveUpstream]) -> None:
         weighing = [(ring, share) for ring, share in parts if share > 0.0]
@@ -22,13 +22,11 @@ class Split:
             self._upto.append((upto, ring))
             self._parts.append((ring.members, share / max(1, len(ring.members & eligible))))
         self._last = weighing[-1][0]
-        self._only = self._last if len(weighing) == 1 else None
+        self.only = self._last if len(weighing) == 1 else None
         self._expected: dict[LiveUpstream, float] = {}
 
     def draw(self, chance: Callable[[], float]) -> Ring:
-        """The ring of one request; `chance` is uniform in [0, 1), and not asked where there is one ring."""
-        if self._only is not None:
-            return self._only
+        """The ring of one request; `chance` is uniform in [0, 1)."""
         u = chance()
         for upto, ring in self._upto:
             if u < upto:

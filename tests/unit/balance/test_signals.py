@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slb.balance.signals import BUCKET, MOST, WINDOW, PoolLoad, Signals, mean_latency
+from slb.balance.signals import BUCKET, MOST, WINDOW, PoolLoad, Signals
 from slb.balance.upstream import Handle
 from tests.unit.balance.upstreams import upstream
 
@@ -123,12 +123,16 @@ def test_what_failed_or_was_abandoned_kept_it_busy_and_says_nothing_of_how_fast_
 
 def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
     busy, idle, silent = Signals(clock), Signals(clock), Signals(clock)
+    pool = PoolLoad()
+    pool.watch((busy, idle, silent))
     served(idle, clock, 0.1)
     clock.now += 30.0
     served(busy, clock, *[0.010] * 50)
-    assert mean_latency((busy, idle, silent), clock.now) == pytest.approx(0.010, rel=0.01)
+    pool.look(clock.now)
+    assert pool.latency == pytest.approx(0.010, rel=0.01)
     clock.now += 30.0
-    assert mean_latency((busy, idle, silent), clock.now) is None
+    pool.look(clock.now)
+    assert pool.latency == 0.0
 
 
 # -- effective load

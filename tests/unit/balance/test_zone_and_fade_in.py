@@ -91,8 +91,8 @@ def test_an_upstream_that_joins_the_zone_during_the_ramp_warms_up_and_lands_in_i
     traffic.run(15.0)
     traffic.joins(new)
     shares = [traffic.run(2.0)[new] / (2.0 * RATE) for _ in range(5)]
-    assert shares[0] < 0.01
-    assert shares == sorted(shares)
+    assert max(shares[:2]) < 0.01  # a request or two, by chance
+    assert shares[1:] == sorted(shares[1:])
     traffic.run(20.0)
     # A fifth of what is local; bounded load evens out what the ring's positions do not.
     assert traffic.run(10.0)[new] / (10.0 * RATE) == pytest.approx(1 / 5, rel=0.35)
