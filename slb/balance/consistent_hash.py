@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from math import inf
 from random import Random
 
 from slb.balance.bounded_load import Found, bounded, bounded_as_skipper
@@ -10,7 +11,7 @@ from slb.balance.order import rotated
 from slb.balance.ring import Ring
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
-from slb.balance.signals import BUCKET, PoolLoad, Signals
+from slb.balance.signals import BUCKET, NONE, PoolLoad, Signals
 from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
 from slb.balance.zone import ZoneRamp, ZoneSettings
@@ -48,6 +49,7 @@ class ConsistentHash:
         self._load = PoolLoad()
         self._split: Split | None = None
         self._split_by: tuple[object, ...] = ()
+        self._room: dict[LiveUpstream, float] = {}
         self._look_at = 0.0
         self._signal, self._factor = self._settings.load_signal, self._settings.balance_factor
         self._compared: tuple[object, ...] = ()
@@ -99,11 +101,25 @@ class ConsistentHash:
     # -- what a request asks
 
     def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
+        split = self._split
+        if split is None or not key or eligible is not self._eligible or self._clock() >= self._look_at:
+            return self._pick_anew(eligible, key)
+        ring = split.draw(self._chance) if split.only is None else split.only
+        owner = ring.pick(key)
+        if owner.inflight <= self._room.get(owner, NONE):  # as nearly always: all else costs more
+            self._kept += 1
+            return owner
+        self._takes = self._may_take
+        return self._pick_from(ring, eligible, key)
+
+    def _pick_anew(self, eligible: tuple[LiveUpstream, ...], key: bytes) -> LiveUpstream:
+        """The same where something has changed, or may have."""
         ring = self._ring_for(eligible, key)
-        if ring is None:
-            return self._round_robin.pick(eligible)
-        owner = ring.pick(key)  # nearly always who it is: a walk costs more
-        if owner in self._takes and self._keeps(owner):
+        return self._round_robin.pick(eligible) if ring is None else self._pick_from(ring, eligible, key)
+
+    def _pick_from(self, ring: Ring, eligible: tuple[LiveUpstream, ...], key: bytes) -> LiveUpstream:
+        owner = ring.pick(key)
+        if owner in self._takes and self._keeps(owner):  # a walk costs more
             self._kept += 1
             return owner
         if self._is_strange(ring):
@@ -154,6 +170,7 @@ class ConsistentHash:
         self._takes = frozenset(eligible)
         if self._eligible is None or eligible is self._once:
             self._eligible, self._may_take = eligible, self._takes
+            self._look_at = 0.0
         else:
             self._once = eligible
 
@@ -166,6 +183,14 @@ class ConsistentHash:
             return self._signal == "off"
         load = self._load_of(owner)
         return load <= 1.0 or load <= self._threshold_of(owner)
+
+    def _room_of(self, upstream: LiveUpstream) -> float:
+        """With so many in flight it has room for one more, however few the others have: a load of 1 is not too much
+        for anybody."""
+        if self._signal == "off":
+            return inf
+        signals = upstream.signals
+        return NONE if signals is None or self._signal == "inflight" else self._load.room_of(signals)
 
     def _find(self, ring: Ring, key: bytes) -> Found:
         """Who has, clockwise."""
@@ -214,6 +239,7 @@ class ConsistentHash:
             parts = (*((ring, part * share) for ring, part in local.shares(now)), *elsewhere)
         if self._split is None or self._split_by != (parts, self._may_take):
             self._split, self._split_by = Split(parts, self._may_take), (parts, self._may_take)
+        self._room = {each: self._room_of(each) for each in self._may_take}
 
     def _live_in_zone(self, now: float) -> int:
         """How many upstreams the zone has; 0 where all are stuck: of a zone that has frozen no latencies come."""

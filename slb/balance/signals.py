@@ -6,7 +6,7 @@ hundred. Occupancy, seconds of work per second over a short window, can. Weighin
 """
 
 from collections.abc import Callable, Iterable
-from math import exp
+from math import exp, inf
 
 BUCKETS = 5
 BUCKET = 0.03
@@ -23,6 +23,9 @@ what an upstream does usually is to be seen, not what it did last."""
 MEMORY_REQUESTS = 8.0
 """The memory is as long as it takes to serve this many one by one where that is longer: of an upstream that takes
 ten seconds for each, a second holds none at all, and whoever begins would look stuck at once."""
+
+NONE = -1.0
+"""Room where there is none for certain."""
 
 _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
@@ -274,8 +277,12 @@ class PoolLoad:
     def load_of(self, signals: Signals) -> float:
         """The effective load, by the weight it had at the last look."""
         occupancy, weight = self._seen.get(signals, _UNSEEN)
-        inflight = signals.inflight
-        return (inflight if inflight > occupancy else occupancy) * weight  # noqa: FURB136 - at every pick
+        return max(signals.inflight, occupancy) * weight
+
+    def room_of(self, signals: Signals) -> float:
+        """So many in flight make its effective load 1 at most; NONE where its occupancy alone is more."""
+        occupancy, weight = self._seen.get(signals, _UNSEEN)
+        return NONE if occupancy * weight > 1.0 else 1.0 / weight if weight else inf
 
     def spare(self, signals: Signals) -> float:
         """What it may have beside its part: one request; none where it is stuck, or as slow as if it were."""

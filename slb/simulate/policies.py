@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from slb.balance.consistent_hash import ConsistentHash
-from slb.balance.signals import WINDOW
+from slb.balance.signals import NONE, WINDOW
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
 from slb.simulate.fleet import Fleet
@@ -29,6 +29,9 @@ class ByThroughput(ConsistentHash):
         self._sent.append((now, upstream))
         self._rate[upstream] += 1
         return upstream
+
+    def _room_of(self, upstream: LiveUpstream) -> float:
+        return NONE
 
     def _load_of(self, upstream: LiveUpstream) -> float:
         return self._rate[upstream]

@@ -6,30 +6,13 @@ from hypothesis import strategies as st
 
 from slb.balance.signals import BUCKET, MOST, WINDOW, PoolLoad, Signals
 from slb.balance.upstream import Handle
+from tests.unit.balance.served import START, Clock, served
 from tests.unit.balance.upstreams import upstream
-
-START = 1000.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-def served(signals: Signals, clock: Clock, *durations: float, completed: bool = True) -> None:
-    """One request after another."""
-    for duration in durations:
-        token = signals.begin()
-        clock.now += duration
-        signals.end(token, completed)
 
 
 # -- occupancy
@@ -119,20 +102,6 @@ def test_what_failed_or_was_abandoned_kept_it_busy_and_says_nothing_of_how_fast_
     served(signals, clock, *[0.001] * 100, completed=False)
     assert signals.latency == pytest.approx(0.050)
     assert signals.occupancy(clock.now) > 0.8
-
-
-def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
-    busy, idle, silent = Signals(clock), Signals(clock), Signals(clock)
-    pool = PoolLoad()
-    pool.watch((busy, idle, silent))
-    served(idle, clock, 0.1)
-    clock.now += 30.0
-    served(busy, clock, *[0.010] * 50)
-    pool.look(clock.now)
-    assert pool.latency == pytest.approx(0.010, rel=0.01)
-    clock.now += 30.0
-    pool.look(clock.now)
-    assert pool.latency == 0.0
 
 
 # -- effective load
@@ -306,66 +275,3 @@ def test_a_handle_from_before_there_were_signals_tells_them_nothing(clock: Clock
     handle.release()
     assert live.signals.inflight == 0
     assert live.signals.latency is None
-
-
-# -- the pool
-
-
-def test_what_begins_or_ends_between_two_looks_counts_at_once(clock: Clock) -> None:
-    one, other, load = Signals(clock), Signals(clock), PoolLoad()
-    load.watch((one, other))
-    load.look(clock.now)
-    assert load.total == 0.0
-    tokens = [one.begin(), other.begin(), one.begin()]
-    assert load.total == 3.0
-    load.look(clock.now)
-    assert load.total == 3.0
-    for token, signals in zip(tokens, (one, other, one), strict=True):
-        signals.end(token, completed=True)
-    assert load.total == 0.0
-
-
-def test_who_is_watched_no_more_counts_no_more(clock: Clock) -> None:
-    one, other, load = Signals(clock), Signals(clock), PoolLoad()
-    load.watch((one, other))
-    one.begin()
-    other.begin()
-    load.watch((other,))
-    load.look(clock.now)
-    one.begin()
-    assert load.total == 1.0
-
-
-def test_an_upstream_of_two_routes_counts_in_both(clock: Clock) -> None:
-    signals, loads = Signals(clock), (PoolLoad(), PoolLoad())
-    for load in loads:
-        load.watch((signals,))
-    signals.begin()
-    assert [load.total for load in loads] == [1.0, 1.0]
-
-
-def test_what_has_ended_does_not_pile_up_where_nobody_asks(clock: Clock) -> None:
-    asked, alone = Signals(clock), Signals(clock)
-    for _ in range(1000):
-        clock.now += 0.004
-        for signals in (asked, alone):
-            signals.end(signals.begin(), completed=True)
-        asked.occupancy(clock.now)
-    assert len(alone._ended) < 100
-    assert alone.completed() == asked.completed() == (1000, 0.0, 0.0)
-    assert alone.occupancy(clock.now) == asked.occupancy(clock.now)
-
-
-def test_in_flight_counts_at_once_and_latency_from_the_next_look(clock: Clock) -> None:
-    fast, slow = Signals(clock), Signals(clock)
-    pool = PoolLoad()
-    pool.watch([fast, slow])
-    pool.look(clock.now)
-    served(slow, clock, 0.1, 0.1)
-    served(fast, clock, *[0.001] * 4)
-    slow.begin()
-    assert pool.load_of(slow) == 1.0
-    pool.look(clock.now)
-    assert pool.load_of(slow) > 2.0
-    slow.begin()
-    assert pool.load_of(slow) == pytest.approx(2 * slow.weight(pool.latency, clock.now))

@@ -1,0 +1,122 @@
+"""The load of a pool: what is seen at a look, and what counts at once."""
+
+from math import inf
+
+import pytest
+
+from slb.balance.signals import NONE, PoolLoad, Signals
+from tests.unit.balance.served import Clock, served
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
+    busy, idle, silent = Signals(clock), Signals(clock), Signals(clock)
+    pool = PoolLoad()
+    pool.watch((busy, idle, silent))
+    served(idle, clock, 0.1)
+    clock.now += 30.0
+    served(busy, clock, *[0.010] * 50)
+    pool.look(clock.now)
+    assert pool.latency == pytest.approx(0.010, rel=0.01)
+    clock.now += 30.0
+    pool.look(clock.now)
+    assert pool.latency == 0.0
+
+
+def test_what_begins_or_ends_between_two_looks_counts_at_once(clock: Clock) -> None:
+    one, other, load = Signals(clock), Signals(clock), PoolLoad()
+    load.watch((one, other))
+    load.look(clock.now)
+    assert load.total == 0.0
+    tokens = [one.begin(), other.begin(), one.begin()]
+    assert load.total == 3.0
+    load.look(clock.now)
+    assert load.total == 3.0
+    for token, signals in zip(tokens, (one, other, one), strict=True):
+        signals.end(token, completed=True)
+    assert load.total == 0.0
+
+
+def test_who_is_watched_no_more_counts_no_more(clock: Clock) -> None:
+    one, other, load = Signals(clock), Signals(clock), PoolLoad()
+    load.watch((one, other))
+    one.begin()
+    other.begin()
+    load.watch((other,))
+    load.look(clock.now)
+    one.begin()
+    assert load.total == 1.0
+
+
+def test_an_upstream_of_two_routes_counts_in_both(clock: Clock) -> None:
+    signals, loads = Signals(clock), (PoolLoad(), PoolLoad())
+    for load in loads:
+        load.watch((signals,))
+    signals.begin()
+    assert [load.total for load in loads] == [1.0, 1.0]
+
+
+def test_what_has_ended_does_not_pile_up_where_nobody_asks(clock: Clock) -> None:
+    asked, alone = Signals(clock), Signals(clock)
+    for _ in range(1000):
+        clock.now += 0.004
+        for signals in (asked, alone):
+            signals.end(signals.begin(), completed=True)
+        asked.occupancy(clock.now)
+    assert len(alone._ended) < 100
+    assert alone.completed() == asked.completed() == (1000, 0.0, 0.0)
+    assert alone.occupancy(clock.now) == asked.occupancy(clock.now)
+
+
+def test_in_flight_counts_at_once_and_latency_from_the_next_look(clock: Clock) -> None:
+    fast, slow = Signals(clock), Signals(clock)
+    pool = PoolLoad()
+    pool.watch([fast, slow])
+    pool.look(clock.now)
+    served(slow, clock, 0.1, 0.1)
+    served(fast, clock, *[0.001] * 4)
+    slow.begin()
+    assert pool.load_of(slow) == 1.0
+    pool.look(clock.now)
+    assert pool.load_of(slow) > 2.0
+    slow.begin()
+    assert pool.load_of(slow) == pytest.approx(2 * slow.weight(pool.latency, clock.now))
+
+
+# -- room
+
+
+@pytest.mark.parametrize("took", [0.001, 0.010, 0.050])
+def test_room_is_how_many_in_flight_make_a_load_of_one_at_most(clock: Clock, took: float) -> None:
+    pool, signals, other = PoolLoad(), Signals(clock), Signals(clock)
+    pool.watch((signals, other))
+    served(signals, clock, took)
+    served(other, clock, 0.010)
+    pool.look(clock.now)
+    room = pool.room_of(signals)
+    while signals.inflight <= room:
+        assert pool.load_of(signals) <= 1.0
+        signals.begin()
+    assert pool.load_of(signals) > 1.0
+
+
+def test_whoever_is_busy_with_what_has_ended_has_no_room_for_certain(clock: Clock) -> None:
+    pool, slow, fast = PoolLoad(), Signals(clock), Signals(clock)
+    pool.watch((slow, fast))
+    served(fast, clock, 0.001)
+    served(slow, clock, 0.100)
+    pool.look(clock.now)
+    assert pool.room_of(slow) == NONE
+
+
+def test_an_upstream_whose_requests_take_no_time_has_room_for_any(clock: Clock) -> None:
+    pool, signals, other = PoolLoad(), Signals(clock), Signals(clock)
+    pool.watch((signals, other))
+    served(signals, clock, 0.0)
+    served(other, clock, 0.010)
+    pool.look(clock.now)
+    assert pool.room_of(signals) == inf
