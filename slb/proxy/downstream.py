@@ -174,7 +174,8 @@ class Downstream(asyncio.Protocol, Timed):
             self.due = NEVER
         else:
             self._arm(exchange.route.settings.idle_timeout)
-        exchange.body_arrives(payload, body.done)
+        if exchange.upload is not None:
+            exchange.upload.arrives(payload, body.done)
 
     def _hand_over(self, data: bytes) -> None:
         self._plane.outbox.flush()

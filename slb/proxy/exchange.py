@@ -24,7 +24,7 @@ from slb.errors import (
     UPSTREAM_TIMEOUT,
     Reason,
 )
-from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk, last_chunk
+from slb.proxy.body import LAST_CHUNK, chunk, last_chunk
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.deadlines import Timed
 from slb.proxy.headers import RequestHead
@@ -35,6 +35,7 @@ from slb.proxy.replies import ReplyHead
 from slb.proxy.retry import is_idempotent
 from slb.proxy.target import RequestLine
 from slb.proxy.tunnel import open_tunnel
+from slb.proxy.upload import Upload
 from slb.proxy.upstream import UpstreamConnection
 from slb.routing.table import Route
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from slb.proxy.downstream import Downstream
 
 NEVER = math.inf
-_HELD_BODY = 64 * 1024
-"""Bytes of request body kept while a connection is made, or in case they must be sent again."""
 
 _MAX_INTERIMS = 100
 """1xx replies to one request. Nobody needs as many, and a broken upstream may never stop."""
@@ -57,6 +56,7 @@ class Exchange(Timed):
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
+    upload: Upload | None = None
     status = 0
     bytes_in = 0
     bytes_out = 0
@@ -67,9 +67,7 @@ class Exchange(Timed):
     chunks_reply = False
     _reached_client = False
     _interims = 0
-    _held: bytes | None = b""
     _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
-    _request_ended = False
     _reply_keep_alive = False
     _over = False
     entry: Entry | None = None
@@ -95,16 +93,9 @@ class Exchange(Timed):
         limit = self.head.timeout or self.route.settings.request_timeout
         if limit:
             self._plane.wheel.arm(self, self.started + limit)
-        self._request_ended = ended
         if self.head.length:
-            self._held = self._framed(payload, ended)
+            self.upload = Upload(self, self._plane, payload, ended)
         self._attempt()
-
-    def _framed(self, payload: bytes, ended: bool) -> bytes:
-        self.bytes_in += len(payload)
-        if self.head.length != CHUNKED:
-            return payload
-        return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
 
     def _attempt(self) -> None:
         route = self.route
@@ -151,39 +142,14 @@ class Exchange(Timed):
     def _send(self, connection: UpstreamConnection) -> None:
         self.connection = connection
         data = request_start(self, self._plane)
-        if self.head.length:
-            data += self._held or b""
-            if not self._request_ended or len(data) > _HELD_BODY:
-                self._held = None
-            self.client.upload_may_go_on()
-            if not self._request_ended and self.handle is not None:
-                self.handle.waits()
+        if self.upload is not None:
+            data += self.upload.start()
         connection.carry(self, data, self._plane.clock() + self.route.settings.first_byte_timeout)
 
-    def body_arrives(self, payload: bytes, ended: bool) -> None:
-        """More of the request's body."""
-        self._request_ended = ended
-        framed = self._framed(payload, ended)
-        if self.connection is not None:
-            if framed:
-                self._plane.outbox.post(self.connection.transport, framed)
-                due = self._plane.clock() + self.route.settings.first_byte_timeout
-                self._plane.wheel.arm(self.connection, due)
-            if ended and not self.status and self.handle is not None:
-                self.handle.goes_on()
-            return
-        self._held = (self._held or b"") + framed
-        if len(self._held) > _HELD_BODY:
-            self.client.hold_upload()
-
-    def upload_held(self, held: bool) -> None:
-        """The upstream takes (`held` False) or does not take more of the body for now."""
-        if held:
-            self.client.hold_upload()
-        else:
-            self.client.upload_may_go_on()
-        if not self._request_ended and not self.status and self.handle is not None:
-            (self.handle.goes_on if held else self.handle.waits)()
+    @property
+    def request_ended(self) -> bool:
+        """Whether all of the request has come."""
+        return self.upload is None or self.upload.ended
 
     # -- towards the client
 
@@ -209,7 +175,7 @@ class Exchange(Timed):
             self._choose_framing()
             if self.handle is not None and upstream.signals is not None and head.is_event_stream:
                 self.handle.lasts()
-        if self._plane.draining or self.client.is_last or (head.status >= 400 and not self._request_ended):
+        if self._plane.draining or self.client.is_last or (head.status >= 400 and not self.request_ended):
             self.keep_client = False
         self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
 
@@ -233,7 +199,8 @@ class Exchange(Timed):
         self._plane.outbox.post(self.client.transport, start + payload if start else payload)
         if ended:
             self.connection = None
-            request_ended, upstream = self._request_ended, connection.pool.upstream
+            request_ended = self.upload is None or self.upload.ended
+            upstream = connection.pool.upstream
             if upstream.failures and self.status not in NOT_SERVED:
                 upstream.failures = 0
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
@@ -279,13 +246,13 @@ class Exchange(Timed):
             self.connection = None
             if self.chunks_reply:
                 self._plane.outbox.post(self.client.transport, LAST_CHUNK)
-            now, request_ended = self._plane.clock(), self._request_ended
+            now, request_ended = self._plane.clock(), self.request_ended
             self._end(self.status, None, "", now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
             return
         upstream = connection.pool.upstream
         is_stale = connection.used and not heard and not self._reached_client and not self.status
-        if is_stale and (self._may_repeat() or (connection.unsent and self._held is not None)):
+        if is_stale and (self._may_repeat() or (connection.unsent and self._is_whole)):
             # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
             self.connection = None
             self._connect(connection.pool)
@@ -295,8 +262,13 @@ class Exchange(Timed):
         )
 
     def _may_repeat(self) -> bool:
-        """Whether all of the request can be sent once more, and may be."""
-        return is_idempotent(self.method) and self._held is not None
+        """Whether the request can be sent once more, and may be."""
+        return is_idempotent(self.method) and self._is_whole
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether what has been sent of it is still here."""
+        return self.upload is None or self.upload.held is not None
 
     def reply_malformed(self, connection: UpstreamConnection, why: str) -> None:
         """What the upstream sent is not HTTP/1.1."""
@@ -305,7 +277,7 @@ class Exchange(Timed):
 
     def reply_late(self, connection: UpstreamConnection) -> None:
         """Neither first byte nor further bytes in time, unless the client is the one who is slow."""
-        waits_for_client = not self._request_ended and not self.client.upload_is_held
+        waits_for_client = not self.request_ended and not self.client.upload_is_held
         if self.client.is_stalled or waits_for_client:
             self._plane.wheel.arm(connection, self._plane.clock() + self.route.settings.idle_timeout)
         else:
@@ -377,7 +349,7 @@ class Exchange(Timed):
 
     def _refuse(self, reason: Reason, detail: str) -> None:
         self._drop_connection()
-        request_ended = self._request_ended
+        request_ended = self.request_ended
         self._end(reason.status, reason, detail, self._plane.clock())
         self.client.refuse(reason, detail, self.request_id, self.line, self.head, request_ended)
 
@@ -393,6 +365,7 @@ class Exchange(Timed):
         if self._over:
             return
         self._over = True
+        self.upload = None  # which has this one: together they would stay until the next garbage collection
         plane, handle = self._plane, self.handle
         if self._slot >= 0:
             plane.wheel.forget(self)

@@ -229,12 +229,12 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         return isinstance(self._body, UntilCloseBody)
 
     def pause_writing(self) -> None:
-        if self.exchange is not None:
-            self.exchange.upload_held(True)
+        if self.exchange is not None and self.exchange.upload is not None:
+            self.exchange.upload.is_held_back(True)
 
     def resume_writing(self) -> None:
-        if self.exchange is not None:
-            self.exchange.upload_held(False)
+        if self.exchange is not None and self.exchange.upload is not None:
+            self.exchange.upload.is_held_back(False)
 
     def expired(self) -> None:
         if self.exchange is not None:

@@ -1,10 +1,13 @@
 """A request reaches its upstream and its reply comes back: bodies, connections, order."""
 
 import asyncio
+import gc
 import hashlib
 
 import pytest
 
+from slb.proxy.exchange import Exchange
+from slb.proxy.upload import Upload
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.support.waiting import eventually
 
@@ -56,6 +59,18 @@ async def test_a_counted_body_arrives_whole_both_ways(proxies: MakeProxy, origin
     await upload
     assert hashlib.sha256(reply.body).digest() == hashlib.sha256(BIG).digest()
     assert reply.one("Content-Length") == str(len(BIG))
+
+
+async def test_what_a_request_held_is_free_as_soon_as_it_has_ended(proxy: Proxy) -> None:
+    wire = await proxy.connect()
+    gc.collect()
+    gc.disable()
+    try:
+        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc")
+        assert (await wire.reply()).status == 200
+        assert not [each for each in gc.get_objects() if isinstance(each, Exchange | Upload)]
+    finally:
+        gc.enable()
 
 
 async def test_a_chunked_body_arrives_whole_both_ways(proxies: MakeProxy, origins: MakeOrigin) -> None:

@@ -1,0 +1,79 @@
+"""The body of one request on its way to the upstream: framed anew, and kept while it may still have to be sent.
+
+Whose turn it is goes to the upstream's signals: one that waits for the rest of a body is not slow, one that takes
+no more of it is.
+"""
+
+from typing import TYPE_CHECKING
+
+from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
+
+if TYPE_CHECKING:
+    from slb.proxy.exchange import Exchange
+    from slb.proxy.plane import Plane
+
+_MOST_HELD = 64 * 1024
+"""Bytes kept while a connection is made, or in case they must be sent again."""
+
+
+class Upload:
+    """`ended`: all of it has come. `held`: what has come, as it is sent; None once part of that is gone, or it is
+    too much to be sent twice."""
+
+    __slots__ = ("_exchange", "_plane", "ended", "held")
+
+    def __init__(self, exchange: "Exchange", plane: "Plane", payload: bytes, ended: bool) -> None:
+        """`payload` came with the head."""
+        self._exchange = exchange
+        self._plane = plane
+        self.held: bytes | None = self._framed(payload, ended)
+
+    def _framed(self, payload: bytes, ended: bool) -> bytes:
+        exchange = self._exchange
+        exchange.bytes_in += len(payload)
+        self.ended = ended
+        if exchange.head.length != CHUNKED:
+            return payload
+        return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
+
+    def start(self) -> bytes:
+        """What is sent with the head, now that there is a connection. It stays held where that was all, and not too
+        much."""
+        held = self.held or b""
+        if not self.ended or len(held) > _MOST_HELD:
+            self.held = None
+        self._exchange.client.upload_may_go_on()
+        if not self.ended:
+            self._is_turn_of_upstream(False)
+        return held
+
+    def arrives(self, payload: bytes, ended: bool) -> None:
+        """More of it."""
+        exchange = self._exchange
+        framed = self._framed(payload, ended)
+        if exchange.connection is None:
+            self.held = (self.held or b"") + framed
+            if len(self.held) > _MOST_HELD:
+                exchange.client.hold_upload()
+            return
+        if framed:
+            self._plane.outbox.post(exchange.connection.transport, framed)
+            due = self._plane.clock() + exchange.route.settings.first_byte_timeout
+            self._plane.wheel.arm(exchange.connection, due)
+        if ended:
+            self._is_turn_of_upstream(True)
+
+    def is_held_back(self, held: bool) -> None:
+        """The upstream takes (`held` False) or does not take more of it for now."""
+        if held:
+            self._exchange.client.hold_upload()
+        else:
+            self._exchange.client.upload_may_go_on()
+        if not self.ended:
+            self._is_turn_of_upstream(held)
+
+    def _is_turn_of_upstream(self, its: bool) -> None:
+        """Until it answers."""
+        exchange = self._exchange
+        if exchange.handle is not None and not exchange.status:
+            (exchange.handle.goes_on if its else exchange.handle.waits)()
