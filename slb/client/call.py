@@ -9,10 +9,11 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, ClientTimeout
 from aiohttp.typedefs import StrOrURL
 
+from slb.balance.retry import backoff
 from slb.client.buffer import Buffer
 from slb.client.choice import Chooser, Destination, Question
 from slb.client.hash_key import given
-from slb.client.retry import SERVER_ERROR, backoff, is_failure, may_send_again, reason_of, rest_of
+from slb.client.retry import SERVER_ERROR, is_failure, may_send_again, reason_of, rest_of
 from slb.client.sending import Desk, Sending, closed_meanwhile, send_once
 from slb.client.target import Targets
 

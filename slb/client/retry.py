@@ -1,7 +1,6 @@
-"""Whether a call may be sent once more, and when."""
+"""Whether a call may be sent once more, and with how much time."""
 
 from collections.abc import Mapping
-from random import Random
 from typing import Any
 
 from aiohttp import (
@@ -14,11 +13,7 @@ from aiohttp import (
     ServerTimeoutError,
 )
 
-_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""RFC 9110, 9.2.2."""
-
-_BACKOFF = (0.002, 0.01)
-"""Seconds: long enough that retries do not come in step, short enough not to be noticed."""
+from slb.balance.retry import IDEMPOTENT
 
 _WHOLE_BODIES = (bytes, bytearray, memoryview, str, type(None))
 
@@ -29,11 +24,6 @@ SERVER_ERROR = 500
 """And above: an upstream's failure. A 4xx is an answer."""
 
 
-def backoff(rng: Random) -> float:
-    """Seconds until the second attempt."""
-    return rng.uniform(*_BACKOFF)
-
-
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
     """Whether this call may be made a second time after `error` (None: a 5xx).
 
@@ -42,7 +32,7 @@ def may_send_again(method: str, options: Mapping[str, Any], error: BaseException
     """
     if not isinstance(options.get("data"), _WHOLE_BODIES):
         return False
-    return method.upper() in _IDEMPOTENT or isinstance(error, ClientConnectorError | ConnectionTimeoutError)
+    return method.upper() in IDEMPOTENT or isinstance(error, ClientConnectorError | ConnectionTimeoutError)
 
 
 def is_failure(error: BaseException) -> bool:

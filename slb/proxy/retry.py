@@ -5,17 +5,16 @@ from random import Random
 
 from slb.balance.eligible import untried
 from slb.balance.order import second_choice
+from slb.balance.retry import IDEMPOTENT, backoff
 from slb.balance.upstream import LiveUpstream
 from slb.observe.metrics import Histogram
 from slb.routing.table import Route
 
-_IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
-"""RFC 9110, 9.2.2."""
+_IDEMPOTENT = frozenset(method.encode() for method in IDEMPOTENT)
 
 _SHARE = 0.2
 _FLOOR = 3
 _WINDOW = 10.0
-_BACKOFF = (0.002, 0.01)
 
 
 def is_idempotent(method: bytes) -> bool:
@@ -80,5 +79,5 @@ class Retries:
         return second_choice(untried, self._rng)
 
     def backoff(self) -> float:
-        """Seconds until the next attempt: a few milliseconds, jittered, lest failures come back in step."""
-        return self._rng.uniform(*_BACKOFF)
+        """Seconds until the next attempt."""
+        return backoff(self._rng)

@@ -1,13 +1,12 @@
 """What may be sent again, and with how much time."""
 
-from random import Random
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import ClientTimeout
 
-from slb.client.retry import backoff, is_failure, may_send_again, rest_of
+from slb.client.retry import is_failure, may_send_again, rest_of
 
 
 @pytest.mark.parametrize(
@@ -67,9 +66,3 @@ def test_what_is_left_of_a_time_limit_is_never_nothing_and_never_for_ever() -> N
     assert rest_of(ClientTimeout(total=None), 3) == ClientTimeout(total=None)
     assert rest_of(None, 3) is None
     assert rest_of(5, 3) == 2
-
-
-def test_the_pause_before_a_retry_is_a_few_milliseconds_and_jittered() -> None:
-    pauses = {backoff(Random(seed)) for seed in range(100)}
-    assert len(pauses) == 100
-    assert all(0.002 <= pause <= 0.01 for pause in pauses)
