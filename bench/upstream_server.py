@@ -2,12 +2,11 @@
 
 import asyncio
 import sys
-from typing import cast
 
-import httptools
 import uvloop
 
 from bench.procstat import MIB
+from bench.request_protocol import RequestProtocol
 
 BODY = b'{"id":"cmpl-7f3a9c","object":"text_completion","choices":[{"index":0,"text":"hello"}]}'
 RECEIVED = b'{"received":true}'
@@ -21,25 +20,15 @@ def reply(name: str, body: bytes, content_type: str = "application/json") -> byt
     return head.encode() + body
 
 
-class UpstreamProtocol(asyncio.Protocol):
-    """Answers each request when all of it has come, its body too; every answer is made beforehand."""
+class UpstreamProtocol(RequestProtocol):
+    """Answers each request at once; every answer is made beforehand."""
 
     def __init__(self, answers: dict[bytes, bytes]) -> None:
+        super().__init__()
         self._answers = answers
-        self._parser = httptools.HttpRequestParser(self)
-        self._path = b"/"
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_url(self, url: bytes) -> None:
-        self._path = url
 
     def on_message_complete(self) -> None:
-        self._transport.write(self._answers.get(self._path, self._answers[b"/"]))
+        self.transport.write(self._answers.get(self.path, self._answers[b"/"]))
 
 
 async def serve(ports: dict[str, int]) -> None:

@@ -4,11 +4,10 @@
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import cast
 
-import httptools
 import uvloop
 
+from bench.request_protocol import RequestProtocol
 from slb.simulate.cache import LruCache
 
 HIT_SECONDS = 0.001
@@ -47,29 +46,19 @@ class CachingUpstream:
         self._later(MISS_SECONDS, read)
 
 
-class Served(asyncio.Protocol):
-    """A connection, on which one request comes after another."""
+class Served(RequestProtocol):
+    """Answers when the upstream says so."""
 
     def __init__(self, upstream: CachingUpstream) -> None:
+        super().__init__()
         self._upstream = upstream
-        self._parser = httptools.HttpRequestParser(self)
-        self._path = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_url(self, url: bytes) -> None:
-        self._path = url
 
     def on_message_complete(self) -> None:
-        self._upstream.take(self._path, self._answer)
+        self._upstream.take(self.path, self._answer)
 
     def _answer(self, reply: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(reply)
+        if not self.transport.is_closing():
+            self.transport.write(reply)
 
 
 async def serve(port: int, capacity: int) -> None:

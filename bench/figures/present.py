@@ -5,11 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import cast
-
-import httptools
 
 from bench.figures.traffic import KeptAlive
+from bench.request_protocol import RequestProtocol
 
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 PATIENCE_SECONDS = 60.0
@@ -54,20 +52,17 @@ class PresentUpstream:
         self.present -= 1
 
 
-class _Served(asyncio.Protocol):
-    """A connection, on which one request comes after another."""
+class _Served(RequestProtocol):
+    """Counted at its upstream while it has a request."""
 
     def __init__(self, upstream: PresentUpstream) -> None:
+        super().__init__()
         self._upstream = upstream
-        self._parser = httptools.HttpRequestParser(self)
         self._running: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
-        self._upstream.connections.add(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
+        super().connection_made(transport)
+        self._upstream.connections.add(self.transport)
 
     def on_message_complete(self) -> None:
         seconds = self._upstream.came()
@@ -76,10 +71,10 @@ class _Served(asyncio.Protocol):
     def _answer(self) -> None:
         self._running = None
         self._upstream.went()  # before anybody can know that the slot is free
-        self._transport.write(REPLY)
+        self.transport.write(REPLY)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._upstream.connections.remove(self._transport)
+        self._upstream.connections.remove(self.transport)
         if self._running is not None:
             self._running.cancel()
             self._running = None

@@ -7,12 +7,12 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
-import httptools
 import uvloop
 
 from bench.gpu.timers import Timers
+from bench.request_protocol import RequestProtocol
 
 SERVICE_TIME = b"x-service-time"
 BODY = b'{"object":"text_completion","choices":[{"index":0,"text":"hello"}]}'
@@ -42,19 +42,13 @@ class Pod:
         self._timers.at(self._free_at, answer)
 
 
-class PodProtocol(asyncio.Protocol):
+class PodProtocol(RequestProtocol):
     """One connection of a proxy's to a pod; one request at a time on it."""
 
     def __init__(self, pod: Pod) -> None:
+        super().__init__()
         self._pod = pod
-        self._parser = httptools.HttpRequestParser(self)
         self._seconds = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
 
     def on_message_begin(self) -> None:
         self._seconds = 0.0
@@ -67,8 +61,8 @@ class PodProtocol(asyncio.Protocol):
         self._pod.take(self._seconds, self._answer)
 
     def _answer(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(self._pod.reply)
+        if not self.transport.is_closing():
+            self.transport.write(self._pod.reply)
 
 
 async def serve(ports: list[int]) -> None:
