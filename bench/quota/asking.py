@@ -102,8 +102,8 @@ class Recorded:
     def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float, told: float) -> None:
         key, admitted = body["idempotency_key"], "task_id" in answer
         due = self._due.pop(key, None)
-        self._book.tries.count(due is not None, admitted, asked)
         if due is not None:
+            self._book.tries.count(admitted, asked)
             self._book.late.append(asked - due)
         if admitted:
             entry = Entry(answer["model_backend_id"], body["estimated_tokens"], asked, told)

@@ -25,23 +25,17 @@ class Entry:
 
 @dataclass
 class Tries:
-    """Asks of who had not asked before, and of who was told to wait, obeyed, and came back."""
+    """Asks of who was told to wait, obeyed, and came back."""
 
-    first: int = 0
-    first_admitted: int = 0
     again: int = 0
     again_admitted: int = 0
     came_back: list[tuple[float, bool]] = field(default_factory=list)
     """When, by the lab's clock, and whether they were admitted."""
 
-    def count(self, again: bool, admitted: bool, at: float) -> None:
-        if again:
-            self.again += 1
-            self.again_admitted += admitted
-            self.came_back.append((at, admitted))
-        else:
-            self.first += 1
-            self.first_admitted += admitted
+    def count(self, admitted: bool, at: float) -> None:
+        self.again += 1
+        self.again_admitted += admitted
+        self.came_back.append((at, admitted))
 
     @property
     def kept(self) -> float:

@@ -50,7 +50,6 @@ class Gate:
         self.pool = pool
         self._mirror = mirror
         self._metrics = metrics
-        self._instances = instances
         self._loop = asyncio.get_running_loop()
         self._candidates: dict[str, tuple[Route, tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
         self.waiting: Counter[tuple[str, str]] = Counter()

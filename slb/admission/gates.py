@@ -84,11 +84,6 @@ class Gates:
             scores=dict(scores) if lane.ready and scores is not None else None,
         )
 
-    @property
-    def local(self) -> list[str]:
-        """The pools in which Redis does not decide all."""
-        return [pool for pool, is_shared in self.modes() if not is_shared]
-
     def modes(self) -> Iterable[tuple[str, bool]]:
         """Each pool, and whether Redis decides in it."""
         return [(pool, gate.mode == "shared") for pool, gate in self._gates.items()]

@@ -48,11 +48,6 @@ class Measures:
         seconds = [self.second(number) for number in range(begin, end)]
         return Second(*(sum(each) for each in zip(*seconds, strict=True))) if seconds else Second(0, 0)
 
-    def quantile(self, share: float) -> float:
-        """Seconds below which this share of all answers lies."""
-        ordered = sorted(self.latencies)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
-
 
 class Occupancies:
     """Samples of every server's occupancy: seconds of requests present for each second since the last sample."""

@@ -299,12 +299,12 @@ async def test_with_redis_frozen_requests_are_decided_here_and_told_to_it_afterw
     try:
         during = ask(two)  # two instances share two slots: one each
         await eventually(lambda: len(pod.running) == 2)
-        assert two.gates.local == ["/p"]
+        assert two.gates.modes() == [("/p", False)]
         assert not two.metrics.redis_answers
         assert (await two.get("/p")).reason == "pool_saturated"
     finally:
         valkey.thaw()
-    await eventually(lambda: two.gates.local == [], what="it did not return to Redis")
+    await eventually(lambda: two.gates.modes() == [("/p", True)], what="it did not return to Redis")
     assert two.metrics.redis_answers
     await eventually(lambda: scores(valkey) == {origin.member: 2}, what="its held slots were not told")
     pod.go_on.set()

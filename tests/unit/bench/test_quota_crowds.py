@@ -200,6 +200,6 @@ def test_orders_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_waits_of_the_first_minute_can_be_left_out() -> None:
     tries = Tries()
     for at, admitted in ((10.0, False), (59.0, False), (61.0, True), (90.0, True), (91.0, False)):
-        tries.count(True, admitted, at)
+        tries.count(admitted, at)
     assert tries.kept == 0.4
     assert tries.kept_since(60.0) == pytest.approx(2 / 3)

@@ -22,13 +22,6 @@ def test_answers_are_counted_by_the_second() -> None:
     assert measures.between(2, 2) == Second(0, 0)
 
 
-def test_quantiles_are_of_what_was_measured() -> None:
-    measures = measured()
-    assert measures.quantile(0.5) == 0.002
-    assert measures.quantile(0.99) == 0.100
-    assert Measures().quantile(0.5) == 0.0
-
-
 def test_a_spread_of_nothing_is_none() -> None:
     from slb.simulate.measures import Occupancies
 
