@@ -5,7 +5,7 @@ import inspect
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,6 +85,28 @@ def _parse(command: Any, arguments: list[str]) -> None:
         if hasattr(command, "commands") and rest:
             assert rest[0] in command.commands, rest
             _parse(command.commands[rest[0]], rest[1:])
+
+
+def _options(command: Any) -> set[str]:
+    """All that `--help` shows."""
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    return {name for each in shown for name in each.opts if name.startswith("--")} - {"--help"}
+
+
+def _listed(group: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+    """What `group` has, as the table of commands shows it: those that speak to the API with a *."""
+    of_the_api = {"--url", "--token"}
+    for word, command in group.commands.items():
+        shown, options = f"{name} {word}", _options(command)
+        if hasattr(command, "commands"):
+            yield from _listed(command, shown)
+        if not command.hidden and getattr(command, "invoke_without_command", True):
+            yield (f"{shown} *", options - of_the_api) if of_the_api <= options else (shown, options)
+
+
+def test_operations_has_every_command_with_its_options() -> None:
+    rows = {row[0].replace("`", ""): set(re.findall(r"--[a-z-]+", row[1])) for row in _rows(OPERATIONS, "command")}
+    assert rows == dict(_listed(typer.main.get_command(app), "slb"))
 
 
 @pytest.mark.parametrize("sample", _samples("toml"))
@@ -211,6 +233,15 @@ def test_every_metric_that_is_named_is_measured() -> None:
     measured = {family.name for family in MetricsCollector(Metrics()).collect()}
     named = set(re.findall(r"`(slb_[a-z_]+)[`{]", README + OPERATIONS + ARCHITECTURE + GLOBAL_VIEW)) - {"slb_"}
     assert {name.removesuffix("_total") for name in named} <= measured
+
+
+def test_every_metric_that_is_measured_is_named() -> None:
+    metrics = Metrics()
+    metrics.quota.is_on = True
+    suffix = {"counter": "_total"}
+    measured = {each.name + suffix.get(each.type, "") for each in MetricsCollector(metrics).collect()}
+    pages = "".join(file.read_text() for file in DOCUMENTS)
+    assert measured - set(re.findall(r"`(slb_[a-z_]+)[`{]", pages)) == set()
 
 
 def test_the_architecture_has_every_room_and_no_other() -> None:
