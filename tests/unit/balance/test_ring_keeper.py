@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+import pytest
+
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.ring_set import RingSet
 from slb.balance.upstream import LiveUpstream
@@ -307,6 +309,21 @@ def test_the_zone_may_be_set_and_taken_away_while_it_runs() -> None:
     step(kept, 12)
     assert local(kept) is None
     assert kept.wake() == math.inf
+
+
+@pytest.mark.parametrize("slices", range(12))
+def test_a_zone_that_is_taken_away_is_gone_at_once_even_while_rings_are_made(slices: int) -> None:
+    upstreams = [*NEAR, *FAR, *MANY]
+    kept = keeper([*NEAR, *FAR], zone="z2")
+    kept.follow(upstreams, 10)
+    building = kept.step(20)
+    for _ in range(slices):
+        next(building)
+    kept.zone = ""
+    kept.follow(upstreams, 20)
+    assert local(kept) is None
+    finish(building)
+    assert local(kept) is None
 
 
 def test_who_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:

@@ -181,6 +181,21 @@ def test_zones_that_were_switched_off_ramp_from_the_start_when_they_are_switched
     assert traffic.policy.zone_share == 0.0
 
 
+def test_a_request_that_comes_right_behind_the_switching_off_begins_no_ramp() -> None:
+    traffic = Traffic()
+    traffic.run(30.0)
+    on = traffic.settings
+    off = on.model_copy(update={"zone_affinity": False})
+    traffic.policy.follow(traffic.upstreams, off)
+    traffic.policy.pick(traffic.upstreams, b"x")
+    traffic.step()
+    traffic.now += 3600.0
+    traffic.settings = on
+    traffic.has(list(traffic.upstreams))
+    traffic.run(1.0)
+    assert traffic.policy.zone_share == 0.0
+
+
 def test_a_brief_dip_leaves_the_share_as_it_is() -> None:
     traffic = Traffic()
     traffic.run(30.0)
