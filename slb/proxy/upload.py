@@ -17,8 +17,8 @@ _MOST_HELD = 64 * 1024
 
 
 class Upload:
-    """`ended`: all of it has come. `held`: what has come, as it is sent; None once part of that is gone, or it is
-    too much to be sent twice."""
+    """`ended`: all of it has come. `held`: what has come, as it is sent; None once that was too much to be sent
+    twice."""
 
     __slots__ = ("_exchange", "_plane", "ended", "held")
 
@@ -37,15 +37,16 @@ class Upload:
         return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
 
     def start(self) -> bytes:
-        """What is sent with the head, now that there is a connection. It stays held where that was all, and not too
-        much."""
+        """What is sent with the head, now that there is a connection."""
         held = self.held or b""
-        if not self.ended or len(held) > _MOST_HELD:
-            self.held = None
+        self._hold(held)
         self._exchange.client.upload_may_go_on()
-        if not self.ended:
-            self._is_turn_of_upstream(False)
+        self._is_turn_of_upstream(self.ended)
         return held
+
+    def _hold(self, sent: bytes) -> None:
+        """All of it that has been sent, unless that is too much."""
+        self.held = sent if len(sent) <= _MOST_HELD else None
 
     def arrives(self, payload: bytes, ended: bool) -> None:
         """More of it."""
@@ -57,6 +58,8 @@ class Upload:
                 exchange.client.hold_upload()
             return
         if framed:
+            if self.held is not None:
+                self._hold(self.held + framed)
             self._plane.outbox.post(exchange.connection.transport, framed)
             due = self._plane.clock() + exchange.route.settings.first_byte_timeout
             self._plane.wheel.arm(exchange.connection, due)

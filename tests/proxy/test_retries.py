@@ -1,12 +1,15 @@
 """What is sent again, to whom, and what never is."""
 
+import asyncio
 import os
 import socket
+from collections.abc import Sequence
 
 import pytest
 
 from slb.proxy.retry import RetryBudget
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request, Wire
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
+from tests.support.waiting import eventually
 
 
 def blocking(wire: Wire) -> socket.socket:
@@ -63,6 +66,51 @@ async def test_a_put_is_sent_again_with_its_body(proxies: MakeProxy, origins: Ma
         await wire.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
         assert (await wire.reply()).status == 200
     assert [request.whole for request in origin.requests] == [b"hi", b"hi"]
+
+
+async def puts_in_pieces(proxy: Proxy, pieces: Sequence[bytes]) -> Reply:
+    """Each piece is sent when the one before has long gone on to an upstream."""
+    wire = await proxy.connect()
+    await wire.send(b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for piece in pieces:
+        await asyncio.sleep(0.02)
+        await wire.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+    await wire.send(b"0\r\n\r\n")
+    return await wire.reply()
+
+
+async def test_a_put_whose_body_comes_after_its_head_is_sent_again_with_all_of_it(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(status(503)), origin)
+    for _ in range(2):
+        assert (await puts_in_pieces(proxy, [b"one", b"two", b"three"])).status == 200
+    assert [request.whole for request in origin.requests] == [b"onetwothree"] * 2
+
+
+async def test_a_put_that_is_refused_while_its_body_comes_goes_elsewhere_and_the_rest_with_it(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    async def early(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
+        await request.body()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(early), origin)
+    for _ in range(2):
+        assert (await puts_in_pieces(proxy, [b"one", b"two", b"three"])).status == 200
+    assert [request.whole for request in origin.requests] == [b"onetwothree"] * 2
+
+
+async def test_a_put_of_more_than_is_held_is_not_sent_again(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(status(503)), origin)
+    seen = [(await puts_in_pieces(proxy, [bytes(40_000)] * 2)).status for _ in range(2)]
+    assert sorted(seen) == [200, 503]
+    assert [len(request.whole) for request in origin.requests] == [80_000]
 
 
 async def test_no_upstream_is_tried_twice(proxies: MakeProxy, origins: MakeOrigin) -> None:
@@ -155,8 +203,9 @@ async def test_an_attempt_that_failed_is_logged_with_its_exact_destination_even_
     assert (line["upstream"], line["status"], line["attempts"]) == (origin.member, 200, 2)
 
 
+@pytest.mark.parametrize("later", [b"", b"hi"], ids=["whole", "head-first"])
 async def test_a_post_whose_idle_connection_ends_before_a_byte_of_it_is_written_goes_on_another(
-    proxies: MakeProxy, origins: MakeOrigin
+    proxies: MakeProxy, origins: MakeOrigin, later: bytes
 ) -> None:
     origin = await origins()
     proxy = await proxies()
@@ -165,7 +214,9 @@ async def test_a_post_whose_idle_connection_ends_before_a_byte_of_it_is_written_
     assert (await wire.get("/")).status == 200
     with blocking(wire) as client, blocking(origin.requests[0].wire) as idle:
         # Both before the event loop looks again, in this order: the request takes a connection that has just ended.
-        client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")
+        client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi".removesuffix(later))
         idle.shutdown(socket.SHUT_WR)
+    await eventually(lambda: origin.connections == 2)
+    await wire.send(later)
     assert (await wire.reply()).status == 200
     assert (origin.requests[1].whole, origin.connections) == (b"hi", 2)

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
+from slb.proxy.upstream import UpstreamConnection
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok
 from tests.support.waiting import eventually
 
 
@@ -24,6 +25,44 @@ async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
     assert [(await wire.get("/")).status for _ in range(2)] == [200, 200]
     assert origin.connections == 2
     assert sum(proxy.metrics.retries.values()) == 0
+
+
+async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_and_tells_how_fast_its_upstream_is(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def once(request: Request) -> None:
+        if len(origin.requests) == 2:
+            request.wire.reset()
+            return
+        await answer_ok(request)
+
+    proxy = await proxies()
+    origin = await origins(once)
+    proxy.route("/", origin, policy="consistent_hash")
+    wire = await proxy.connect()
+    assert (await wire.get("/")).status == 200
+    live = proxy.mirror.upstream(origin.member)
+    assert live is not None
+    made = proxy.server._plane.pools.of(live)
+    connect = made.connect
+
+    async def slow(timeout: float) -> UpstreamConnection:
+        await wire.send(b"hi")
+        await eventually(lambda: wire_has_said(proxy, b"hi"))
+        return await connect(timeout)
+
+    made.connect = slow  # type: ignore[method-assign]
+    await wire.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n")
+    assert (await wire.reply()).status == 200
+    assert [request.whole for request in origin.requests] == [b"", b"", b"hi"]
+    assert live.signals is not None
+    assert live.signals.completed()[0] == 2
+
+
+def wire_has_said(proxy: Proxy, body: bytes) -> bool:
+    """Whether this has come of the one upload that is under way."""
+    uploads = [each.exchange.upload for each in proxy.server._plane.connections if each.exchange is not None]
+    return [upload.held for upload in uploads if upload is not None] == [body]
 
 
 async def test_a_post_is_not_sent_twice(proxies: MakeProxy, origins: MakeOrigin) -> None:
