@@ -125,18 +125,22 @@ class Chooser:
         left = untried(plan.allowed, (failed.upstream,))
         if not left:
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
-        if plan.by_key:
-            return self._picked(question, plan, left)
-        return _to(second_choice(left, self._rng), plan, question.target)
+        return self._picked(question, plan, left, again=True)
 
     def _goes_by_ring(self, plan: Plan) -> bool:
         return self._traffic.goes_by_ring(plan.percentage) or not self._fallback
 
-    def _picked(self, question: Question, plan: Plan, upstreams: tuple[LiveUpstream, ...]) -> Destination:
+    def _picked(
+        self, question: Question, plan: Plan, upstreams: tuple[LiveUpstream, ...], again: bool = False
+    ) -> Destination:
         try:
-            if plan.by_key:
-                key = question.key
-                upstream = plan.policy.pick(upstreams, self._key(question, plan) if key is None else key)
+            key = question.key
+            if plan.by_key and key is None:
+                key = self._key(question, plan)
+            if again and not (plan.by_key and key):
+                upstream = second_choice(upstreams, self._rng)
+            elif plan.by_key:
+                upstream = plan.policy.pick(upstreams, key or b"")
             else:
                 upstream = plan.policy.pick(self._warm(plan, upstreams))
             return _to(upstream, plan, question.target)

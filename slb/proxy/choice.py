@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def choose(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> LiveUpstream:
     """One of `upstreams`, those that serve and have not been tried."""
     route = exchange.route
-    if route.policy.ring is not None:
-        return route.policy.pick(upstreams, _key(exchange))
+    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.tried):
+        return route.policy.pick(upstreams, key)
     if exchange.tried:
         return plane.retries.pick(upstreams)
     if route.fading_until:

@@ -208,6 +208,15 @@ async def test_a_retry_goes_to_the_next_on_the_ring(upstreams: Upstreams) -> Non
     assert {each.member: len(each.seen) for each in three if each.seen} == {owner: 5, heir: 5}
 
 
+async def test_a_retry_without_a_key_does_not_bring_the_next_call_to_the_same_ill_upstream_again(
+    upstreams: Upstreams,
+) -> None:
+    ill, well = await upstreams(answering(500)), await upstreams()
+    async with Session(upstreams=[ill.member, well.member], settings={**PLAIN, "hash_key": "ip"}) as session:
+        assert await asked(session, ["/x"] * 10) == {200: 10}
+    assert (len(ill.seen), len(well.seen)) == (5, 10)
+
+
 async def test_a_hot_key_is_shared_where_its_upstream_is_busy(upstreams: Upstreams) -> None:
     gate = Gate()
     three = [await upstreams(gate) for _ in range(3)]

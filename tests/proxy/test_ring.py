@@ -193,6 +193,16 @@ async def test_a_retry_goes_to_the_next_one_clockwise(proxies: MakeProxy, origin
     assert served == {path: clockwise(all_four, path)[1] for path in paths}
 
 
+async def test_a_retry_without_a_key_does_not_bring_the_next_request_to_the_same_ill_upstream_again(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    proxy, two = await proxies(), [await origins(ill), await origins()]
+    await lead(proxy, two, hash_key="header:X-Session", eject_after="0")
+    assert [(await proxy.get("/")).status for _ in range(6)] == [200] * 6
+    assert [len(origin.requests) for origin in two] == [3, 6]
+    assert policy_of(proxy).keyless == 6
+
+
 async def test_an_upstream_that_leaves_loses_its_keys_at_once_and_no_other_key_moves(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
