@@ -1,6 +1,6 @@
 """Requests of one key go to one upstream: a ring, whose caches stay warm while upstreams come and go."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
@@ -26,6 +26,9 @@ _LOOK_EACH = 0.0001
 """Seconds between two looks at the pool as a whole, and for each upstream that there is to look at. A bucket of the
 signals: what is in flight counts at once all the same, and nothing else changes sooner."""
 
+_LATELY = 16
+"""Tuples of eligible upstreams that may turn out to be the route's; the others have been retries'."""
+
 
 class ConsistentHash:
     """`zone`: where this process is. Requests without a key go round-robin, and all while there is no ring.
@@ -44,7 +47,7 @@ class ConsistentHash:
         self._round_robin = RoundRobin(rng)
         self._keeper = RingKeeper(0.0, 0.0)
         self._eligible: tuple[LiveUpstream, ...] | None = None
-        self._once: tuple[LiveUpstream, ...] = ()
+        self._lately: deque[tuple[LiveUpstream, ...]] = deque(maxlen=_LATELY)
         self._may_take = self._takes = frozenset[LiveUpstream]()
         self._load = PoolLoad()
         self._split: Split | None = None
@@ -166,13 +169,15 @@ class ConsistentHash:
 
     def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
         """`_takes` are who can take this request; `_may_take` those who can take any, by which the pool is judged.
-        A route passes the same tuple until something changes, and a retry one that is never seen again."""
+        A route passes the same tuple until something changes, and a retry one that is never seen again: what comes
+        a second time is the route's, however many retries came in between."""
         self._takes = frozenset(eligible)
-        if self._eligible is None or eligible is self._once:
+        if self._eligible is None or any(eligible is each for each in self._lately):
             self._eligible, self._may_take = eligible, self._takes
+            self._lately.clear()
             self._look_at = 0.0
         else:
-            self._once = eligible
+            self._lately.append(eligible)
 
     def _walk(self, ring: Ring, key: bytes) -> Iterator[LiveUpstream]:
         return filter(self._takes.__contains__, ring.walk(key))

@@ -172,6 +172,21 @@ def test_who_is_really_out_is_counted_out() -> None:
     assert route.policy.zone_share == 0.0
 
 
+def test_nor_do_retries_in_between_hide_who_is_really_out() -> None:
+    local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
+    route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
+    route.pick(b"first")
+    route.after(1000.0)
+    left = tuple(each for each in route.upstreams if each is not local[0])
+    for _ in range(3):
+        for failed in far:
+            route.policy.pick(left, b"key")
+            route.pick(b"key", without=[local[0], failed])
+    route.after(1.0)
+    route.policy.pick(left, b"key")
+    assert route.policy.zone_share == 0.0
+
+
 def test_a_zone_that_has_frozen_whole_is_left_for_all_zones() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s")
