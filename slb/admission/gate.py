@@ -76,7 +76,8 @@ class Gate:
         ordered = route.settings.policy != "least_inflight"
         if ordered:
             of = {each.member: each for each in candidates}
-            warm = untried(route.serving, held_back)
+            # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
+            warm = untried(route.serving, held_back) if held_back else route.serving
             candidates = tuple(of[each.member] for each in (*route.policy.order(warm, key), *held_back))
         avoid = tuple(each.member for each in tried)
         reluctant = tuple(each.member for each in held_back)

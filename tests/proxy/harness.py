@@ -217,7 +217,7 @@ class Proxy:
         self.settings = load_settings({"access_log": "all", **settings}, {})
         self.rng = Random(7)
         self.ahead = 0.0
-        self.mirror = Mirror(self.settings.route_settings, self.rng, self._clock)
+        self.mirror = Mirror(self.settings.route_settings, self.rng, self._clock, self.settings.zone)
         self.rings = Rings(self.mirror, self._clock)
         self.metrics = Metrics()
         self.lines: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ import pytest
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
-from slb.model import Upstream
+from slb.model import RouteRecord, Upstream
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
 from tests.proxy.test_tunnels import UPGRADE, shout
 from tests.support.valkey import Valkey
@@ -269,6 +269,26 @@ async def test_with_a_cap_requests_one_at_a_time_stay_with_the_owner_of_their_ke
     proxy, all_three = await proxies(redis=valkey.url), await three(origins)
     await lead(proxy, all_three, path="/products", max_inflight="2")
     assert await who_serves(proxy, all_three) == owners(all_three)
+
+
+async def test_with_a_cap_the_zone_is_used_as_soon_as_it_has_enough_upstreams(
+    proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    proxy, all_three = await proxies(redis=valkey.url, zone="a"), await three(origins)
+    zones = {"zone_affinity": "true", "zone_min_upstreams": "2", "zone_delay": "0s"}
+    settings = {**BY_KEY_ALONE, **zones, "max_inflight": "9", "ring_debounce": "0s", "fade_in": "0s"}
+
+    async def zone_share(*zone: str) -> float:
+        attributes = {each.member: {"zone": name} for each, name in zip(all_three, zone, strict=False)}
+        proxy.mirror.update({"/": RouteRecord(frozenset(attributes), settings)}, attributes)
+        await eventually(lambda: policy_of(proxy).wake > proxy._clock(), what="the rings are not in step")
+        for _ in range(2):
+            assert (await proxy.get("/")).status == 200
+        return policy_of(proxy).zone_share
+
+    assert await zone_share("a", "b") == 0.0
+    assert await zone_share("a", "b", "a") > 0.0
+    assert await zone_share("a", "b", "b") == 0.0
 
 
 async def hanging(proxies: MakeProxy, origins: MakeOrigin, signal: str) -> "Hanging":
