@@ -20,6 +20,10 @@ FALL = 1.0
 RISE = 10.0
 """Seconds in which health falls from 1 to 0, and rises again: slower than caches get cold, and warm."""
 
+LULL = 0.1
+"""Seconds of its fall that one look can stand for. Where requests come in bursts nobody looks in between, and all
+that is known after a minute may be the last moment of the burst before."""
+
 
 class ZoneSettings(NamedTuple):
     """`delay` and `fade_in` in seconds; `margin`: by how much the zone's latency may be above that of all;
@@ -66,7 +70,7 @@ class ZoneRamp:
         self._local = _smoothed(self._local, local, keep)
         self._all = _smoothed(self._all, all_zones, keep)
         self._brakes = self._should_brake()
-        step = -elapsed / FALL if self._brakes else elapsed / RISE
+        step = -min(elapsed, LULL) / FALL if self._brakes else elapsed / RISE
         self.health = min(1.0, max(0.0, self.health + step))
 
     def _should_brake(self) -> bool:

@@ -86,6 +86,14 @@ def test_a_dip_of_half_a_second_takes_nothing_away() -> None:
     assert made.health == 1.0
 
 
+def test_a_dip_that_is_seen_after_a_minute_of_silence_only_takes_next_to_nothing_away() -> None:
+    made = ramp()
+    now = watch(made, END, END + 30.0, FAST)
+    made.observe(SLOW, FAST, now + 60.0)
+    watch(made, now + 60.0, now + 60.1, FAST)
+    assert made.health >= 0.7
+
+
 # -- the three bugs
 
 
