@@ -116,17 +116,23 @@ class FixedFeed(_Following):
             raise ConfigError("settings: max_inflight: a fixed list has nobody to count with; set max_outbound")
 
     async def open(self, patience: float) -> None:
-        record = RouteRecord(frozenset(self._members))
-        await step_through(self.mirror.replace({_ROOT: record}, self._attributes))
+        members, attributes = self._members, self._attributes
+        await step_through(self.mirror.replace({_ROOT: RouteRecord(frozenset(members))}, attributes))
+        if self._members is not members:  # told of others meanwhile
+            self._show(attributes)
         await self._follow()
 
     def replace(self, upstreams: Upstreams) -> None:
         """Other upstreams from now on; what is counted of those that stay goes on."""
-        self._members, attributes = _checked(upstreams, self._rules)
-        gone: dict[str, dict[str, str]] = {member: {} for member in self._attributes if member not in attributes}
-        self._attributes = attributes
+        before = self._attributes
+        self._members, self._attributes = _checked(upstreams, self._rules)
         if self.mirror.ready:
-            self.mirror.update({_ROOT: RouteRecord(frozenset(self._members))}, {**gone, **attributes})
+            self._show(before)
+
+    def _show(self, before: Mapping[str, Mapping[str, str]]) -> None:
+        """Let the mirror have them in the place of others, of which `before` was said."""
+        gone: dict[str, dict[str, str]] = {member: {} for member in before if member not in self._attributes}
+        self.mirror.update({_ROOT: RouteRecord(frozenset(self._members))}, {**gone, **self._attributes})
 
 
 class RedisFeed(_Following):

@@ -240,6 +240,22 @@ async def test_the_list_may_be_changed_while_calls_are_made(upstreams: Upstreams
     assert (len(first.seen), len(second.seen)) == (1, 2)
 
 
+async def test_a_list_that_is_changed_while_the_session_opens_is_the_one_it_has(upstreams: Upstreams) -> None:
+    upstream = await upstreams()
+    many = {f"10.0.{number // 250}.{number % 250}:80": {"node": "n1"} for number in range(400)}
+    session = Session(upstreams=many)
+    opening = asyncio.create_task(session.open())
+    await asyncio.sleep(0)
+    assert not opening.done()
+    session.set_upstreams({upstream.member: {"node": "n2"}})
+    await opening
+    try:
+        assert [each.spec.node for each in live(session)] == ["n2"]
+        assert await asked(session, ["/x"]) == {200: 1}
+    finally:
+        await session.close()
+
+
 async def test_the_key_of_a_megabyte_is_refused_by_name(upstreams: Upstreams) -> None:
     upstream = await upstreams()
     async with Session(upstreams=[upstream.member]) as session:
