@@ -109,12 +109,12 @@ class RingKeeper:
         """`rings` and `local` without those who are no members; as they are where there are no members at all. A
         zone that was taken away holds for no request more: one would begin its ramp, for when it is set again."""
         gone = rings.newest.members - self._members if self._members else NOBODY
+        if not self.zone:
+            self.local = local = None
         if gone == rings.newest.members:
             return  # the members are others altogether: their rings are built next, and then replace these
         self.rings = rings.without(gone)
-        if local is not None and (not self.zone or local.established.members <= gone):
-            local = None
-        self.local = local.without(gone) if local is not None else None
+        self.local = None if local is None or local.established.members <= gone else local.without(gone)
 
     def _await_new(self, now: float) -> None:
         here = self.rings.newest.members if self.rings else NOBODY

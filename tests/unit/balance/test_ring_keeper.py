@@ -326,6 +326,13 @@ def test_a_zone_that_is_taken_away_is_gone_at_once_even_while_rings_are_made(sli
     assert local(kept) is None
 
 
+def test_a_zone_that_is_taken_away_when_all_members_are_others_is_gone_at_once_too() -> None:
+    kept = keeper([*NEAR, *FAR], zone="z2")
+    kept.zone = ""
+    kept.follow(MANY, 10)
+    assert local(kept) is None
+
+
 def test_who_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:
     """Upstreams that register one by one: the quickest would have all of the traffic."""
     first, *others = [LiveUpstream(each.spec, seen=100.0) for each in MANY]
