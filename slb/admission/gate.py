@@ -72,6 +72,7 @@ class Gate:
         """Ask for a slot of one of those that serve: of none that was `tried`, and of one `held_back` only where no
         other has room. `key`: what the policy goes by, if it does. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
+        held_back = tuple(each for each in held_back if each in route.serving)
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:

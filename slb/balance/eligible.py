@@ -57,3 +57,11 @@ def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) 
 def untried(upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream]) -> tuple[LiveUpstream, ...]:
     """`upstreams` without those this request has already been sent to."""
     return tuple(upstream for upstream in upstreams if upstream not in tried)
+
+
+def still_to_try(
+    upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream], settings: RouteSettings
+) -> tuple[LiveUpstream, ...]:
+    """The same; in a panic, when those are used too that are known to be ill, the others where there are any."""
+    left = untried(upstreams, tried)
+    return tuple(upstream for upstream in left if is_available(upstream, settings)) or left

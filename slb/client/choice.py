@@ -10,7 +10,7 @@ from aiohttp.typedefs import LooseHeaders
 from multidict import CIMultiDict
 from yarl import URL
 
-from slb.balance.eligible import untried
+from slb.balance.eligible import still_to_try
 from slb.balance.order import second_choice
 from slb.balance.ring import endpoint
 from slb.balance.upstream import LiveUpstream
@@ -122,7 +122,7 @@ class Chooser:
         if failed.upstream is None or failed.plan is None:
             return None
         plan = self._plan(self._mirror.table.routes.get(failed.plan.route.path, failed.plan.route))
-        left = untried(plan.allowed, (failed.upstream,))
+        left = still_to_try(plan.allowed, (failed.upstream,), plan.route.settings)
         if not left:
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
         return self._picked(question, plan, left, again=True)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
 from slb.admission.gates import turn_of
+from slb.balance.eligible import still_to_try, untried
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.fields import field_value
 from slb.proxy.hash_key import key_of
@@ -31,6 +32,9 @@ def ask_for_slot(exchange: "Exchange", plane: Plane) -> Entry:
     settings = route.settings
     asked = field_value(exchange.head.fields, settings.priority_header) if settings.priorities else ""
     held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
+    if exchange.tried:
+        left = still_to_try(route.serving, exchange.tried, settings)
+        held_back = untried(route.serving, {*left, *exchange.tried}) or held_back
     key = _key(exchange) if route.policy.ring is not None else b""
     return plane.gates.of(route).enter(route, exchange.tried, held_back, turn_of(settings, asked), exchange, key)
 

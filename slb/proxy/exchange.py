@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
-from slb.balance.eligible import NOT_SERVED, untried
+from slb.balance.eligible import NOT_SERVED, still_to_try
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     CLIENT_GONE,
@@ -99,7 +99,7 @@ class Exchange(Timed):
 
     def _attempt(self) -> None:
         route = self.route
-        upstreams = route.serving if not self.tried else untried(route.serving, self.tried)
+        upstreams = route.serving if not self.tried else still_to_try(route.serving, self.tried, route.settings)
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
@@ -300,7 +300,9 @@ class Exchange(Timed):
                 return False
         tried = (*self.tried, upstream)
         plane = self._plane
-        if self.status or self._reached_client or not plane.retries.allows(self.route, tried):
+        if self.status or self._reached_client:
+            return False
+        if not plane.retries.allows(self.route, tried, reached=why != UPSTREAM_CONNECT.name):
             return False
         self.tried = tried
         self.failed = (*self.failed, detail)

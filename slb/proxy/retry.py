@@ -65,10 +65,13 @@ class Retries:
         self._began = clock()
         self._budgets: dict[str, RetryBudget] = {}
 
-    def allows(self, route: Route, tried: tuple[LiveUpstream, ...]) -> bool:
-        """Whether a request that failed at each of `tried` may go to yet another upstream of `route`."""
+    def allows(self, route: Route, tried: tuple[LiveUpstream, ...], reached: bool = True) -> bool:
+        """Whether a request that failed at each of `tried` may go to yet another upstream of `route`. Where the
+        last was not `reached` it had no work with it, so that nothing is doubled: that goes by no budget."""
         if len(tried) > route.settings.retries or not untried(route.serving, tried):
             return False
+        if not reached:
+            return True
         histogram = self._finished.get(route.path)
         requests = sum(histogram.counts) if histogram is not None else 0
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))

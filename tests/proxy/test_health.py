@@ -1,6 +1,7 @@
 """Upstreams that fail get no requests, and get them again when they are well."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from random import Random
 
@@ -236,3 +237,18 @@ async def test_where_all_that_are_left_have_failed_the_client_is_told_of_the_fai
         patient.ill = 0
     replies = [await made.proxy.get("/x") for _ in range(4)]
     assert {(each.status, each.reason) for each in replies} == {(502, "upstream_reset")}
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "consistent_hash", "least_inflight"])
+async def test_in_a_panic_another_attempt_goes_to_an_upstream_that_is_up(ward: MakeWard, policy: str) -> None:
+    made = await ward(4, policy=policy, eject_after="1", eject_time="1m", max_ejected="1")
+    *dead, healthy = made.patients
+    for each in dead:
+        await each.dies()
+    paths = map("/{}".format, itertools.count())
+    while made.proxy.metrics.ejections.keys() != {(each.member, "upstream_connect") for each in dead}:
+        await made.proxy.get(next(paths))
+    assert made.serving() == {each.member for each in made.patients}
+    healthy.requests.clear()
+    assert [(await made.proxy.get(next(paths))).status for _ in range(30)] == [200] * 30
+    assert len(healthy.requests) == 30

@@ -3,13 +3,30 @@
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from slb.proxy.retry import RetryBudget
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
 from tests.support.waiting import eventually
+
+Refusing = Callable[[], str]
+
+
+@pytest.fixture
+def refusing() -> Iterator[Refusing]:
+    """Makes upstreams that refuse connections: their ports are taken, and nobody listens."""
+    taken: list[socket.socket] = []
+
+    def make() -> str:
+        taken.append(socket.socket())
+        taken[-1].bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken[-1].getsockname()[1]}"
+
+    yield make
+    for each in taken:
+        each.close()
 
 
 def blocking(wire: Wire) -> socket.socket:
@@ -220,3 +237,12 @@ async def test_a_post_whose_idle_connection_ends_before_a_byte_of_it_is_written_
     await wire.send(later)
     assert (await wire.reply()).status == 200
     assert (origin.requests[1].whole, origin.connections) == (b"hi", 2)
+
+
+async def test_a_refused_connection_is_tried_elsewhere_however_often(
+    proxies: MakeProxy, origin: Origin, refusing: Refusing
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", refusing(), origin, eject_after="0")
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(40)] == [200] * 40
