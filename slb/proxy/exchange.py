@@ -201,8 +201,8 @@ class Exchange(Timed):
             self.connection = None
             request_ended = self.upload is None or self.upload.ended
             upstream = connection.pool.upstream
-            if upstream.failures and self.status not in NOT_SERVED:
-                upstream.failures = 0
+            if upstream.failures:
+                self._was_served_by(upstream)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
             self._end(self.status, None, "", now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
@@ -210,6 +210,11 @@ class Exchange(Timed):
             self._plane.wheel.arm(connection, now + self.route.settings.idle_timeout)
             if self.client.is_stalled:
                 connection.pause_reading()
+
+    def _was_served_by(self, upstream: LiveUpstream) -> None:
+        """Whatever failed there before is not in a row with what may fail next."""
+        if self.status not in NOT_SERVED:
+            upstream.failures = 0
 
     def _last_chunk(self, connection: UpstreamConnection) -> bytes:
         """With the upstream's trailers, for clients that asked for them (RFC 9110, 6.5.1)."""
@@ -224,6 +229,7 @@ class Exchange(Timed):
         self.first_byte_at = self._plane.clock()
         self.status = head.status
         self.connection = None
+        self._was_served_by(connection.pool.upstream)
         if self.handle is not None:
             self.handle.lasts()
         open_tunnel(self, self._plane, connection, switching_start(self, head, self.first_byte_at) + rest)
@@ -244,6 +250,7 @@ class Exchange(Timed):
             return
         if self.status and clean and connection.ends_with_connection:
             self.connection = None
+            self._was_served_by(connection.pool.upstream)
             if self.chunks_reply:
                 self._plane.outbox.post(self.client.transport, LAST_CHUNK)
             now, request_ended = self._plane.clock(), self.request_ended

@@ -167,6 +167,28 @@ async def test_failures_with_a_success_between_them_are_not_in_a_row(ward: MakeW
     assert made.serving() == {each.member for each in made.patients}
 
 
+@pytest.mark.parametrize("served", ["HTTP/1.0 200 OK", "HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: chat"])
+async def test_so_are_those_with_a_tunnel_or_a_reply_without_length_between_them(
+    ward: MakeWard, served: str
+) -> None:
+    async def turn_about(request: Request) -> None:
+        if len(ill.requests) % 2:
+            await request.wire.send(b"HTTP/1.1 503 Ill\r\nContent-Length: 0\r\n\r\n")
+        else:
+            await request.wire.send(f"{served}\r\n\r\n".encode())
+            request.wire.close()
+
+    made = await ward(2, retries="0", eject_after="2", eject_time="1m")
+    ill = made.patients[0]
+    ill.handle = turn_about
+    for _ in range(12):
+        wire = await made.proxy.connect()
+        await wire.send(b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close, Upgrade\r\nUpgrade: chat\r\n\r\n")
+        await wire.reader.read()
+    assert len(ill.requests) == 6
+    assert made.serving() == {each.member for each in made.patients}
+
+
 async def test_an_upstream_still_dead_on_probation_costs_one_request_and_is_out_again(ward: MakeWard) -> None:
     made = await ward(2, retries="0", eject_after="3", eject_time="20ms", max_eject_time="1h")
     dead = made.patients[0]
