@@ -9,6 +9,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+_LARGE = 8 * 1024
+"""Bytes that are written at once: waiting gains them nothing. And a connection says that it is full only when it is
+written to: in one turn uvloop may read 32 times from a fast peer, 256 kB each, and all that would wait here."""
+
 
 class Outbox:
     """`flushes` counts: what was posted at another count than this one has been written."""
@@ -21,11 +25,14 @@ class Outbox:
         self.flushes = 0
 
     def post(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write `data` to `transport` at the end of this turn, behind what was posted to it before."""
+        """Write `data` to `transport` at the end of this turn, behind what was posted to it before; much of it at
+        once."""
         posted = self._posted
         if not posted:
             self._wake()
         posted.append((transport, data))
+        if len(data) > _LARGE:
+            self.flush()
 
     def _wake(self) -> None:
         if self._call_soon is None:

@@ -23,6 +23,8 @@ CHUNKED_POST = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\
 CHUNKED_OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 HIGH_WATER = 64 << 10
 ONE_ANSWER = 4096
+MOST_WAITING = 768 << 10
+"""Small writes of one turn, the high water, and what is read at once, which is 256 kB."""
 
 
 class Plain:
@@ -243,6 +245,64 @@ async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may
     await wire.head()
     wire.writer.write_eof()
     assert await asyncio.wait_for(wire.reader.read(), PATIENCE) == b"%d" % len(early)
+
+
+# -- a turn that reads much
+
+
+def pour(plain: Plain) -> int:
+    """Say as much as the kernels between the two take; no turn of the event loop comes in between."""
+    poured = 0
+    with suppress(BlockingIOError):
+        while True:
+            poured += plain.sock.send(bytes(1 << 20))
+    return poured
+
+
+async def most_waiting(plain: Plain, transport: asyncio.Transport) -> int:
+    """The most bytes that wait for `transport` until nobody takes any more of what `plain` says."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    sizes = []
+
+    def pour_more() -> int:
+        sizes.append(transport.get_write_buffer_size())
+        return pour(plain)
+
+    while await settled(pour_more, still=0.05):
+        pass
+    return max(sizes)
+
+
+async def test_what_a_turn_reads_for_a_client_that_does_not_read_costs_a_few_buffers(
+    proxies: MakeProxy, upstream: socket.socket
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", member(upstream))
+    with socket.create_connection(proxy.address) as sock:
+        Plain(sock).say(GET)
+        made = await accepted(upstream)
+        made.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+        (served,) = proxy.server._plane.connections
+        with made.sock:
+            assert HIGH_WATER < await most_waiting(made, served.transport) < MOST_WAITING
+
+
+async def test_what_a_turn_reads_for_an_upstream_that_does_not_read_costs_a_few_buffers(
+    proxies: MakeProxy, upstream: socket.socket
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", member(upstream))
+    with socket.create_connection(proxy.address) as sock:
+        client = Plain(sock)
+        client.say(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+        made = await accepted(upstream)
+        (served,) = proxy.server._plane.connections
+        await eventually(lambda: served.exchange is not None and served.exchange.connection is not None)
+        assert served.exchange is not None
+        assert served.exchange.connection is not None
+        served.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        with made.sock:
+            assert HIGH_WATER < await most_waiting(client, served.exchange.connection.transport) < MOST_WAITING
 
 
 # -- nothing beside the outbox
