@@ -23,8 +23,8 @@ from slb.proxy.target import RequestLine
 _BUFFER = 64 * 1024
 """Bytes that wait on either side of a connection before its reading is paused."""
 _LINGER = 5.0
-"""Seconds a refused client has to stop sending: closing on unread bytes resets the connection and can destroy the
-answer before it is read (RFC 9112, 9.6)."""
+"""Seconds a client that gets no further answer has to stop sending: closing on unread bytes resets the connection
+and can destroy the answer before it is read (RFC 9112, 9.6)."""
 _LINGER_BYTES = 64 << 20
 """And how much it may send meanwhile. Many clients see the answer only once their upload has gone through."""
 
@@ -205,6 +205,8 @@ class Downstream(asyncio.Protocol, Timed):
             return
         if not request_ended:
             self._linger()
+        elif not keep and self._buffer:  # and more may be on its way
+            self._linger(self._plane.keepalive_timeout if self.is_stalled else _LINGER)
         elif not keep:
             self._close()
         else:
@@ -345,7 +347,7 @@ class Downstream(asyncio.Protocol, Timed):
         plane.outbox.post(self.transport, message)
         self._linger()
 
-    def _linger(self) -> None:
+    def _linger(self, seconds: float = _LINGER) -> None:
         """Say that nothing more comes from here, and let the client read that before the connection ends."""
         self.lingering = True
         self._buffer = b""
@@ -355,7 +357,7 @@ class Downstream(asyncio.Protocol, Timed):
             self.transport.write_eof()
         else:  # TLS: its close says so, and reads on until the client has closed too
             self.transport.close()
-        self._arm(_LINGER)
+        self._arm(seconds)
 
     def _discard(self, data: bytes) -> None:
         self._lingered += len(data)

@@ -1,10 +1,11 @@
 """What other proxies' bug trackers teach: small things on which messages, connections and slots were lost."""
 
 import asyncio
+import socket
 
 import pytest
 
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.support.waiting import eventually
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -132,6 +133,31 @@ async def test_nothing_is_served_behind_connection_close(proxy: Proxy, origin: O
     assert [(await wire.reply()).status for _ in range(2)] == [200, 200]
     assert await wire.ended()
     assert [request.target for request in origin.requests] == ["/", "/last"]
+
+
+async def test_who_goes_on_sending_behind_its_last_request_gets_the_last_reply_whole(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """A connection closed on unread bytes is reset, and what is still on its way is lost (RFC 9112, 9.6)."""
+
+    async def large(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + bytes(50000))
+
+    proxy = await proxies(max_requests_per_connection=1)
+    proxy.route("/", await origins(large))
+    with socket.socket() as narrow:
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        narrow.connect(proxy.address)
+        narrow.sendall(2 * GET)
+        await eventually(lambda: bool(proxy.counted()))
+        await eventually(lambda: all(each.lingering for each in proxy.server._plane.connections))
+        narrow.sendall(GET)
+        narrow.setblocking(False)
+        got = 0
+        while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(narrow, 65536), PATIENCE):
+            got += len(data)
+    assert got > 50000
+    assert proxy.counted() == {(200, ""): 1}
 
 
 async def test_what_follows_an_early_reply_is_no_request(proxies: MakeProxy, origins: MakeOrigin) -> None:
