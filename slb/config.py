@@ -218,7 +218,7 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"config file {path}: {error}") from None
 
 

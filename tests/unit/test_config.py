@@ -128,6 +128,7 @@ def test_a_value_that_cannot_be_used_is_refused_naming_setting_and_value(name: s
         ("[routes.'/p/']\nretries = 1", "/p/"),
         ("[routes.p]\nretries = 1", "'p'"),
         ("workers = ", "slb.toml"),
+        ("workers = " + "[" * 10_000, "slb.toml"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_naming_what_is_wrong(toml: Path, text: str, named: str) -> None:
