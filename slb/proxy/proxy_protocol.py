@@ -17,6 +17,7 @@ _V1_SHORTEST = {
     b"TCP6 ": len(b"PROXY TCP6 :: :: 0 0\r\n"),
     b"UNKNO": len(b"PROXY UNKNOWN\r\n"),
 }
+_VERSIONS = {"TCP4": 4, "TCP6": 6}
 _FIRST = len(b"PROXY TCP4 ")
 
 _LOCAL, _PROXY = 0x20, 0x21
@@ -77,9 +78,9 @@ def _parse_v1(line: bytes) -> Header:
         raise MalformedHeader("not a line of ASCII") from None
     if protocol == "UNKNOWN":  # whatever else it says is to be ignored
         return Header()
-    if len(fields) != 4:
-        raise MalformedHeader("not two addresses and two ports")
-    version = 4 if protocol == "TCP4" else 6
+    version = _VERSIONS.get(protocol)
+    if version is None or len(fields) != 4:
+        raise MalformedHeader("not TCP4 or TCP6, two addresses and two ports")
     source, _ = (_address(text, version) for text in fields[:2])
     port, _ = (_port(text) for text in fields[2:])
     return Header(client=(source, port))

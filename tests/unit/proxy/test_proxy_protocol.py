@@ -66,6 +66,8 @@ BAD = {
     "a bare LF": b"PROXY TCP4 1.2.3.4 1.2.3.4 1000 1000\nGET /",
     "no end": b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1" + b" " * 100,
     "108 bytes": b"PROXY UNKNOWN " + b"x" * 92 + b"\r\n",
+    "unknown, nearly": b"PROXY UNKNOXX ::1 ::1 1 2\r\n",
+    "a version nearly": b"PROXY UNKNO 192.0.2.1 192.0.2.2 1 2\r\n",
     "version 3": version_2(0x31, 0x11, IPV4),
     "no such command": version_2(0x22, 0x11, IPV4),
     "no such family": version_2(0x21, 0x41, bytes(216)),
