@@ -7,6 +7,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -40,7 +41,8 @@ class Entrance:
     """Accepts on listening sockets and lets through who knows the way. `serve` makes the protocol of HTTP.
 
     `certificates`: None for no TLS. `networks`: who may send a PROXY header, and has to; None for no such header.
-    `patience`: seconds for that header. `limit`: how many may be arriving at the same time; 0 for no limit.
+    `patience`: seconds for that header. `limit`: how many may be arriving at the same time; `per_peer`: from one
+    address, a balancer's apart; 0 for no limit.
     """
 
     def __init__(
@@ -50,20 +52,22 @@ class Entrance:
         networks: tuple[Network, ...] | None,
         patience: float,
         limit: int,
+        per_peer: int,
         metrics: Metrics,
     ) -> None:
         self._serve = serve
         self._certificates = certificates
         self._networks = networks
         self._patience = patience
-        self._limit = limit
+        self._limit, self._per_peer = limit, per_peer
         self._metrics = metrics
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving_from: Counter[str] = Counter()
 
-    def reconfigure(self, networks: tuple[Network, ...] | None, patience: float, limit: int) -> None:
+    def reconfigure(self, networks: tuple[Network, ...] | None, patience: float, limit: int, per_peer: int) -> None:
         """Let these hold for who comes from now on."""
-        self._networks, self._patience, self._limit = networks, patience, limit
+        self._networks, self._patience, self._limit, self._per_peer = networks, patience, limit, per_peer
 
     def __len__(self) -> int:
         """How many are arriving."""
@@ -125,14 +129,28 @@ class Entrance:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _take(self, accepted: socket.socket, peer: Peer) -> None:
-        if self._limit and len(self._arriving) >= self._limit:
+        address = str(peer[0])
+        if self._is_full(address):
             self._metrics.proxy_protocol_refused["overloaded"] += 1
             accepted.close()
             return
         accepted.setblocking(False)
         arrival = asyncio.get_running_loop().create_task(self._let_in(accepted, peer))
         self._arriving.add(arrival)
-        arrival.add_done_callback(self._arriving.discard)
+        self._arriving_from[address] += 1
+        arrival.add_done_callback(lambda done: self._arrived(done, address))
+
+    def _is_full(self, address: str) -> bool:
+        if self._limit and len(self._arriving) >= self._limit:
+            return True
+        return 0 < self._per_peer <= self._arriving_from[address] and self._networks is None
+
+    def _arrived(self, arrival: "asyncio.Task[None]", address: str) -> None:
+        """One way or the other."""
+        self._arriving.discard(arrival)
+        self._arriving_from[address] -= 1
+        if not self._arriving_from[address]:
+            del self._arriving_from[address]
 
     # -- arriving
 

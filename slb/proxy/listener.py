@@ -62,6 +62,7 @@ class ProxyServer:
             settings.trusted_proxies if settings.proxy_protocol else None,
             settings.head_timeout,
             settings.max_connections,
+            settings.max_connections_per_peer,
             metrics,
         )
         metrics.inflight = lambda: [(live.member, live.inflight) for live in mirror.upstreams.values()]
@@ -109,7 +110,9 @@ class ProxyServer:
         self._plane.reconfigure(settings)
         self._plane.pools.reconfigure(settings)
         networks = settings.trusted_proxies if settings.proxy_protocol else None
-        self._entrance.reconfigure(networks, settings.head_timeout, settings.max_connections)
+        self._entrance.reconfigure(
+            networks, settings.head_timeout, settings.max_connections, settings.max_connections_per_peer
+        )
 
     def begin_drain(self) -> None:
         """Replies from now on say `Connection: close`; whoever still comes is served."""

@@ -208,7 +208,7 @@ async def test_accepting_goes_on_once_there_are_descriptors_again(
     listener = Exhausted()
     listener.bind(("127.0.0.1", 0))
     address = listener.getsockname()
-    doors = entrance.Entrance(Greeter, None, (ip_network("127.0.0.0/8"),), 10, 0, Metrics())
+    doors = entrance.Entrance(Greeter, None, (ip_network("127.0.0.0/8"),), 10, 0, 0, Metrics())
     doors.open(listener, 10)
     reader, writer = await asyncio.open_connection(*address)
     writer.write(LINE)

@@ -277,6 +277,21 @@ async def test_more_arrivals_than_connections_allowed_are_turned_away(
     assert (await wire.get()).status == 200
 
 
+async def test_one_peer_may_not_take_all_places_of_those_who_arrive(
+    proxies: MakeProxy, origin: Origin, authority: Authority
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections_per_peer=2)
+    waiting = [await proxy.connect() for _ in range(2)]
+    await eventually(lambda: proxy.server.arriving == 2)
+    assert await (await proxy.connect()).ended()
+    other = await proxy.connect(ssl=authority.client(), server_hostname="a.test", local_addr=("127.0.0.2", 0))
+    assert (await other.get()).status == 200
+    waiting[0].close()
+    await eventually(lambda: proxy.server.arriving == 1)
+    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
+    assert (await wire.get()).status == 200
+
+
 # -- files that change
 
 
