@@ -139,7 +139,7 @@ def _read(file: Path) -> tuple[Sequence[str], float]:
             if isinstance(extension.value, x509.SubjectAlternativeName):
                 names = [name.lower() for name in extension.value.get_values_for_type(x509.DNSName)]
         return names, leaf.not_valid_after_utc.timestamp()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, x509.UnsupportedGeneralNameType, x509.DuplicateExtension) as error:
         raise ConfigError(f"{file}: {error}") from None
 
 

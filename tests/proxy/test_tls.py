@@ -342,6 +342,33 @@ def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_a
     assert metrics.tls_reload_failures == len(caplog.records) == 1
 
 
+def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_and_the_old_one_stays(
+    authority: Authority,
+) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    x400_address = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), bytes.fromhex("3002a300"))
+    key = ec.generate_private_key(ec.SECP256R1())
+    nobody = x509.Name([])
+    now = datetime.now(UTC)
+    odd = (
+        x509.CertificateBuilder(nobody, nobody, key.public_key(), 1, now, now + timedelta(days=1))
+        .add_extension(x400_address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    loaded = certificates(Settings(tls_certificates=(authority.issue("a", "a.test"),)), metrics := Metrics())
+    assert loaded is not None
+    first = loaded.context
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    authority.write("a.key", key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+    authority.write("a.pem", odd.public_bytes(pem))
+    loaded.reload()
+    assert loaded.context is first
+    assert metrics.tls_reload_failures == 1
+
+
 # -- files that cannot be used
 
 
