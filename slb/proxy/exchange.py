@@ -331,8 +331,14 @@ class Exchange(Timed):
             raise
 
     def expired(self) -> None:
-        """The whole request took longer than it may."""
-        self._fail(UPSTREAM_TIMEOUT, "the whole request took longer than its time")
+        """The whole request took longer than it may. A caller's own deadline says nothing of the upstream; the
+        route's does, where the upstream has all of the request and not answered."""
+        detail, connection = "the whole request took longer than its time", self.connection
+        if connection is not None:
+            detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
+            if not (self.status or self.head.timeout) and self.request_ended:
+                self._plane.on_failure(connection.pool.upstream, UPSTREAM_TIMEOUT.name)
+        self._fail(UPSTREAM_TIMEOUT, detail)
 
     def client_late(self) -> None:
         """The client did not send its body, or did not read its reply, in time."""

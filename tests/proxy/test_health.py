@@ -108,7 +108,7 @@ async def ward(proxies: MakeProxy, origins: MakeOrigin) -> AsyncIterator[MakeWar
         for patient in patients:
             await patient.start()
         stopped.extend(patients)
-        made = Ward(await proxies(), patients)
+        made = Ward(await proxies(trusted_proxies="127.0.0.0/8"), patients)
         made.route(**settings)
         tasks.append(asyncio.create_task(made.health.run()))
         return made
@@ -146,6 +146,23 @@ async def test_what_counts_as_a_failure(ward: MakeWard, ill: int, reason: str) -
     await made.gets(8)
     assert made.serving() == {made.patients[1].member}
     assert made.proxy.metrics.ejections == {(made.patients[0].member, reason): 1}
+
+
+@pytest.mark.parametrize(("own", "is_out"), [({}, True), ({"X_Request_Timeout": "50ms"}, False)])
+async def test_no_answer_within_the_routes_deadline_is_a_failure_and_within_a_callers_own_is_none(
+    ward: MakeWard, own: dict[str, str], is_out: bool
+) -> None:
+    async def hang(request: Request) -> None:
+        await request.wire.reader.read()
+
+    made = await ward(2, eject_after="2", eject_time="1m", request_timeout="50ms")
+    frozen, well = made.patients
+    frozen.handle = hang
+    statuses = [(await made.proxy.get("/x", **own)).status for _ in range(8)]
+    assert statuses.count(504) == (2 if is_out else 4)
+    assert made.serving() == ({well.member} if is_out else {frozen.member, well.member})
+    late = [line["detail"] for line in made.proxy.logged() if line["status"] == 504]
+    assert all(frozen.member in detail for detail in late)
 
 
 @pytest.mark.parametrize("ill", [400, 404, 429, 500, 501])
