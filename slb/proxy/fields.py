@@ -76,6 +76,7 @@ _UNLIKE = frozenset({LENGTH, REQUEST_ID, TRACE})
 _MAX_LINE = 256
 _MAX_LINES = 2048
 _MAX_NAMES = 1024
+_MAX_NAME = 64
 
 Field = tuple[int, bytes, bytes]
 """kind, value without the white space around it, name in lower case."""
@@ -86,16 +87,18 @@ class MalformedField(ValueError):
 
 
 class _Names(dict[bytes, tuple[int, bytes]]):
-    """Name as written -> (kind, name in lower case), for the spellings seen lately."""
+    """Name as written -> (kind, name in lower case), for the spellings seen lately: at most _MAX_NAMES of _MAX_NAME
+    bytes."""
 
     def __missing__(self, name: bytes) -> tuple[int, bytes]:
         lower = name.lower()
         kind = _KINDS.get(lower, PLAIN)
         if lower.replace(b"_", b"-").startswith(b"x-forwarded-"):
             kind = FORWARDED if b"_" not in lower else SHADOW
-        if len(self) >= _MAX_NAMES:
-            self.clear()
-        self[name] = kind, lower
+        if len(name) <= _MAX_NAME:
+            if len(self) >= _MAX_NAMES:
+                self.clear()
+            self[name] = kind, lower
         return kind, lower
 
 

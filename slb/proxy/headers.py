@@ -18,6 +18,8 @@ TRACE = rb"(?!ff)[0-9a-f]{2}-(?!0{32}-)[0-9a-f]{32}-(?!0{16}-)[0-9a-f]{16}-[0-9a
 """A traceparent (W3C Trace Context, 3.2): no version ff, no trace or parent of zeros."""
 _TRACE = re.compile(TRACE + rb"(?:-[\x21-\x7e]*)?")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
+_LONGEST_NAME = 255
+"""Bytes that a name of DNS may have; longer hosts are matched each time, for they would fill the memory."""
 
 
 class RequestHead:
@@ -132,7 +134,7 @@ class RequestHeads:
 
 
 def _take_host(head: RequestHead, value: bytes) -> bool:
-    if head.host is not None or not _is_host(value):
+    if head.host is not None or not (_is_host(value) if len(value) <= _LONGEST_NAME else _HOST.fullmatch(value)):
         raise Refused(BAD_REQUEST, "Host is not one host[:port]")
     head.host = value
     return True

@@ -1,6 +1,7 @@
 """What a head says of its message, and which bytes of it are passed on."""
 
 import contextlib
+import tracemalloc
 
 import httptools
 import pytest
@@ -362,3 +363,16 @@ def test_what_is_accepted_llhttp_accepts_and_reads_alike(lines: list[bytes]) -> 
         httptools.HttpRequestParser(Collector()).feed_data(b"POST / HTTP/1.1\r\n" + block)
     assert [(name, value) for _, value, name in fields_of(block.split(b"\r\n")[:-2])] == seen
     assert (head.length > 0) == any(name == b"content-length" and int(value) > 0 for name, value in seen)
+
+
+@pytest.mark.parametrize("line", [b"%d%b: v", b"Host: %d%b"], ids=["names", "hosts"])
+def test_what_is_remembered_of_long_fields_does_not_fill_the_memory(line: bytes) -> None:
+    heads = RequestHeads(b"own", 100, trusted=False)
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            heads.parse(line % (number, b"n" * 60_000) + b"\r\n\r\n")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1 << 20
