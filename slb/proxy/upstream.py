@@ -104,6 +104,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.exchange = None
         self.unsent = True
         self.transport.abort()
+        self.pool.ended(self)  # at once: the one that takes its place may be the last there is room for
         exchange.upstream_lost(self, clean=False, heard=False)
 
     def _read_head(self, exchange: "Exchange", data: bytes) -> None:

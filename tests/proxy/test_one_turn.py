@@ -187,7 +187,7 @@ async def test_what_an_upstream_says_before_its_request_has_left_answers_nothing
     proxies: MakeProxy, upstream: socket.socket, method: str
 ) -> None:
     """A reply that nobody asked for, read in the turn in which its idle connection is taken for a request."""
-    proxy = await proxies()
+    proxy = await proxies(max_upstream_connections=1)
     proxy.route("/", member(upstream))
     with socket.create_connection(proxy.address) as sock:
         client = Plain(sock)
