@@ -256,6 +256,22 @@ async def test_a_list_that_is_changed_while_the_session_opens_is_the_one_it_has(
         await session.close()
 
 
+async def test_what_was_said_of_an_upstream_holds_no_more_where_another_list_says_nothing_of_it(
+    upstreams: Upstreams,
+) -> None:
+    two = [await upstreams() for _ in range(2)]
+    members = [each.member for each in two]
+    said = {members[0]: {"weight": 9, "node": "n1"}, members[1]: {"node": "n2"}}
+    async with Session(upstreams=said, settings={"policy": "weighted_round_robin"}) as session:
+        await asked(session, ["/x"] * 10)
+        assert [len(each.seen) for each in two] == [9, 1]
+        session.set_upstreams(members[:1])
+        session.set_upstreams(members)
+        assert [each.spec.node for each in live(session)] == ["", ""]
+        await asked(session, ["/x"] * 10)
+        assert [len(each.seen) for each in two] == [9 + 5, 1 + 5]
+
+
 async def test_the_key_of_a_megabyte_is_refused_by_name(upstreams: Upstreams) -> None:
     upstream = await upstreams()
     async with Session(upstreams=[upstream.member]) as session:

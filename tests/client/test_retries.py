@@ -260,6 +260,25 @@ async def test_a_retry_by_a_route_that_is_gone_goes_to_the_next_all_the_same(
         assert not session.metrics.fallbacks
 
 
+@pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
+async def test_a_retry_goes_by_the_upstreams_that_there_are_by_then(upstreams: Upstreams, policy: str) -> None:
+    gate = Gate()
+
+    async def ill_later(request: web.BaseRequest) -> web.StreamResponse:
+        await gate(request)
+        return web.Response(status=503)
+
+    two, new = [await upstreams(ill_later) for _ in range(2)], await upstreams()
+    async with Session(upstreams=[each.member for each in two], settings={"policy": policy}) as session:
+        call = asyncio.create_task(session.get("/x"))
+        await eventually(lambda: sum(each.inside for each in two) == 1)
+        session.set_upstreams([*(each.member for each in two if each.inside), new.member])
+        gate.open.set()
+        assert (await call).status == 200
+        await at_rest(session)
+    assert (sum(len(each.seen) for each in two), len(new.seen)) == (1, 1)
+
+
 async def test_a_total_of_0_is_no_limit_for_the_second_attempt_either(upstreams: Upstreams) -> None:
     answered = 0
 

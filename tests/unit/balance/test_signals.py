@@ -240,6 +240,18 @@ def test_a_request_that_lasts_is_in_flight_and_no_sign_of_being_stuck(clock: Clo
     assert signals.occupancy(clock.now) == pytest.approx(1.0, rel=0.3)  # of the last window, all of it
 
 
+def test_an_answer_that_lasts_is_a_sign_of_life_whatever_ended_before_it_and_nobody_has_asked_about(
+    clock: Clock,
+) -> None:
+    signals = Signals(clock)
+    signals.begin()
+    served(signals, clock, 0.001)
+    clock.now += 1.0
+    signals.lasts(signals.begin())
+    assert not signals.is_stuck(0.001, clock.now + 0.1)
+    assert signals.is_stuck(0.001, clock.now + WINDOW + 0.001)
+
+
 def test_who_sends_part_of_an_answer_is_not_stuck_until_it_stops(clock: Clock) -> None:
     signals = Signals(clock)
     token = signals.begin()
