@@ -66,14 +66,16 @@ async def test_nobody_who_comes_later_takes_what_somebody_who_waits_can_use(valk
 
 async def test_the_grant_of_one_who_has_left_goes_on_to_the_next(valkey: Valkey) -> None:
     books = Books(valkey)
-    async with Instance(valkey, "a", PUSHED) as one, Instance(valkey, "b", PUSHED, reaping=False) as deaf:
-        await subscribed(valkey, one)
+    async with (
+        Instance(valkey, "a", PATIENT, reaping=False) as one,
+        Instance(valkey, "b", PUSHED, reaping=False) as deaf,
+    ):
         assert await one.get(ONE) == "u0"
         leaves, next_one = await deaf.queue(ONE, TURN), await one.queue(ONE, TURN)
         one.lane.release("u0")
         await eventually(lambda: books.grants() == ["b-1/1"], what="granted")
         deaf.lane.leave(leaves)
-        assert await next_one.answer == "u0"
+        await eventually(next_one.answer.done, what="served, though nobody reaps")
         assert not leaves.answer.done()
         assert books.scores() == {"u0": 1}
 
@@ -209,18 +211,20 @@ async def test_what_the_dead_held_goes_to_who_waits(valkey: Valkey) -> None:
 
 
 async def test_who_waits_may_use_an_upstream_that_joins(valkey: Valkey) -> None:
-    async with Instance(valkey, "a", PATIENT) as one:
+    async with Instance(valkey, "a", PATIENT, reaping=False) as one:
         assert await one.get(ONE) == "u0"
         waits = await one.queue(ONE, TURN)
         one.lane.view(POOL, upstreams(2, 1))
+        await eventually(waits.answer.done, what="served, though nobody reaps")
         assert await waits.answer == "u1"
 
 
 async def test_a_raised_cap_is_used_at_once(valkey: Valkey) -> None:
-    async with Instance(valkey, "a", PATIENT) as one:
+    async with Instance(valkey, "a", PATIENT, reaping=False) as one:
         assert await one.get(ONE) == "u0"
         waiting = [await one.queue(ONE, TURN) for _ in range(3)]
         one.lane.view(POOL, upstreams(1, 3))
+        await eventually(lambda: len(answered(waiting)) == 2, what="served, though nobody reaps")
         assert [await each.answer for each in waiting[:2]] == ["u0", "u0"]
         assert answered(waiting) == waiting[:2]
 

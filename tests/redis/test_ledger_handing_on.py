@@ -1,0 +1,87 @@
+"""A slot that comes back is handed on by the very call that brings it back: nobody looks, pushes or reaps here unless
+the test does."""
+
+from dataclasses import replace
+
+from slb.balance.asking import Turn
+from slb.control.scripts import Reap
+from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, upstreams
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+TURN = Turn("", 1, 100)
+ONE = upstreams(1, 1)
+DEAF = replace(PATIENT, look=60.0)
+LONG = 60_000
+"""Milliseconds: nothing ends by itself."""
+EVER = 1 << 52
+
+
+async def test_what_a_reap_takes_from_the_dead_it_gives_to_who_waits(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", DEAF, reaping=False) as one:
+        async with Instance(valkey, "b", DEAF, reaping=False) as other:
+            assert await other.get(ONE) == "u0"
+            waits = await one.queue(ONE, TURN)
+        books.redis.zadd(books.key["holders"], {"b-1": 1})
+        assert (await Reap(one.connection)(POOL, LONG, reap_until=EVER, patience=LONG, period=1)).reaped == 1
+        assert (books.grants(), books.scores()) == (["a-1/1"], {"u0": 1})
+        one.lane.look()
+        await eventually(waits.answer.done, what="handed on long before the next beat")
+
+
+async def granted_to_a_frozen_one(valkey: Valkey, one: Instance, frozen: Instance) -> Books:
+    """The slot of `one`, which it has given back, is granted to the first ticket of `frozen`."""
+    books = Books(valkey)
+    assert await one.get(ONE) == "u0"
+    await frozen.queue(ONE, TURN)
+    await one.queue(ONE, TURN)
+    frozen.freeze()
+    one.lane.release("u0")
+    await eventually(lambda: books.grants() == ["b-1/1"], what="granted")
+    return books
+
+
+async def test_a_grant_that_a_reap_takes_back_goes_to_the_next(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", DEAF, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+        books = await granted_to_a_frozen_one(valkey, one, other)
+        await Reap(one.connection)(POOL, LONG, reap_until=0, patience=0, period=1)
+        assert (books.grants(), books.tickets()) == (["a-1/2"], ["b-1/1"])
+
+
+async def test_a_grant_that_has_lapsed_goes_to_the_next_as_soon_as_that_one_looks(valkey: Valkey) -> None:
+    hasty = replace(DEAF, patience=0.0)
+    async with Instance(valkey, "a", hasty, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+        books = await granted_to_a_frozen_one(valkey, one, other)
+        one.lane.look()
+        await eventually(lambda: books.held("a-1") == {"u0": 1}, what="handed on")
+        assert (books.grants(), books.tickets()) == ([], ["b-1/1"])
+
+
+async def test_who_has_let_a_grant_lapse_gets_the_slot_that_is_still_free_as_soon_as_it_is_heard_of(
+    valkey: Valkey,
+) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", DEAF, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+        assert await one.get(ONE) == "u0"
+        waits = await other.queue(ONE, TURN)
+        other.freeze()
+        one.lane.release("u0")
+        await eventually(lambda: books.grants() == ["b-1/1"], what="granted")
+        await Reap(one.connection)(POOL, LONG, reap_until=0, patience=0, period=1)
+        assert (books.grants(), books.tickets(), books.scores()) == ([], ["b-1/1"], {})
+        other.thaw()
+        other.lane.look()
+        await eventually(waits.answer.done, what="handed on long before the next beat")
+
+
+async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_said_again(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", DEAF, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+        assert await other.get(ONE) == "u0"
+        waits = await one.queue(ONE, TURN)
+        books.redis.delete(*(books.key[name] for name in ("tickets", "class:", "classes", "views")))
+        other.lane.release("u0")
+        await books.score({})
+        one.lane.say_all()
+        await eventually(waits.answer.done, what="handed on long before the next beat")
