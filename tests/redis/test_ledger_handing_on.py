@@ -1,9 +1,10 @@
-"""A slot that comes back is handed on by the very call that brings it back: nobody looks, pushes or reaps here unless
-the test does."""
+"""A slot that comes back is handed on by the very call that brings it back: nobody looks, pushes or reaps here
+unless the test does."""
 
 from dataclasses import replace
 
 from slb.balance.asking import Turn
+from slb.control.lane_timing import LaneTiming
 from slb.control.scripts import Reap
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, upstreams
 from tests.support.valkey import Valkey
@@ -17,10 +18,15 @@ LONG = 60_000
 EVER = 1 << 52
 
 
+def alone(valkey: Valkey, name: str, timing: LaneTiming = DEAF) -> Instance:
+    """One that neither reaps nor hears of what others do."""
+    return Instance(valkey, name, timing, reaping=False)
+
+
 async def test_what_a_reap_takes_from_the_dead_it_gives_to_who_waits(valkey: Valkey) -> None:
     books = Books(valkey)
-    async with Instance(valkey, "a", DEAF, reaping=False) as one:
-        async with Instance(valkey, "b", DEAF, reaping=False) as other:
+    async with alone(valkey, "a") as one:
+        async with alone(valkey, "b") as other:
             assert await other.get(ONE) == "u0"
             waits = await one.queue(ONE, TURN)
         books.redis.zadd(books.key["holders"], {"b-1": 1})
@@ -43,7 +49,7 @@ async def granted_to_a_frozen_one(valkey: Valkey, one: Instance, frozen: Instanc
 
 
 async def test_a_grant_that_a_reap_takes_back_goes_to_the_next(valkey: Valkey) -> None:
-    async with Instance(valkey, "a", DEAF, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+    async with alone(valkey, "a") as one, alone(valkey, "b") as other:
         books = await granted_to_a_frozen_one(valkey, one, other)
         await Reap(one.connection)(POOL, LONG, reap_until=0, patience=0, period=1)
         assert (books.grants(), books.tickets()) == (["a-1/2"], ["b-1/1"])
@@ -51,7 +57,7 @@ async def test_a_grant_that_a_reap_takes_back_goes_to_the_next(valkey: Valkey) -
 
 async def test_a_grant_that_has_lapsed_goes_to_the_next_as_soon_as_that_one_looks(valkey: Valkey) -> None:
     hasty = replace(DEAF, patience=0.0)
-    async with Instance(valkey, "a", hasty, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+    async with alone(valkey, "a", hasty) as one, alone(valkey, "b") as other:
         books = await granted_to_a_frozen_one(valkey, one, other)
         one.lane.look()
         await eventually(lambda: books.held("a-1") == {"u0": 1}, what="handed on")
@@ -62,7 +68,7 @@ async def test_who_has_let_a_grant_lapse_gets_the_slot_that_is_still_free_as_soo
     valkey: Valkey,
 ) -> None:
     books = Books(valkey)
-    async with Instance(valkey, "a", DEAF, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+    async with alone(valkey, "a") as one, alone(valkey, "b") as other:
         assert await one.get(ONE) == "u0"
         waits = await other.queue(ONE, TURN)
         other.freeze()
@@ -77,7 +83,7 @@ async def test_who_has_let_a_grant_lapse_gets_the_slot_that_is_still_free_as_soo
 
 async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_said_again(valkey: Valkey) -> None:
     books = Books(valkey)
-    async with Instance(valkey, "a", DEAF, reaping=False) as one, Instance(valkey, "b", DEAF, reaping=False) as other:
+    async with alone(valkey, "a") as one, alone(valkey, "b") as other:
         assert await other.get(ONE) == "u0"
         waits = await one.queue(ONE, TURN)
         books.redis.delete(*(books.key[name] for name in ("tickets", "class:", "classes", "views")))

@@ -1,5 +1,5 @@
-"""Requests by one and the same tuple of upstreams, as a route passes it until something changes, and retries between
-them. The clock stands still unless a test moves it, so that what is known from the last look is gone by.
+"""Requests by one and the same tuple of upstreams, as a route passes it until something changes, and retries
+between them. The clock stands still unless a test moves it, so that what is known from the last look is gone by.
 """
 
 from collections import Counter
@@ -128,9 +128,7 @@ def test_those_who_are_left_are_each_expected_to_have_more() -> None:
 
 def in_its_zone(local: list[LiveUpstream], far: list[LiveUpstream]) -> Route:
     """One whose ramp is at its top."""
-    route = Route(
-        [*local, *far], "a", zone_affinity=True, zone_delay="0s", zone_min_upstreams=1, load_signal="off"
-    )
+    route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", zone_min_upstreams=1, load_signal="off")
     pick(route)
     route.after(1000.0)
     assert pick(route) in local
