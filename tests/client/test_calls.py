@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -261,7 +262,7 @@ async def test_what_was_said_of_an_upstream_holds_no_more_where_another_list_say
 ) -> None:
     two = [await upstreams() for _ in range(2)]
     members = [each.member for each in two]
-    said = {members[0]: {"weight": 9, "node": "n1"}, members[1]: {"node": "n2"}}
+    said: dict[str, dict[str, Any]] = {members[0]: {"weight": 9, "node": "n1"}, members[1]: {"node": "n2"}}
     async with Session(upstreams=said, settings={"policy": "weighted_round_robin"}) as session:
         await asked(session, ["/x"] * 10)
         assert [len(each.seen) for each in two] == [9, 1]

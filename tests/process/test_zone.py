@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import orjson
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
 
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "policy": "consistent_hash",
     "ring_debounce": "0",
     "load_signal": "off",
