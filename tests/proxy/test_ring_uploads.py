@@ -1,0 +1,36 @@
+"""Requests with bodies by the ring: whose turn it is, and so whether an upstream looks stuck."""
+
+import asyncio
+
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Request
+from tests.proxy.test_ring import PATHS, clockwise, lead
+from tests.support.waiting import eventually
+
+
+async def test_an_upstream_that_hangs_once_it_has_a_body_that_came_in_pieces_is_walked_around(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    go_on = asyncio.Event()
+
+    async def hang_with_the_body(request: Request) -> None:
+        request.whole = await request.body()
+        if request.whole:
+            await go_on.wait()
+        await request.wire.send(OK)
+
+    proxy, all_three = await proxies(), [await origins(hang_with_the_body) for _ in range(3)]
+    await lead(proxy, all_three, load_signal="effective", balance_factor="2")
+    owner, following, _ = clockwise(all_three, PATHS[0])
+    wire = await proxy.connect()
+    await wire.send(f"PUT {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhal".encode())
+    await eventually(lambda: len(owner.requests) == 1)
+    proxy.ahead += 10.0  # it is the client's turn: nobody is stuck
+    assert (await proxy.get(PATHS[0])).status == 200
+    assert (len(owner.requests), len(following.requests)) == (2, 0)
+    await wire.send(b"ff")
+    await eventually(lambda: owner.requests[0].whole == b"halff")
+    proxy.ahead += 10.0  # and now it is
+    assert (await proxy.get(PATHS[0])).status == 200
+    assert (len(owner.requests), len(following.requests)) == (2, 1)
+    go_on.set()
+    assert (await wire.reply()).status == 200
