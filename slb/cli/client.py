@@ -46,7 +46,7 @@ class ApiClient:
 
     def __init__(self, url: str, token: str | None, environ: Mapping[str, str] = os.environ) -> None:
         self._url = url.rstrip("/")
-        self._parts = _url_parts(url)
+        self._parts = url_parts(url)
         self._token = token or token_file(environ)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -96,14 +96,15 @@ def _no_slb(url: str, why: str) -> ApiError:
     return ApiError(f"what answers at {url} is no slb, or one of another version: {why} (--url or SLB_URL)")
 
 
-def _url_parts(url: str) -> SplitResult:
+def url_parts(url: str, options: str = "--url or SLB_URL") -> SplitResult:
+    """Of the URL of an slb. Raises ApiError, which names the `options` that set it."""
     try:
         parts = urlsplit(url)
         if parts.scheme in _CONNECTIONS and parts.hostname and parts.port != 0:  # a port over 65535 raises
             return parts
     except ValueError:
         pass
-    raise ApiError(f"{url!r} is not a URL such as {DEFAULT_URL} (--url or SLB_URL)")
+    raise ApiError(f"{url!r} is not a URL such as {DEFAULT_URL} ({options})")
 
 
 def _payload(body: Any) -> bytes | None:

@@ -101,13 +101,15 @@ def upstream(
     end_with_stdin: EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
-    from slb.cli.client import token_file
+    from slb.cli.client import token_file, url_parts
     from slb.standin import Manner, Place, run_stand_in
 
     manner = Manner(
         name or "", duration_option("service-time", service_time), slots, duration_option("grace", grace)
     )
-    token = token or (token_file() if register else None)
+    if register is not None:
+        url_parts(register, "--register")
+        token = token or token_file()
     return run_stand_in(Place(listen, register, path, advertise, token), manner, end_with_stdin)
 
 

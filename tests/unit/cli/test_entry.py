@@ -64,6 +64,8 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
         (("upstream", "--service-time", "5"), "--service-time"),
+        (("upstream", "--register", "127.0.0.1:8080"), "'127.0.0.1:8080' is not a URL such as http://"),
+        (("upstream", "--register", ""), "'' is not a URL such as http://"),
         (("register", "/p", "h", "--url", "ftp://x"), "is not a URL"),
     ],
 )
