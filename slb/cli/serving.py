@@ -23,7 +23,9 @@ def serve(
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
     redis: RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
-    roles: Annotated[str | None, typer.Option(help="What this process does: proxy, quota or both [proxy].")] = None,
+    roles: Annotated[
+        str | None, typer.Option(help="What this process does: proxy, quota, or proxy,quota [proxy].")
+    ] = None,
     config: ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the table and the embedded Valkey live.")] = None,
