@@ -126,7 +126,11 @@ def set_settings(
 ) -> None:
     """Set some of a route's settings."""
     changes = dict(_setting(each) for each in settings)
-    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), changes), changes)
+    route = ApiClient(url, token).call("PATCH", _api_path(path), changes)
+    _show_settings(route, changes)
+    if not route["members"]:  # settings may come first, but the longest path wins, with upstreams or without
+        notice = f"no upstream is registered at {route['path']}: requests there and below find none until one is"
+        typer.echo(f"slb: {notice} (503 no_upstream)", err=True)
 
 
 def unset_settings(

@@ -59,6 +59,7 @@ async def test_of_several_targets_all_are_registered_or_it_is_said_which(
 
 
 async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serving: Serving) -> None:
+    await said(slb, "register", "/p1", "10.0.0.1")
     out = await said(
         slb,
         *("route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms", "priorities=low=1,high=8"),
@@ -76,6 +77,17 @@ async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serv
     assert "priorities = none    (built in)" in out
     assert await said(slb, "route", "delete", "/p1") == "/p1: removed\n"
     assert "no routes yet" in await said(slb, "routes")
+
+
+async def test_settings_before_upstreams_are_kept_and_it_is_said_that_nobody_serves_there(
+    slb: Commands, serving: Serving
+) -> None:
+    result = await slb.run("route", "set", "/p1/x", "retries=2")
+    assert (result.code, result.out.splitlines()[0]) == (0, "retries = 2    (route)")
+    assert result.err.startswith("slb: no upstream is registered at /p1/x: ")
+    assert len(result.err.splitlines()) == 1
+    await said(slb, "register", "/p1/x", "10.0.0.1")
+    assert "retries = 3    (route)" in await said(slb, "route", "set", "/p1/x", "retries=3")
 
 
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
