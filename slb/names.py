@@ -103,6 +103,9 @@ def split_member(text: str) -> tuple[str, str, int]:
     scheme, separator, rest = text.strip().lower().rpartition("://")
     if scheme not in ("http", "https") and (scheme or separator):
         raise InvalidName(f"target {text!r}: the scheme is http or https")
+    if "/" in rest:
+        advice = "it is sent the request's path, without the route's where strip_prefix is set"
+        raise InvalidName(f"target {text!r}: a target has no path; {advice}")
     host, port = _host_and_port(rest, text)
     number = _SCHEME_PORTS[scheme or "http"] if port is None else _port(port, text)
     return scheme or "http", _normal_host(host, text), number

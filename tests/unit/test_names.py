@@ -173,6 +173,14 @@ def test_a_target_that_names_no_one_place_is_refused(target: str) -> None:
         normal_member(target)
 
 
+@pytest.mark.parametrize(
+    "target", ["http://127.0.0.1:9500/v1", "127.0.0.1:9500/v1", "h/v1", "https://h/", "[::1]/v1"]
+)
+def test_a_target_with_a_path_is_told_that_it_has_none(target: str) -> None:
+    with pytest.raises(InvalidName, match=r"a target has no path; .* strip_prefix"):
+        normal_member(target)
+
+
 @pytest.mark.parametrize("zone", ["eth0", "a b\r\nx: y", "1"])
 def test_an_ipv6_zone_is_no_part_of_a_member(zone: str) -> None:
     with pytest.raises(InvalidName):
