@@ -25,7 +25,9 @@ class NoPictures(SlbError):
 def check_pictures() -> None:
     """Raises NoPictures where none can be drawn, so that it is known before a minute's work."""
     if find_spec("matplotlib") is None:
-        raise NoPictures("pictures need the extra 'simulate': pip install 'slb[simulate]', or add --no-plot")
+        raise NoPictures(
+            "pictures need the extra 'simulate': pip install -e '.[simulate]' in the checkout, or add --no-plot"
+        )
 
 
 def panels(titles: list[str], columns: int = 1, share_x: bool = False) -> tuple[Figure, list[Axes]]:

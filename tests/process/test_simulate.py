@@ -50,7 +50,7 @@ async def test_without_matplotlib_one_line_names_the_extra(slb: Commands, tmp_pa
     result = await slb.run("simulate", "ring", "--scale", "0.05", env={"PYTHONPATH": str(tmp_path)})
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        "slb: pictures need the extra 'simulate': pip install 'slb[simulate]', or add --no-plot\n"
+        "slb: pictures need the extra 'simulate': pip install -e '.[simulate]' in the checkout, or add --no-plot\n"
     )
 
 
