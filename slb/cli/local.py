@@ -23,7 +23,6 @@ def add_to(app: typer.Typer) -> None:
 
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
     """Say which settings `slb serve` would run with, secrets masked, and which Redis; fails where it would."""
-    from slb.control.redis_url import EMBEDDED, scheme_of
     from slb.proxy.tls import check_files
 
     settings = _settings(config, redis, None)
@@ -32,7 +31,7 @@ def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None
     for name in type(settings).model_fields:
         typer.echo(f"{name} = {_shown(settings, name)}")
     typer.echo("")
-    if scheme_of(settings.redis_url.get_secret_value()) == EMBEDDED:
+    if _is_embedded(settings):
         typer.echo(f"Redis is embedded, for this machine only, in {_embedded_directory(settings)}")
     else:
         typer.echo(f"Redis is at {url}")
@@ -49,6 +48,7 @@ def reset(
     from slb.app import reset_redis
 
     settings = _settings(config, redis, data_dir)
+    _check_there(settings)
     if not yes and not sys.stdin.isatty():
         raise ConfigError("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
     if not yes:
@@ -72,6 +72,18 @@ def _checked_url(settings: "Settings") -> str:
     if scheme_of(url) != EMBEDDED:
         make_pool(url)
     return shown(url)
+
+
+def _is_embedded(settings: "Settings") -> bool:
+    from slb.control.redis_url import EMBEDDED, scheme_of
+
+    return scheme_of(settings.redis_url.get_secret_value()) == EMBEDDED
+
+
+def _check_there(settings: "Settings") -> None:
+    """A data directory with a typo in it is not to be made, and found empty. Raises ConfigError."""
+    if _is_embedded(settings) and not (directory := _embedded_directory(settings)).is_dir():
+        raise ConfigError(f"data_dir: there is no embedded Valkey to reset in {directory}")
 
 
 def _embedded_directory(settings: "Settings") -> Path:

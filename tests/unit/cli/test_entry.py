@@ -145,6 +145,15 @@ def test_a_variable_that_is_nearly_a_setting_is_told_of_and_ends_nothing(
     assert err == "slb: SLB_WORKRES sets nothing; is SLB_WORKERS meant?\n"
 
 
+def test_reset_makes_no_directory_where_there_was_none(slb: Slb, tmp_path: Path) -> None:
+    typo = tmp_path / "tyop"
+    for words in (("--data-dir", str(typo)), ("--redis", f"embedded://{typo}")):
+        code, out, err = slb("reset", "--yes", *words)
+        assert (code, out) == (1, "")
+        assert err == f"slb: data_dir: there is no embedded Valkey to reset in {typo}/valkey\n"
+        assert not typo.exists()
+
+
 def test_reset_without_a_terminal_says_what_to_type(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO("y\n"))
     code, out, err = slb("reset", "--redis", "redis://127.0.0.1:1")
