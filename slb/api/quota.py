@@ -39,10 +39,13 @@ from slb.errors import (
 from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Wait
 
 _DENIALS = {
-    "unknown_model": Refused(UNKNOWN_MODEL, "models: there is no such model among those set by PUT /models/<id>"),
+    "unknown_model": Refused(
+        UNKNOWN_MODEL, "models={models}: not all of them are among those set by PUT /models/<id>"
+    ),
     "no_models": Refused(NO_MODELS, "no model has been set yet: PUT /models/<id> does that"),
     "estimate_exceeds_limit": Refused(
-        ESTIMATE_EXCEEDS_LIMIT, "estimated_tokens: no model that would do ever has so many at once (its burst)"
+        ESTIMATE_EXCEEDS_LIMIT,
+        "estimated_tokens={estimated_tokens}: no model that would do ever has so many at once (its burst)",
     ),
     "idempotency_mismatch": Refused(
         IDEMPOTENCY_MISMATCH, "idempotency_key: it stands for a request with other estimated_tokens or models"
@@ -116,7 +119,7 @@ class QuotaEndpoint:
     async def _schedule(self, data: object) -> Scheduled:
         body = body_of(ScheduleBody, data)
         decision = await self._quota.schedule(body.estimated_tokens, body.models, body.idempotency_key or "")
-        return _decided(decision, self._quota.lease)
+        return _decided(decision, self._quota.lease, body)
 
     async def _complete(self, data: object) -> Completed:
         body = body_of(CompleteBody, data)
@@ -160,12 +163,12 @@ def _rows(limit: str | None) -> int:
     return rows
 
 
-def _decided(decision: Decision, lease: int) -> Scheduled:
+def _decided(decision: Decision, lease: int, body: ScheduleBody) -> Scheduled:
     if isinstance(decision, Admitted):
         return AdmittedShown(model_backend_id=decision.model, task_id=decision.task, lease_ttl_ms=lease)
     if not isinstance(decision, Wait):
         refused = _DENIALS[decision.reason]
-        raise Refused(refused.reason, refused.detail)
+        raise Refused(refused.reason, refused.detail.format_map(vars(body)))
     if decision.reason == "":
         return WaitShown(wait_for_ms=decision.ms)
     return {"wait_for_ms": decision.ms, "reason": decision.reason}  # type: ignore[typeddict-item]

@@ -126,6 +126,7 @@ async def test_estimates_that_are_none_are_refused_by_name(
     answer = await router.call("POST", "/schedule", {"estimated_tokens": tokens})
     assert (answer.status, answer.json["error"]) == (status, reason)
     assert "estimated_tokens" in answer.json["detail"]
+    assert status == 400 or f"estimated_tokens={tokens}: " in answer.json["detail"]
     assert (await router.call("GET", "/models/gpt")).json["in_flight"] == 0
 
 
@@ -151,6 +152,7 @@ async def test_bodies_that_are_not_what_they_have_to_be_are_refused(router: Api,
 async def test_a_model_that_is_not_there_is_unknown(router: Api) -> None:
     answer = await router.call("POST", "/schedule", {"estimated_tokens": 1, "models": ["gpt", "other"]})
     assert (answer.status, answer.json["error"]) == (404, "unknown_model")
+    assert answer.json["detail"].startswith("models=['gpt', 'other']: not all of them are ")
     for method in ("GET", "DELETE"):
         answer = await router.call(method, "/models/other")
         assert (answer.status, answer.json["error"]) == (404, "unknown_model")
