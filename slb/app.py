@@ -61,7 +61,7 @@ class App:
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
         core = self.core
-        parts = core.api_parts(core.metrics_text, dict, self._gates.shown, self._explain, lambda: core.stopping)
+        parts = core.api_parts(core.metrics_text, dict, self._gates.shown, self._explain)
         self._data_api = await core.run_application(make_data_api(parts))
         core.start_watching()
         core.tasks.start("ledger", self._ledger.run())

@@ -124,9 +124,9 @@ class Core:
         status_extra: Callable[[], dict[str, Any]],
         ledger: Callable[[], LedgerShown],
         explain: Callable[[str], Awaitable[Decision | None]],
-        draining: Callable[[], bool],
+        serving: Callable[[], bool] = lambda: True,
     ) -> ApiParts:
-        """The API's view of this process."""
+        """The API's view of this process. `serving`: of a supervisor, whether any worker does."""
         parts = ApiParts(
             settings=self.settings,
             mirror=self.mirror,
@@ -139,7 +139,8 @@ class Core:
             status_extra=status_extra,
             ledger=ledger,
             explain=explain,
-            draining=draining,
+            draining=lambda: self.stopping,
+            serving=serving,
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,

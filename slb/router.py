@@ -21,7 +21,7 @@ class RouterApp:
     async def start(self) -> None:
         """Follow Redis, answer the API, beat."""
         core = self.core
-        parts = core.api_parts(core.metrics_text, dict, _no_pools, _no_decision, lambda: core.stopping)
+        parts = core.api_parts(core.metrics_text, dict, _no_pools, _no_decision)
         core.start_watching()
         await core.serve_api(parts)
         core.tasks.start("heartbeat", core.instances.run())

@@ -99,6 +99,7 @@ class ApiParts:
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
     `ledger` and `explain` (of a route's path) tell who has which slots, and why;
+    `serving`: of a supervisor, whether any worker does;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
 
     settings: Settings
@@ -116,3 +117,4 @@ class ApiParts:
     started: float
     address_rules: AddressRules
     quota: Quota | None = None
+    serving: Callable[[], bool] = lambda: True

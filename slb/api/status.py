@@ -50,6 +50,8 @@ class HealthEndpoint:
             raise Refused(DRAINING, "this instance is about to stop")
         if "proxy" in self._parts.settings.roles and not self._parts.mirror.ready:
             raise Refused(NOT_READY, "no routes have been loaded yet")
+        if not self._parts.serving():
+            raise Refused(NOT_READY, "no worker serves")
         return json_reply(Health(status="ready"))
 
 

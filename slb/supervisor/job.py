@@ -15,8 +15,11 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 from slb.config import Settings
 from slb.listening import Sockets, listening_unix_socket
 
+LISTENING = b"listening\n"
+"""A worker's first line on stdout, once clients can connect: with a table, or after it has waited long for one."""
+
 READY = b"ready\n"
-"""A worker's one line on stdout, once it has a table."""
+"""Its second and last, once it has a table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,13 +87,21 @@ class Supervisor:
         core.tasks.start("health", core.health(makes_checks=False).run())
         fleet = self._fleet
         parts = core.api_parts(
-            fleet.metrics_text, fleet.status_extra, fleet.ledger, fleet.explain, lambda: not self._taking_traffic()
+            fleet.metrics_text, fleet.status_extra, fleet.ledger, fleet.explain, serving=fleet.ready
         )
         await core.serve_api(parts)
-        announce(core, f" with {len(self._workers)} workers")
-        await first_of(stopping.requested, core.tasks.failed)
+        ends = (stopping.requested, core.tasks.failed)
+        await self._workers_listen(*ends)
+        if not any(end.is_set() for end in ends):
+            announce(core, f" with {len(self._workers)} workers")
+        await first_of(*ends)
         await self._stop(running, stopping.hurried)
         return int(core.tasks.failed.is_set() or stopping.hurried.is_set())
+
+    async def _workers_listen(self, *ends: asyncio.Event) -> None:
+        """Wait until each has let clients connect, or for one of `ends`."""
+        for worker in self._workers:
+            await first_of(worker.listened, *ends)
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold, here and in every worker."""
@@ -128,9 +136,6 @@ class Supervisor:
     def _stop_workers(self) -> None:
         for worker in self._workers:
             worker.stop()
-
-    def _taking_traffic(self) -> bool:
-        return not self._core.stopping and self._fleet.ready()
 
     def _show_inflight(self, counts: Mapping[str, int]) -> None:
         """For /routes: this process has no requests of its own."""

@@ -8,7 +8,7 @@ from slb.app import App, run_loop, serve_app
 from slb.core import Core, connected_core
 from slb.lifecycle import Stopping
 from slb.observe.log import configure_logging
-from slb.supervisor.job import READY, Job
+from slb.supervisor.job import LISTENING, READY, Job
 
 
 def run_worker() -> int:
@@ -31,7 +31,7 @@ async def _work(job: Job, stopping: Stopping) -> int:
     async with connected_core(job.settings, job.sockets()) as core:
         app = App(core)
         core.tasks.start("reload", _follow(told, app))
-        return await serve_app(app, stopping, lambda: _say_ready(core))
+        return await serve_app(app, stopping, lambda: _say_serving(core))
 
 
 async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
@@ -40,16 +40,21 @@ async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
         await app.reconfigure(Job.from_line(await told.get()).settings)
 
 
-def _say_ready(core: Core) -> None:
-    """Once there is a table to serve from."""
+def _say_serving(core: Core) -> None:
+    """That it listens, and once there is a table to serve from, that it is ready."""
+    if core.mirror.ready:
+        _say(LISTENING + READY)  # at once: whoever hears that it listens finds it ready
+        return
+    _say(LISTENING)
     pending = [READY]
 
-    def say(_: object = None) -> None:
+    def say_ready(_: object) -> None:
         if pending:
-            sys.stdout.buffer.write(pending.pop())
-            sys.stdout.flush()
+            _say(pending.pop())
 
-    if core.mirror.ready:
-        say()
-    else:
-        core.mirror.on_swap(say)
+    core.mirror.on_swap(say_ready)
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.flush()

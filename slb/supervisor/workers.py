@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from slb.supervisor.job import READY, Job
+from slb.supervisor.job import LISTENING, READY, Job
 
 _FIRST_PAUSE = 0.1
 _LAST_PAUSE = 5.0
@@ -19,12 +19,14 @@ _log = logging.getLogger("slb.supervisor")
 
 
 class Worker:
-    """One place of the pool: at most one process at a time, `life` counts them."""
+    """One place of the pool: at most one process at a time, `life` counts them. `listened` is set once one of them
+    has let clients connect."""
 
     def __init__(self, index: int, job: Job, on_end: Callable[["Worker"], None]) -> None:
         self.index = index
         self.job = job
         self.life = 0
+        self.listened = asyncio.Event()
         self.ready = False
         self.pid: int | None = None
         self._on_end = on_end
@@ -97,6 +99,8 @@ class Worker:
             self._signal(signal.SIGTERM)
         process.stdin.write(self.job.to_line())
         self._told = process.stdin
+        if await process.stdout.readline() == LISTENING:
+            self.listened.set()
         self.ready = await process.stdout.readline() == READY
 
     def _signal(self, number: int) -> None:

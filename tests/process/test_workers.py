@@ -61,6 +61,24 @@ async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Comman
     assert f"with {WORKERS} workers" in serving.line
 
 
+async def test_the_line_that_says_it_serves_comes_once_it_does(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
+    assert (await slb.get(f"{serving.url}/p"))[0] == 404
+    assert (await slb.get(f"{serving.api}/readyz"))[0] == 200
+    assert (await slb.json(f"{serving.api}/status"))["draining"] is False
+
+
+async def test_without_a_table_the_workers_are_not_ready_and_nobody_drains(slb: Commands, valkey: Valkey) -> None:
+    valkey.kill()
+    serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
+    for url in (f"{serving.url}/p", f"{serving.api}/readyz"):
+        status, text = await slb.get(url)
+        assert (status, orjson.loads(text)["error"]) == (503, "not_ready")
+    assert (await slb.json(f"{serving.api}/status"))["draining"] is False
+    valkey.start()
+    await slb.until_ready(serving)
+
+
 async def test_the_workers_metrics_are_added_up(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     for _ in range(20):

@@ -33,6 +33,13 @@ async def test_ready_is_who_has_a_table(serve: ApiMaker) -> None:
     assert (await api.call("GET", "/healthz")).status == 200
 
 
+async def test_a_supervisor_without_a_worker_that_serves_is_not_ready_and_does_not_drain(serve: ApiMaker) -> None:
+    api = await serve(serving=lambda: False)
+    answer = await api.call("GET", "/readyz")
+    assert (answer.status, answer.json["error"], answer.json["detail"]) == (503, "not_ready", "no worker serves")
+    assert (await api.call("GET", "/status")).json["draining"] is False
+
+
 @pytest.mark.parametrize("path", ["/readyz", "/_slb/readyz"])
 async def test_who_drains_is_not_ready(serve: ApiMaker, path: str) -> None:
     options = {"make": make_data_api} if path.startswith("/_slb") else {}
