@@ -87,10 +87,22 @@ class App:
         drain_timeout; or until `hurried`."""
         self.core.stopping = True
         self._proxy.begin_drain()
+        self._say_what_it_waits_for()
         await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
+
+    def _say_what_it_waits_for(self) -> None:
+        core = self.core
+        connections = core.metrics.connections() + self._proxy.arriving
+        if connections or core.settings.drain_delay:
+            _log.info(
+                "%s stops: waits for %d connections, for at most %g s; a second Ctrl-C (or SIGTERM) cuts them off",
+                core.instances.info.name,
+                connections,
+                core.settings.drain_delay + core.settings.drain_timeout,
+            )
 
     async def _drain(self, hurried: asyncio.Event) -> None:
         drain = asyncio.create_task(self._leave())

@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
 
 import orjson
+import pytest
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
 
 
 async def with_upstream(slb: Commands, serving: Serving, *arguments: str) -> None:
@@ -50,16 +53,23 @@ async def test_told_to_stop_it_finishes_requests_in_flight_and_takes_no_new_ones
     assert not list(valkey.admin.scan_iter("slb:instance:*")), "its heartbeat is removed"
 
 
-async def test_told_twice_to_stop_it_ends_at_once(slb: Commands, valkey: Valkey) -> None:
-    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_told_to_stop_it_says_what_it_waits_for_and_told_twice_it_ends_at_once(
+    slb: Commands, valkey: Valkey, workers: int
+) -> None:
+    flags = ("--workers", str(workers), "--drain-timeout", "61s")
+    serving = await slb.until_ready(await slb.serve(*flags, redis=valkey.url))
     await with_upstream(slb, serving, "--slots", "2")
     slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "60s"}))
     await in_flight(slb, serving, 1)
     os.kill(serving.process.pid, signal.SIGINT)
-    await slb.until_status(f"{serving.api}/readyz", 503)
+    said = "for at most 61 s; a second Ctrl-C (or SIGTERM) cuts them off"
+    await eventually(lambda: said in serving.process.log.read_text())
+    assert re.search(rf"waits for [1-9]\d* connections, {re.escape(said)}", serving.process.log.read_text())
     os.kill(serving.process.pid, signal.SIGINT)
     assert await serving.process.ended() == 1
     assert (await slow)[0] == 0
+    assert "told twice to stop: requests in flight are cut off" in serving.process.log.read_text()
 
 
 async def test_the_drain_timeout_bounds_how_long_it_waits(slb: Commands, valkey: Valkey) -> None:
