@@ -143,7 +143,10 @@ class Settings(BaseModel):
         for path, settings in value.items():
             if path != "/" and not is_normal_path(path):
                 raise ValueError(f"{path!r} is not a path in normal form, such as /models/llama")
-            cls._are_settings(settings)
+            try:
+                cls._are_settings(settings)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
         return value
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
@@ -209,8 +212,13 @@ def _first_fault(error: ValidationError) -> str:
     name = ".".join(str(part) for part in fault["loc"][:1])
     if fault["type"] == "extra_forbidden":
         return f"{name}: there is no setting of this name"
+    message = fault["msg"].removeprefix("Value error, ")
+    if isinstance(
+        fault["input"], Mapping
+    ):  # may be long, and hold good settings too; the message names the bad one
+        return f"{name}: {message}"
     shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])
-    return f"{name} = {shown}: {fault['msg'].removeprefix('Value error, ')}"
+    return f"{name} = {shown}: {message}"
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:

@@ -136,6 +136,22 @@ def test_a_file_that_cannot_be_used_is_refused_naming_what_is_wrong(toml: Path, 
     assert named in fault(toml=toml)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[routes.'/q']\nretries = 1\n[routes.'/p']\nretires = 1",
+            "routes: /p: retires: there is no route setting of this name",
+        ),
+        ("[defaults]\nretries = 1\nretires = 1", "defaults: retires: there is no route setting of this name"),
+        ("[listen]\nport = 1", "listen: Input should be a valid string"),
+    ],
+)
+def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str) -> None:
+    toml.write_text(text)
+    assert fault(toml=toml) == line
+
+
 def test_bytes_that_are_no_text_are_refused_like_any_bad_file(toml: Path) -> None:
     toml.write_bytes(b"\xff\xfe")
     assert "slb.toml" in fault(toml=toml)
