@@ -213,9 +213,7 @@ def _first_fault(error: ValidationError) -> str:
     if fault["type"] == "extra_forbidden":
         return f"{name}: there is no setting of this name"
     message = fault["msg"].removeprefix("Value error, ")
-    if isinstance(
-        fault["input"], Mapping
-    ):  # may be long, and hold good settings too; the message names the bad one
+    if isinstance(fault["input"], Mapping):  # may be long; the message names what is wrong in it
         return f"{name}: {message}"
     shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])
     return f"{name} = {shown}: {message}"
