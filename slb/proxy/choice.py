@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
 from slb.admission.gates import turn_of
-from slb.balance.eligible import still_to_try, untried
+from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.fields import field_value
 from slb.proxy.hash_key import key_of
@@ -26,15 +26,15 @@ def choose(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ..
     return route.policy.pick(upstreams)
 
 
-def ask_for_slot(exchange: "Exchange", plane: Plane) -> Entry:
-    """Of the whole fleet's; `admitted` or `turned_away` of the exchange is called, maybe at once."""
+def ask_for_slot(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> Entry:
+    """Of the whole fleet's; `admitted` or `turned_away` of the exchange is called, maybe at once. At a further
+    attempt those that are not of `upstreams` are taken only where none of these has room."""
     route = exchange.route
     settings = route.settings
     asked = field_value(exchange.head.fields, settings.priority_header) if settings.priorities else ""
     held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
     if exchange.tried:
-        left = still_to_try(route.serving, exchange.tried, settings)
-        held_back = untried(route.serving, {*left, *exchange.tried}) or held_back
+        held_back = untried(route.serving, {*upstreams, *exchange.tried}) or held_back
     key = _key(exchange) if route.policy.ring is not None else b""
     return plane.gates.of(route).enter(route, exchange.tried, held_back, turn_of(settings, asked), exchange, key)
 

@@ -103,7 +103,7 @@ class Exchange(Timed):
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
-            self.entry = ask_for_slot(self, self._plane)
+            self.entry = ask_for_slot(self, self._plane, upstreams)
         else:
             self.admitted(Handle(choose(self, self._plane, upstreams)))
 
@@ -199,8 +199,7 @@ class Exchange(Timed):
         self._plane.outbox.post(self.client.transport, start + payload if start else payload)
         if ended:
             self.connection = None
-            request_ended = self.upload is None or self.upload.ended
-            upstream = connection.pool.upstream
+            request_ended, upstream = self.request_ended, connection.pool.upstream
             if upstream.failures:
                 self._was_served_by(upstream)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)

@@ -96,25 +96,17 @@ async def puts_in_pieces(proxy: Proxy, pieces: Sequence[bytes]) -> Reply:
     return await wire.reply()
 
 
+async def early(request: Request) -> None:
+    await request.wire.send(b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
+    await request.body()
+
+
+@pytest.mark.parametrize("refuses", [status(503), early], ids=["at its end", "while it comes"])
 async def test_a_put_whose_body_comes_after_its_head_is_sent_again_with_all_of_it(
-    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin, refuses: object
 ) -> None:
     proxy = await proxies()
-    proxy.route("/", await origins(status(503)), origin)
-    for _ in range(2):
-        assert (await puts_in_pieces(proxy, [b"one", b"two", b"three"])).status == 200
-    assert [request.whole for request in origin.requests] == [b"onetwothree"] * 2
-
-
-async def test_a_put_that_is_refused_while_its_body_comes_goes_elsewhere_and_the_rest_with_it(
-    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
-) -> None:
-    async def early(request: Request) -> None:
-        await request.wire.send(b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
-        await request.body()
-
-    proxy = await proxies()
-    proxy.route("/", await origins(early), origin)
+    proxy.route("/", await origins(refuses), origin)
     for _ in range(2):
         assert (await puts_in_pieces(proxy, [b"one", b"two", b"three"])).status == 200
     assert [request.whole for request in origin.requests] == [b"onetwothree"] * 2

@@ -90,13 +90,19 @@ def test_in_flight_counts_at_once_and_latency_from_the_next_look(clock: Clock) -
 # -- room
 
 
+def looked_at(clock: Clock, *took: float) -> tuple[PoolLoad, list[Signals]]:
+    """A pool of upstreams that have served one request each, of so many seconds."""
+    pool, signals = PoolLoad(), [Signals(clock) for _ in took]
+    pool.watch(signals)
+    for each, seconds in zip(signals, took, strict=True):
+        served(each, clock, seconds)
+    pool.look(clock.now)
+    return pool, signals
+
+
 @pytest.mark.parametrize("took", [0.001, 0.010, 0.050])
 def test_room_is_how_many_in_flight_make_a_load_of_one_at_most(clock: Clock, took: float) -> None:
-    pool, signals, other = PoolLoad(), Signals(clock), Signals(clock)
-    pool.watch((signals, other))
-    served(signals, clock, took)
-    served(other, clock, 0.010)
-    pool.look(clock.now)
+    pool, (signals, _) = looked_at(clock, took, 0.010)
     room = pool.room_of(signals)
     while signals.inflight <= room:
         assert pool.load_of(signals) <= 1.0
@@ -105,18 +111,10 @@ def test_room_is_how_many_in_flight_make_a_load_of_one_at_most(clock: Clock, too
 
 
 def test_whoever_is_busy_with_what_has_ended_has_no_room_for_certain(clock: Clock) -> None:
-    pool, slow, fast = PoolLoad(), Signals(clock), Signals(clock)
-    pool.watch((slow, fast))
-    served(fast, clock, 0.001)
-    served(slow, clock, 0.100)
-    pool.look(clock.now)
+    pool, (_, slow) = looked_at(clock, 0.001, 0.100)
     assert pool.room_of(slow) == NONE
 
 
 def test_an_upstream_whose_requests_take_no_time_has_room_for_any(clock: Clock) -> None:
-    pool, signals, other = PoolLoad(), Signals(clock), Signals(clock)
-    pool.watch((signals, other))
-    served(signals, clock, 0.0)
-    served(other, clock, 0.010)
-    pool.look(clock.now)
+    pool, (signals, _) = looked_at(clock, 0.0, 0.010)
     assert pool.room_of(signals) == inf
