@@ -78,7 +78,9 @@ def _report(run: Run, json: Path | None, check: bool) -> int:
         console.print(case_table(case, run.samples, names))
         for note in notes(case, run.samples, run.missing, names):
             console.print(note, style="red", markup=False, highlight=False)
-    console.print(f"slb ran under {python()} (why it matters: docs/benchmarks.md)", markup=False, highlight=False, style="dim")
+    console.print(
+        f"slb ran under {python()} (why it matters: docs/benchmarks.md)", markup=False, highlight=False, style="dim"
+    )
     if warning := disturbance(run.samples):
         console.print(warning, style="yellow")
     for line, met in goal_lines(run.samples):
