@@ -122,6 +122,12 @@ class Settings(BaseModel):
             )
         return self
 
+    @field_validator("access_log", mode="before")
+    @classmethod
+    def _share_is_text(cls, value: Any) -> Any:
+        """TOML has numbers, and `access_log = 0.01` is what one writes there."""
+        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
     @field_validator("access_log")
     @classmethod
     def _is_access_log(cls, value: str) -> str:

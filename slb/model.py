@@ -79,6 +79,17 @@ HashKey = Annotated[str, AfterValidator(_hash_key), WithJsonSchema({"type": "str
 """Where a request's key is found; a name in a query is written as it stands there, decoded."""
 
 
+def _or_none(value: Any) -> Any:
+    """A route says `none` where its defaults have one, and it is to have none."""
+    return None if value == "none" else value
+
+
+HealthPath = Annotated[
+    Annotated[str, Field(max_length=2048, pattern=r'^/[!"$-~]*$')] | None, BeforeValidator(_or_none)
+]
+"""What an active check asks for; None for no checks."""
+
+
 class HealthCheck(NamedTuple):
     """What an active check does: GET `path` every `interval` seconds, answered within `timeout`. An upstream that
     is up is down after `fall` failures in a row, one that is down is up after `rise` passes in a row."""
@@ -121,7 +132,7 @@ class RouteSettings(BaseModel):
     request_timeout: Duration = 0.0
     tunnel_timeout: PositiveDuration = 3600.0
     strip_prefix: bool = False
-    health_path: Annotated[str, Field(max_length=2048, pattern=r'^/[!"$-~]*$')] | None = None
+    health_path: HealthPath = None
     health_interval: Annotated[Duration, Field(ge=0.01)] = 5.0
     health_timeout: PositiveDuration = 2.0
     health_rise: Annotated[int, Field(ge=1, le=1000)] = 2

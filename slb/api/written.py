@@ -29,7 +29,7 @@ def stored_settings(
         said = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
         raise Refused(BAD_REQUEST, f"settings of {path}: {said}") from None
     shown = made.model_dump(mode="json")
-    return {name: _text(shown[name]) for name in written if shown[name] is not None}
+    return {name: _text(shown[name]) for name, value in written.items() if value is not None}
 
 
 def refuse_unknown(names: set[str]) -> None:
@@ -40,6 +40,8 @@ def refuse_unknown(names: set[str]) -> None:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "none"
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 

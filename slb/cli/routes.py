@@ -17,7 +17,7 @@ from slb.names import join_member, normal_member, normal_path, split_member
 if TYPE_CHECKING:
     from rich.table import Table
 
-_SOURCES = {"hash": "route", "built_in": "built in"}
+_SOURCES = {"hash": "route", "file": "config file", "built_in": "built in"}
 """The API's words for where a setting comes from, for a person."""
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
@@ -172,10 +172,10 @@ def _show_settings(route: dict[str, Any], asked: Collection[str]) -> None:
 
 
 def _table(found: list[dict[str, Any]]) -> "Table":
-    columns = ("route", "upstream", "health", "weight", "slots", "zone", "in flight", "set on the route")
+    columns = ("route", "upstream", "health", "weight", "slots", "zone", "in flight", "settings")
     table = make_table(*columns, right=("weight", "slots", "in flight"))
     for route in found:
-        own = ", ".join(f"{name}={shown(route['settings'][name])}" for name in _set_on(route))
+        own = ", ".join(_set_on(route))
         for line, member in enumerate(route["members"] or [None]):
             head, tail = (route["path"], own) if line == 0 else ("", "")
             table.add_row(head, *_cells(member), tail, end_section=line == max(0, len(route["members"]) - 1))
@@ -183,7 +183,11 @@ def _table(found: list[dict[str, Any]]) -> "Table":
 
 
 def _set_on(route: dict[str, Any]) -> list[str]:
-    return [name for name, source in route["sources"].items() if source == "hash"]
+    """What is set on the route, then what the config file of this instance says of it besides."""
+    settings, sources = route["settings"], route["sources"]
+    own = [f"{name}={shown(settings[name])}" for name in sources if sources[name] == "hash"]
+    file = [f"{name}={shown(settings[name])} (config file)" for name in sources if sources[name] == "file"]
+    return own + file
 
 
 def _cells(member: dict[str, Any] | None) -> list[str]:

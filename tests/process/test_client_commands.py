@@ -90,6 +90,15 @@ async def test_settings_before_upstreams_are_kept_and_it_is_said_that_nobody_ser
     assert "retries = 3    (route)" in await said(slb, "route", "set", "/p1/x", "retries=3")
 
 
+async def test_routes_tell_what_the_config_file_says_of_one(slb: Commands, valkey: Valkey, tmp_path: Path) -> None:
+    (tmp_path / "slb.toml").write_text('[routes."/p1"]\nretries = 3\n[defaults]\nfirst_byte_timeout = "9s"\n')
+    serving = await slb.until_ready(await slb.serve("--config", str(tmp_path / "slb.toml"), redis=valkey.url))
+    url = ("--url", serving.api)
+    await said(slb, "register", "/p1", "10.0.0.1", *url)
+    await said(slb, "route", "set", "/p1", "policy=p2c", *url)
+    assert "policy=p2c, retries=3 (config file)" in await said(slb, "routes", *url)
+
+
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "status")
     assert "up=True" in out

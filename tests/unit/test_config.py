@@ -206,6 +206,14 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         host_port(text)
 
 
+def test_the_access_log_may_be_a_number_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "slb.toml").write_text("access_log = 0.25\n")
+    assert access_log_share(load_settings({}, {}, tmp_path / "slb.toml").access_log) == 0.25
+    (tmp_path / "slb.toml").write_text("access_log = true\n")
+    with pytest.raises(ConfigError, match="access_log = True"):
+        load_settings({}, {}, tmp_path / "slb.toml")
+
+
 def test_the_access_log_may_be_a_share_of_requests() -> None:
     assert [access_log_share(text) for text in ("0", "0.25", "1")] == [0.0, 0.25, 1.0]
     for text in ("", "-0.1", "1.1", "nan", "inf", "x"):

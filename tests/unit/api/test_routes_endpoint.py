@@ -148,6 +148,15 @@ async def test_a_setting_put_as_null_where_null_is_its_default_is_not_written(ap
     assert await api.redis.hgetall(keys.settings_key("/p1")) == {"retries": "2"}
 
 
+async def test_a_route_says_none_where_it_is_to_have_no_checks_and_the_defaults_have_one(serve: ApiMaker) -> None:
+    api = await serve(settings={"defaults": {"health_path": "/h"}})
+    route = (await api.call("PATCH", "/routes/p1", {"health_path": "none"})).json
+    assert (route["settings"]["health_path"], route["sources"]["health_path"]) == (None, "hash")
+    assert await api.redis.hgetall(keys.settings_key("/p1")) == {"health_path": "none"}
+    unset = (await api.call("PATCH", "/routes/p1", {"health_path": None})).json
+    assert unset["settings"]["health_path"] == "/h"
+
+
 async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) -> None:
     assert (await api.call("PUT", "/routes/", {"retries": 0})).json["members"] == []
     assert (await api.call("GET", "/routes/")).json["settings"]["retries"] == 0

@@ -1,5 +1,8 @@
 """The command line without a server: what is said, and with which exit code."""
 
+import signal
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -159,3 +162,21 @@ def test_reset_without_a_terminal_says_what_to_type(slb: Slb, monkeypatch: pytes
     code, out, err = slb("reset", "--redis", "redis://127.0.0.1:1")
     assert (code, out) == (1, "")
     assert err.endswith("use --yes\n")
+
+
+_INTERRUPTED_WHILE_IT_IMPORTS = """
+import signal, sys
+class Importing:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == "slb.cli":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Importing)
+from slb.__main__ import main
+main()
+"""
+
+
+def test_a_ctrl_c_before_it_has_begun_is_its_end_and_says_nothing() -> None:
+    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED_WHILE_IT_IMPORTS], capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
