@@ -22,6 +22,8 @@ from slb.routing.mirror import Mirror
 
 _VERSION = 1
 DEBOUNCE = 1.0
+_AGAIN = 10.0
+"""Seconds until a table that could not be written is tried again, though nothing has changed."""
 
 _log = structlog.get_logger()
 
@@ -34,10 +36,11 @@ def table_file(data_dir: Path, url_shown: str) -> Path:
 class DiskTable:
     """Reads the table once, and writes the mirror's whenever it has changed."""
 
-    def __init__(self, path: Path, mirror: Mirror, debounce: float = DEBOUNCE) -> None:
+    def __init__(self, path: Path, mirror: Mirror, debounce: float = DEBOUNCE, again: float = _AGAIN) -> None:
         self._path = path
         self._mirror = mirror
-        self._debounce = debounce
+        self._debounce, self._again = debounce, again
+        self._fault = ""
         self._changed = asyncio.Event()
 
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
@@ -68,18 +71,28 @@ class DiskTable:
         """Write after each change, once a burst of changes is over; until cancelled."""
         while True:
             await self._changed.wait()
-            await asyncio.sleep(self._debounce)
+            await asyncio.sleep(self._again if self._fault else self._debounce)
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what has changed, now. A full disk must not end anything: logged, tried at the next change."""
+        """Write what has changed, now. A full disk must not end anything: it is logged once, and tried again."""
         if not self._changed.is_set():
             return
         self._changed.clear()
+        fault = ""
         try:
             await asyncio.to_thread(self._write, await self._text())
         except OSError as error:
-            _log.warning("disk_table_not_written", file=str(self._path), error=str(error))
+            fault = str(error)
+            self._changed.set()  # what is on the disk is of before: it may not be taken for true
+        self._tell(fault)
+
+    def _tell(self, fault: str) -> None:
+        if fault and fault != self._fault:
+            _log.warning("disk_table_not_written", file=str(self._path), error=fault)
+        elif self._fault and not fault:
+            _log.info("disk_table_written", file=str(self._path))
+        self._fault = fault
 
     async def _text(self) -> bytearray:
         """All lines, in one buffer: orjson's own would each take a page for a while."""
