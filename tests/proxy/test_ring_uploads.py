@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Request
-from tests.proxy.test_ring import PATHS, clockwise, lead
+from tests.proxy.ring_rig import PATHS, Pod, clockwise, lead, policy_of
 from tests.support.waiting import eventually
 
 
@@ -34,3 +34,26 @@ async def test_an_upstream_that_hangs_once_it_has_a_body_that_came_in_pieces_is_
     assert (len(owner.requests), len(following.requests)) == (2, 1)
     go_on.set()
     assert (await wire.reply()).status == 200
+
+
+async def test_a_body_that_its_client_sends_slowly_makes_nobody_look_stuck_or_slow(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    pods = [Pod() for _ in range(3)]
+    proxy, all_three = await proxies(), [await origins(pod.handle) for pod in pods]
+    for pod in pods:
+        pod.go_on.set()
+    await lead(proxy, all_three, load_signal="effective")
+    owner = clockwise(all_three, PATHS[0])[0]
+    wire = await proxy.connect()
+    await wire.send(f"PUT {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n".encode())
+    for _ in range(5):
+        await asyncio.sleep(0.2)
+        await proxy.get(PATHS[0])
+        await wire.send(b"x")
+    assert (await wire.reply()).status == 200
+    assert len(owner.requests) == 6
+    signals = next(each.signals for each, *_ in policy_of(proxy).loads() if each.member == owner.member)
+    assert signals is not None
+    assert signals.latency is not None
+    assert signals.latency < 0.2

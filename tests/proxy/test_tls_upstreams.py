@@ -11,7 +11,7 @@ from slb.addresses import AddressRules
 from slb.health.probe import Prober
 from slb.model import HealthCheck, Upstream
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request
-from tests.proxy.test_tls import following
+from tests.proxy.tls_rig import following
 from tests.support.certificates import Authority
 
 

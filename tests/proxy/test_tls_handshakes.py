@@ -1,0 +1,102 @@
+"""Handshakes that fail, are cut off or never end, and who may shake hands meanwhile."""
+
+import asyncio
+import logging
+import ssl
+
+import pytest
+
+from slb.proxy import entrance
+from tests.proxy.harness import MakeProxy, Origin, Wire
+from tests.proxy.tls_rig import secure_proxy
+from tests.support.certificates import Authority
+from tests.support.waiting import eventually
+
+
+async def test_old_versions_and_weak_ciphers_get_no_connection(
+    proxies: MakeProxy, origin: Origin, authority: Authority
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
+    old = authority.client()
+    with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    weak = authority.client()
+    weak.maximum_version = ssl.TLSVersion.TLSv1_2
+    weak.set_ciphers("ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0")
+    for context in (old, weak):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await proxy.connect(ssl=context, server_hostname="a.test")
+    await eventually(lambda: sum(proxy.metrics.tls_handshake_failures.values()) == 2)
+
+
+async def test_who_was_shaking_hands_when_the_drain_began_is_still_served(
+    proxies: MakeProxy, origin: Origin, authority: Authority
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
+    reader, writer = await asyncio.open_connection(*proxy.address)
+    await eventually(lambda: proxy.server.arriving == 1)
+    drain = asyncio.create_task(proxy.server.drain(5))
+    await asyncio.sleep(0)
+    await writer.start_tls(authority.client(), server_hostname="a.test")
+    reply = await Wire(reader, writer).get()
+    assert (reply.status, reply.one("Connection")) == (200, "close")
+    writer.close()
+    assert await drain == 0
+
+
+async def test_a_failed_handshake_is_counted_and_leaves_no_traceback(
+    proxies: MakeProxy, origin: Origin, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
+    with caplog.at_level(logging.INFO):
+        plain = await proxy.connect()
+        await plain.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        await plain.ended()
+        gone = await proxy.connect()
+        gone.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await proxy.connect(ssl=ssl.create_default_context(), server_hostname="a.test")
+        await eventually(lambda: sum(proxy.metrics.tls_handshake_failures.values()) == 3)
+    assert caplog.records == []
+    assert proxy.metrics.tls_handshake_failures == {"http_request": 1, "closed": 2}
+    assert proxy.metrics.connections() == 0
+
+
+async def test_a_handshake_that_does_not_go_on_is_ended(
+    proxies: MakeProxy, origin: Origin, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entrance, "HANDSHAKE_TIMEOUT", 0.1)
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
+    wire = await proxy.connect()
+    await wire.send(b"\x16\x03\x01")
+    assert await wire.ended()
+    assert proxy.metrics.tls_handshake_failures == {"timeout": 1}
+
+
+async def test_more_arrivals_than_connections_allowed_are_turned_away(
+    proxies: MakeProxy, origin: Origin, authority: Authority
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections=2)
+    waiting = [await proxy.connect() for _ in range(2)]
+    await eventually(lambda: proxy.server.arriving == 2)
+    assert await (await proxy.connect()).ended()
+    waiting[0].close()
+    await eventually(lambda: proxy.server.arriving == 1)
+    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
+    assert (await wire.get()).status == 200
+
+
+async def test_one_peer_may_not_take_all_places_of_those_who_arrive(
+    proxies: MakeProxy, origin: Origin, authority: Authority
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections_per_peer=2)
+    waiting = [await proxy.connect() for _ in range(2)]
+    await eventually(lambda: proxy.server.arriving == 2)
+    assert await (await proxy.connect()).ended()
+    other = await proxy.connect(ssl=authority.client(), server_hostname="a.test", local_addr=("127.0.0.2", 0))
+    assert (await other.get()).status == 200
+    waiting[0].close()
+    await eventually(lambda: proxy.server.arriving == 1)
+    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
+    assert (await wire.get()).status == 200
