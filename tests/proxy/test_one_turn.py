@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -65,6 +65,19 @@ async def accepted(listener: socket.socket) -> Plain:
 
 def member(listener: socket.socket) -> str:
     return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def both_ends(proxy: Proxy, upstream: socket.socket, request: bytes) -> AsyncIterator[tuple[Plain, Plain]]:
+    """A client that has said `request`, and the upstream's end of the connection by which its head has come."""
+    proxy.route("/", member(upstream))
+    with socket.create_connection(proxy.address) as sock:
+        client = Plain(sock)
+        client.say(request)
+        origin = await accepted(upstream)
+        with origin.sock:
+            await origin.hear(b"\r\n\r\n")
+            yield client, origin
 
 
 # -- one connection after another use
@@ -167,18 +180,12 @@ async def test_what_came_of_a_reply_arrives_before_the_reset_that_says_it_broke(
     proxies: MakeProxy, upstream: socket.socket
 ) -> None:
     proxy = await proxies()
-    proxy.route("/", member(upstream))
-    with socket.create_connection(proxy.address) as sock:
-        client = Plain(sock)
-        client.say(CHUNKED_POST)
-        origin = await accepted(upstream)
-        await origin.hear(b"\r\n\r\n")
+    async with both_ends(proxy, upstream, CHUNKED_POST) as (client, origin):
         origin.say(CHUNKED_OK)
         await client.hear(b"\r\n\r\n")
         origin.say(b"5\r\nhello\r\n")
         client.say(b"nonsense\r\n")  # found in the same turn: the reply cannot go on
         assert await client.hear(b"the end of the connection") == b"5\r\nhello\r\n"
-        origin.sock.close()
     assert proxy.counted() == {(200, "bad_request"): 1}
 
 
@@ -188,12 +195,7 @@ async def test_what_an_upstream_says_before_its_request_has_left_answers_nothing
 ) -> None:
     """A reply that nobody asked for, read in the turn in which its idle connection is taken for a request."""
     proxy = await proxies(max_upstream_connections=1)
-    proxy.route("/", member(upstream))
-    with socket.create_connection(proxy.address) as sock:
-        client = Plain(sock)
-        client.say(GET)
-        origin = await accepted(upstream)
-        await origin.hear(b"\r\n\r\n")
+    async with both_ends(proxy, upstream, GET) as (client, origin):
         origin.say(OK)
         await client.hear(b"ok")
         client.say(f"{method} /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode())
@@ -204,7 +206,6 @@ async def test_what_an_upstream_says_before_its_request_has_left_answers_nothing
         assert (await client.hear(b"ok")).startswith(b"HTTP/1.1 200 ")
         another.sock.close()
         assert await origin.hear(b"the end of the connection") == b""
-        origin.sock.close()
 
 
 # -- tunnels
@@ -277,32 +278,23 @@ async def test_what_a_turn_reads_for_a_client_that_does_not_read_costs_a_few_buf
     proxies: MakeProxy, upstream: socket.socket
 ) -> None:
     proxy = await proxies()
-    proxy.route("/", member(upstream))
-    with socket.create_connection(proxy.address) as sock:
-        Plain(sock).say(GET)
-        made = await accepted(upstream)
-        made.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+    async with both_ends(proxy, upstream, GET) as (_, origin):
+        origin.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
         (served,) = proxy.server._plane.connections
-        with made.sock:
-            assert HIGH_WATER < await most_waiting(made, served.transport) < MOST_WAITING
+        assert HIGH_WATER < await most_waiting(origin, served.transport) < MOST_WAITING
 
 
 async def test_what_a_turn_reads_for_an_upstream_that_does_not_read_costs_a_few_buffers(
     proxies: MakeProxy, upstream: socket.socket
 ) -> None:
     proxy = await proxies()
-    proxy.route("/", member(upstream))
-    with socket.create_connection(proxy.address) as sock:
-        client = Plain(sock)
-        client.say(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
-        made = await accepted(upstream)
+    upload = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (1 << 40)
+    async with both_ends(proxy, upstream, upload) as (client, _):
         (served,) = proxy.server._plane.connections
-        await eventually(lambda: served.exchange is not None and served.exchange.connection is not None)
         assert served.exchange is not None
         assert served.exchange.connection is not None
         served.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        with made.sock:
-            assert HIGH_WATER < await most_waiting(client, served.exchange.connection.transport) < MOST_WAITING
+        assert HIGH_WATER < await most_waiting(client, served.exchange.connection.transport) < MOST_WAITING
 
 
 # -- nothing beside the outbox

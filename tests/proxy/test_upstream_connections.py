@@ -7,20 +7,28 @@ from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, a
 from tests.support.waiting import eventually
 
 
-async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
-    proxies: MakeProxy, origins: MakeOrigin
-) -> None:
-    """The upstream closes just as the request arrives: whoever sent a GET never learns of it."""
+async def leads_to_one_that_breaks_off(
+    proxies: MakeProxy, origins: MakeOrigin, **settings: str
+) -> tuple[Proxy, Origin]:
+    """A proxy whose upstream gives its connection up just as the second request arrives, and answers all others."""
 
     async def once(request: Request) -> None:
         if len(origin.requests) == 2:
             request.wire.reset()
-            return
-        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        else:
+            await answer_ok(request)
 
     proxy = await proxies()
     origin = await origins(once)
-    proxy.route("/", origin)
+    proxy.route("/", origin, **settings)
+    return proxy, origin
+
+
+async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """Whoever sent a GET never learns of it."""
+    proxy, origin = await leads_to_one_that_breaks_off(proxies, origins)
     wire = await proxy.connect()
     assert [(await wire.get("/")).status for _ in range(2)] == [200, 200]
     assert origin.connections == 2
@@ -30,15 +38,7 @@ async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
 async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_and_tells_how_fast_its_upstream_is(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
-    async def once(request: Request) -> None:
-        if len(origin.requests) == 2:
-            request.wire.reset()
-            return
-        await answer_ok(request)
-
-    proxy = await proxies()
-    origin = await origins(once)
-    proxy.route("/", origin, policy="consistent_hash")
+    proxy, origin = await leads_to_one_that_breaks_off(proxies, origins, policy="consistent_hash")
     wire = await proxy.connect()
     assert (await wire.get("/")).status == 200
     live = proxy.mirror.upstream(origin.member)
