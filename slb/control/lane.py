@@ -2,7 +2,8 @@
 
 `held` is the truth about this instance, whoever decided; Redis is told of it in deltas while all is well, and
 whole (a full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have
-been run or not: the full one behind it makes that the same.
+been run or not: the full one behind it makes that the same. What a batch says is made up in `outgoing`; here are
+when one is sent, and what is done with the reply.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from slb.control.batch import Batch, Seen, Ticket
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.deadline import Deadline
 from slb.control.lane_timing import LaneTiming
+from slb.control.outgoing import Outgoing
 from slb.control.script_line import ScriptLine
 from slb.control.standing import Standing
 from slb.control.views import Views
@@ -64,18 +66,9 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._asks = Asks()
-        self._released: Counter[str] = Counter()
-        self._release_due = False
-        self._linger: asyncio.TimerHandle | None = None
-        self._left: list[int] = []
         self._views = Views()
-        self._changed: set[str] = set()
-        self._join = True
-        self._fresh = True
-        self._full = True
-        self._look = False
-        self._beat_due = 0.0
-        self._seq = 0
+        self._outgoing = Outgoing(self.held, self._asks, self._views)
+        self._linger: asyncio.TimerHandle | None = None
         self._failures = 0
         self._limit: Deadline | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -94,7 +87,7 @@ class Lane:
         """Whoever asked has left. What is granted to it all the same is given back."""
         key = self._asks.leave(ask)
         if key is not None:
-            self._left.append(key)
+            self._outgoing.leave(key)
             self._wake.set()
 
     def release(self, member: str) -> None:
@@ -109,28 +102,28 @@ class Lane:
         if self._views.put(name, candidates) and any(
             ticket.ask.view == name for ticket in self._asks.known_to_redis()
         ):
-            self._changed.add(name)
+            self._outgoing.change(name)
             self._wake.set()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held, asked or to be said."""
-        return not (self.held or self._asks or self._released or self._left)
+        return not (self.held or self._asks) and self._outgoing.is_idle
 
     def keep_views(self, names: Container[str]) -> None:
         """Forget the candidates of all routes but these, and those that somebody waits in still."""
-        in_use = self._asks.views() | self._changed
+        in_use = self._outgoing.keeps()
         self._views.forget(lambda name: name not in names and name not in in_use)
 
     def say_all(self) -> None:
         """`held` has been changed by somebody else: tell Redis all of it."""
-        self._full = True
+        self._outgoing.say_all()
         self._wake.set()
 
     def look(self) -> None:
         """Something may have been granted to a ticket of ours."""
         if self._asks.queued:
-            self._look = True
+            self._outgoing.look()
             self._wake.set()
 
     def dismiss(self, name: str, candidates: tuple[Candidate, ...]) -> None:
@@ -165,19 +158,16 @@ class Lane:
             await self._line.drop()
 
     async def _until_due(self) -> None:
-        while not (self._full or self._look or self._release_due or self._left or self._changed):
-            if self._asks.pending:
-                return
-            if self._loop.time() >= self._beat_due:
-                return
+        while not self._outgoing.is_due(self._loop.time()):
             self._wake.clear()
             await self._wake.wait()
 
     def _keep_time(self) -> None:
         """Wake the lane for its beat, and more often while something waits in the queue."""
-        pause = self._beat_due - self._loop.time()
+        pause = self._outgoing.beat_due - self._loop.time()
         if self._asks.queued or self.settling:
-            self._look, pause = True, 0.0
+            self._outgoing.look()
+            pause = 0.0
         self._wake.set()
         self._tick = self._loop.call_later(max(pause, self.timing.look), self._keep_time)
 
@@ -188,7 +178,10 @@ class Lane:
             self._tick = self._loop.call_later(self.timing.look, self._keep_time)
 
     async def _send(self) -> None:
-        batch = self._compose()
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        batch = self._outgoing.batch(self._loop.time(), self.timing.beat, self.ready, self.settling)
         try:
             async with Deadline(self._due()) as self._limit:
                 reply = await self._say(batch)
@@ -208,11 +201,9 @@ class Lane:
         """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
         RedisError, OSError, TimeoutError."""
         if self.ready and self.standing.steady_since:
-            self._seq += 1
-            bye = Batch(self._seq, full=True, bye=True)
             try:
                 async with Deadline(self._loop.time() + self.timing.deadline):
-                    await self._say(bye)
+                    await self._say(self._outgoing.goodbye())
             finally:
                 await self._line.drop()
 
@@ -228,39 +219,6 @@ class Lane:
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         return orjson.loads(await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self.pool)))
 
-    def _compose(self) -> Batch:
-        self._seq += 1
-        now = self._loop.time()
-        beat = now >= self._beat_due
-        full = self._full or beat
-        self._full = self._look = False
-        if beat or full:
-            self._beat_due = now + self.timing.beat
-        if self.ready and not self._join:  # what Redis is worth is known when it has answered once
-            self._asks.board()
-        batch = Batch(
-            seq=self._seq,
-            join=self._join,
-            fresh=self._fresh,
-            settling=self.settling,
-            full=full,
-            beat=beat,
-            held=dict(self.held) if full else {},
-            waiting=list(self._asks.queued.values()) if full else (),
-            release={} if full else dict(self._released),
-            leave=() if full else self._left,
-            changed=tuple(self._changed),
-            asks=list(self._asks.flying.values()),
-        )
-        self._released, self._left, self._changed = Counter(), [], set()
-        self._release_due = False
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
-        names = {ticket.ask.view for ticket in (*batch.asks, *batch.waiting)}
-        batch.views = self._views.packed(names.union(batch.changed))
-        return batch
-
     # -- replies
 
     def _settle(self, batch: Batch, reply: dict[str, Any]) -> None:
@@ -269,7 +227,7 @@ class Lane:
             return
         if self.ready and self.standing.has_lost(reply):
             raise ConnectionError(_LOST)
-        self._join = False
+        self._outgoing.ran()
         for name, member in reply["granted"]:
             self._ticket_granted(int(name.rpartition("/")[2]), member)
         if batch.asks:
@@ -282,11 +240,10 @@ class Lane:
     def _begin_anew(self, reply: dict[str, Any]) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
         again under another name. Or our lease cannot have ended: then Redis has lost what it knew of everybody."""
-        self._join = self._full = True
+        self._outgoing.begin_anew()
         if not self.standing.renamed(reply, self._loop.time(), self.timing.lease):
             raise ConnectionError(_LOST)
         self._holder = self._new_holder()
-        self._fresh = True
         self._asks.turn_back()
 
     def _ticket_granted(self, key: int, member: str) -> None:
@@ -299,7 +256,7 @@ class Lane:
     def _answered(self, ticket: Ticket, answer: Any, left: bool) -> None:
         if isinstance(answer, list):
             if left:
-                self._left.append(ticket.key)
+                self._outgoing.leave(ticket.key)
                 return
             ticket.number, position = answer
             if not self._asks.queued:
@@ -319,16 +276,16 @@ class Lane:
         self._loop.call_soon(ask.granted, member)
 
     def _give_back(self, member: str) -> None:
-        self._released[member] += 1
+        self._outgoing.release(member)
         if self._views.is_capped:
-            self._release_due = True
+            self._outgoing.hurry()
             self._wake.set()
         elif self._linger is None:  # nobody waits for it: it may go with the next ask
             self._linger = self._loop.call_later(self.timing.linger, self._release_now)
 
     def _release_now(self) -> None:
         self._linger = None
-        self._release_due = True
+        self._outgoing.hurry()
         self._wake.set()
 
     def _follow(self, batch: Batch, reply: dict[str, Any]) -> None:
@@ -336,7 +293,6 @@ class Lane:
         was_ready, was_settling = self.ready, self.settling
         self.standing.follow(batch, reply, self._loop.time(), self.timing)
         self._failures = 0
-        self._fresh = False
         self.silent = False
         self.ready = True
         self.queued = reply["queued"]
@@ -348,7 +304,7 @@ class Lane:
 
     async def _fail(self, error: Exception) -> None:
         """Decide nothing here until Redis answers again, and then say all anew."""
-        self._full = self._fresh = True
+        self._outgoing.failed()
         undecided = self._asks.hand_back()
         self.ready = False
         self.silent = not isinstance(error, ResponseError)

@@ -176,7 +176,8 @@ class Instance:
         lane = self.lane
         await eventually(
             lambda: (
-                not (lane._released or lane._left or lane._asks.pending or lane._full or lane._limit is not None)
+                lane._outgoing.is_idle
+                and not (lane._outgoing.is_full or lane._asks.pending or lane._limit is not None)
             ),
             what="all said",
         )

@@ -1,27 +1,10 @@
 """Who has asked in one lane, from step to step."""
 
-from slb.balance.asking import Ask, Candidate, Turn
+from slb.balance.asking import Ask
 from slb.control.asks import Asks
+from tests.unit.control.asked import Asked
 
-
-class _Ask:
-    ordered = False
-
-    def __init__(self, name: str) -> None:
-        self.view = f"/{name}"
-        self.candidates: tuple[Candidate, ...] = ()
-        self.avoid: tuple[str, ...] = ()
-        self.reluctant: tuple[str, ...] = ()
-        self.turn: Turn | None = None
-
-    def granted(self, member: str) -> None: ...
-
-    def refused(self, reason: str) -> None: ...
-
-    def queued(self, position: int) -> None: ...
-
-
-A, B, C, D = asked = [_Ask(name) for name in "abcd"]
+A, B, C, D = (Asked(name) for name in "abcd")
 
 
 def flying(*pending: Ask) -> Asks:

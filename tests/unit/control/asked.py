@@ -1,0 +1,22 @@
+"""Asks that nobody answers."""
+
+from slb.balance.asking import Candidate, Turn
+
+
+class Asked:
+    """By the route `/NAME`."""
+
+    ordered = False
+
+    def __init__(self, name: str) -> None:
+        self.view = f"/{name}"
+        self.candidates: tuple[Candidate, ...] = ()
+        self.avoid: tuple[str, ...] = ()
+        self.reluctant: tuple[str, ...] = ()
+        self.turn: Turn | None = None
+
+    def granted(self, member: str) -> None: ...
+
+    def refused(self, reason: str) -> None: ...
+
+    def queued(self, position: int) -> None: ...

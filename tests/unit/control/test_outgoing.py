@@ -1,0 +1,178 @@
+"""What the next batch of a lane says."""
+
+import pytest
+
+from slb.balance.asking import Candidate
+from slb.control.asks import Asks
+from slb.control.batch import MOST_ASKS, Batch, Ticket
+from slb.control.outgoing import Outgoing
+from slb.control.views import Views
+from tests.unit.control.asked import Asked
+
+BEAT = 2.0
+
+
+class Lane:
+    """What is outgoing of a lane that has said all there is to say, at second 0, and has been answered."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.held = {"u0": 2}
+        self.asks = Asks()
+        self.views = Views()
+        self.outgoing = Outgoing(self.held, self.asks, self.views)
+        for name in ("/a", "/b", "/c"):
+            self.views.put(name, (Candidate("u0", 1, 1),))
+        self.first = self.batch()
+        self.outgoing.ran()
+
+    def batch(self, takes_asks: bool = True) -> Batch:
+        return self.outgoing.batch(self.now, BEAT, takes_asks, settling=False)
+
+    def is_due(self) -> bool:
+        return self.outgoing.is_due(self.now)
+
+    def ask(self, name: str) -> Asked:
+        asked = Asked(name)
+        self.asks.pending[asked] = self.now
+        return asked
+
+    def waits(self, name: str) -> Ticket:
+        """An ask with a place in the queue."""
+        self.ask(name)
+        self.batch()
+        ((ticket, _),) = self.asks.land()
+        self.asks.queue(ticket)
+        return ticket
+
+
+def test_the_first_batch_says_all_and_asks_nothing() -> None:
+    asks = Asks()
+    asks.pending[Asked("a")] = 0.0
+    batch = Outgoing({"u0": 2}, asks, Views()).batch(5.0, BEAT, takes_asks=True, settling=False)
+    assert (batch.join, batch.fresh, batch.full, batch.beat) == (True, True, True, True)
+    assert (batch.held, batch.asks) == ({"u0": 2}, [])
+    assert len(asks.pending) == 1
+
+
+def test_where_nothing_has_happened_nothing_is_due_before_the_beat() -> None:
+    lane = Lane()
+    lane.now = 1.9
+    assert not lane.is_due()
+    lane.now = 2.0
+    assert lane.is_due()
+    beat = lane.batch()
+    assert (beat.beat, beat.full, beat.join, beat.fresh) == (True, True, False, False)
+    assert (beat.held, beat.seq) == ({"u0": 2}, lane.first.seq + 1)
+    assert not lane.is_due()
+    assert lane.outgoing.beat_due == 4.0
+
+
+def test_a_release_waits_for_another_reason_to_send_or_for_a_hurry() -> None:
+    lane = Lane()
+    lane.outgoing.release("u0")
+    lane.outgoing.release("u0")
+    assert not lane.is_due()
+    was_idle = lane.outgoing.is_idle
+    lane.outgoing.hurry()
+    assert lane.is_due()
+    batch = lane.batch()
+    assert (batch.full, batch.release, batch.held) == (False, {"u0": 2}, {})
+    assert (was_idle, lane.outgoing.is_idle) == (False, True)
+    assert not lane.is_due()
+
+
+def test_what_has_changed_is_said_once() -> None:
+    lane = Lane()
+    lane.waits("a")
+    lane.outgoing.leave(7)
+    lane.outgoing.change("/b")
+    lane.outgoing.release("u0")
+    batch = lane.batch()
+    assert batch.waiting == ()
+    assert (list(batch.leave), batch.changed, batch.release) == ([7], ("/b",), {"u0": 1})
+    assert set(batch.views) == {"/b"}
+    empty = lane.batch()
+    assert (list(empty.leave), empty.changed, empty.release, empty.views) == ([], (), {}, {})
+
+
+@pytest.mark.parametrize("why", ["beat", "say_all", "failed"])
+def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
+    lane = Lane()
+    ticket = lane.waits("a")
+    lane.outgoing.leave(7)
+    lane.outgoing.release("u0")
+    lane.held["u0"] = 1
+    if why == "beat":
+        lane.now = BEAT
+    else:
+        getattr(lane.outgoing, why)()
+    batch = lane.batch()
+    assert (batch.full, batch.beat, batch.fresh) == (True, why == "beat", why == "failed")
+    assert (batch.held, batch.waiting, batch.release, batch.leave) == ({"u0": 1}, [ticket], {}, ())
+    assert set(batch.views) == {"/a"}
+    lane.outgoing.ran()
+    after = lane.batch()
+    assert (after.full, after.fresh, after.release, after.leave) == (False, False, {}, [])
+
+
+def test_asks_go_in_order_and_at_most_so_many_at_once() -> None:
+    lane = Lane()
+    asked = [lane.ask("abc"[number % 3]) for number in range(MOST_ASKS + 2)]
+    assert lane.is_due()
+    batch = lane.batch()
+    assert [ticket.ask for ticket in batch.asks] == asked[:MOST_ASKS]
+    assert set(batch.views) == {"/a", "/b", "/c"}
+    assert lane.is_due()
+    list(lane.asks.land())
+    assert [ticket.ask for ticket in lane.batch().asks] == asked[MOST_ASKS:]
+    assert not lane.is_due()
+
+
+def test_asks_stay_where_redis_is_not_to_decide_them() -> None:
+    lane = Lane()
+    lane.ask("a")
+    assert lane.batch(takes_asks=False).asks == []
+    assert len(lane.asks.pending) == 1
+
+
+def test_a_look_makes_an_empty_batch_due() -> None:
+    lane = Lane()
+    lane.outgoing.look()
+    assert lane.is_due()
+    assert not lane.batch().full
+    assert not lane.is_due()
+
+
+def test_a_holder_that_redis_does_not_know_joins_again_with_all_it_has_and_asks_nothing_yet() -> None:
+    lane = Lane()
+    lane.outgoing.begin_anew()
+    lane.ask("a")
+    assert lane.outgoing.is_full
+    batch = lane.batch()
+    assert (batch.join, batch.fresh, batch.full, batch.held) == (True, True, True, {"u0": 2})
+    assert batch.asks == []
+    lane.outgoing.ran()
+    assert len(lane.batch().asks) == 1
+
+
+def test_numbers_only_rise_whatever_becomes_of_the_batches() -> None:
+    lane = Lane()
+    numbers = [lane.first.seq, lane.batch().seq]
+    lane.outgoing.failed()
+    numbers.append(lane.batch().seq)
+    lane.outgoing.begin_anew()
+    numbers.append(lane.batch().seq)
+    bye = lane.outgoing.goodbye()
+    assert (bye.bye, bye.full, bye.held) == (True, True, {})
+    assert [*numbers, bye.seq] == [1, 2, 3, 4, 5]
+
+
+def test_the_routes_of_asks_and_of_what_is_yet_to_be_said_are_kept() -> None:
+    lane = Lane()
+    lane.waits("a")
+    lane.outgoing.change("/b")
+    lane.ask("c")
+    assert lane.outgoing.keeps() == {"/a", "/b", "/c"}
+    lane.batch()
+    assert lane.outgoing.keeps() == {"/a", "/c"}
