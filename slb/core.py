@@ -38,8 +38,9 @@ from slb.health.probe import TlsContext
 from slb.health.service import HealthService
 from slb.lifecycle import Tasks
 from slb.listening import Sockets
+from slb.observe.collectors import MetricsCollector
 from slb.observe.log import AccessLog, console_line, is_readable, json_line, stderr_sink
-from slb.observe.metrics import Metrics, MetricsCollector
+from slb.observe.metrics import Metrics
 from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules

@@ -20,7 +20,8 @@ from slb.cli.entry import app
 from slb.config import Settings, load_settings
 from slb.control import keys
 from slb.model import RouteSettings
-from slb.observe.metrics import AdmissionCollector, Metrics, MetricsCollector
+from slb.observe.collectors import AdmissionCollector, MetricsCollector
+from slb.observe.metrics import Metrics
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
 from slb.observe.ring import RingCollector
 

@@ -7,7 +7,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.metrics import Histogram, Metrics, health_families
+from slb.observe.collectors import health_families
+from slb.observe.families import by_one, counters
+from slb.observe.metrics import Histogram, Metrics
 from slb.observe.ring import RingCollector, Rings
 
 NO_ANSWER = 0
@@ -85,10 +87,7 @@ class OutboundCollector(Collector):
             ("slb_outbound_retries", "Second attempts.", metrics.retries),
             ("slb_outbound_fallbacks", "Requests sent to the fallback.", metrics.fallbacks),
         ):
-            family = CounterMetricFamily(name, text, labels=("reason",))
-            for reason, count in list(counts.items()):
-                family.add_metric((reason,), count)
-            yield family
+            yield counters(name, text, ("reason",), by_one(counts))
         yield CounterMetricFamily("slb_outbound_shed", "Inbound requests refused at the cap.", value=metrics.shed)
 
     def _buffer(self) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from slb.observe.families import by_one, counters, gauges
 from slb.quotas import ModelState
 
 _GAUGES: dict[str, tuple[str, Callable[[ModelState], float]]] = {
@@ -52,22 +53,19 @@ class QuotaCollector(Collector):
 
     def _counters(self) -> Iterator[Metric]:
         counts = self._counts
-        decisions = CounterMetricFamily(
-            "slb_quota_decisions", "Answers to /schedule by this instance.", labels=("decision", "model", "reason")
+        yield counters(
+            "slb_quota_decisions",
+            "Answers to /schedule by this instance.",
+            ("decision", "model", "reason"),
+            list(counts.decisions.items()),
         )
-        for labels, count in list(counts.decisions.items()):
-            decisions.add_metric(labels, count)
-        yield decisions
-        tokens = CounterMetricFamily(
-            "slb_quota_admitted_tokens", "Estimated tokens admitted by this instance.", labels=("model",)
+        yield counters(
+            "slb_quota_admitted_tokens",
+            "Estimated tokens admitted by this instance.",
+            ("model",),
+            by_one(counts.tokens),
         )
-        for model, count in list(counts.tokens.items()):
-            tokens.add_metric((model,), count)
-        yield tokens
-        ended = CounterMetricFamily("slb_quota_completions", "Answers to /complete.", labels=("state",))
-        for state, count in list(counts.ended.items()):
-            ended.add_metric((state,), count)
-        yield ended
+        yield counters("slb_quota_completions", "Answers to /complete.", ("state",), by_one(counts.ended))
         yield CounterMetricFamily(
             "slb_quota_reclaimed", "Tasks whose lease lapsed, reclaimed by this instance.", value=counts.reclaimed
         )
@@ -80,7 +78,4 @@ class QuotaCollector(Collector):
         """Of all instances: each of them says the same."""
         models = list(self._counts.models)
         for name, (text, figure) in _GAUGES.items():
-            family = GaugeMetricFamily(name, text, labels=("model",))
-            for each in models:
-                family.add_metric((each.model,), figure(each))
-            yield family
+            yield gauges(name, text, ("model",), (((each.model,), figure(each)) for each in models))

@@ -13,8 +13,9 @@ from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
+from slb.observe.collectors import ApiRequestsCollector, ReloadCollector
 from slb.observe.log import configure_logging
-from slb.observe.metrics import ApiRequestsCollector, Metrics, ReloadCollector
+from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCollector
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup

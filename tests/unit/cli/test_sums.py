@@ -3,7 +3,8 @@
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from slb.observe.metrics import Metrics, MetricsCollector
+from slb.observe.collectors import MetricsCollector
+from slb.observe.metrics import Metrics
 from slb.supervisor.sums import Families, Sums, parsed
 
 

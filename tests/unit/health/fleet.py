@@ -6,6 +6,7 @@ from typing import Any
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.model import RouteRecord
+from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
@@ -52,8 +53,6 @@ class Routes:
 
     def shown(self, name: str) -> dict[tuple[Any, ...], float]:
         """A metric's samples: label values -> value."""
-        from slb.observe.metrics import MetricsCollector
-
         return {
             tuple(sample.labels.values()): sample.value
             for family in MetricsCollector(self.metrics).collect()

@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slb.observe.metrics import LATENCY_BOUNDS, Histogram, Metrics, MetricsCollector
+from slb.observe.collectors import MetricsCollector
+from slb.observe.metrics import LATENCY_BOUNDS, Histogram, Metrics
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -1,0 +1,229 @@
+"""How what was counted is shown to Prometheus: the name, the meaning and the labels of each metric of a process.
+
+Families are made anew at each scrape. The quota router's and the rings' stand beside what they show, in `quota` and
+`ring`; the client library's in `outbound`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from slb.observe.families import Rows, by_one, counters, gauges
+from slb.observe.metrics import Histogram, Metrics
+from slb.observe.quota import QuotaCollector
+from slb.observe.ring import RingCollector
+
+
+class MetricsCollector(Collector):
+    """All there is to show of `metrics`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._traffic()
+        yield from self._entrance()
+        yield from self._health()
+        yield from AdmissionCollector(self._metrics).collect()
+        yield from self._control_plane()
+        yield from ApiRequestsCollector(self._metrics).collect()
+        yield from ReloadCollector(self._metrics).collect()
+        yield from QuotaCollector(self._metrics.quota).collect()
+        yield from RingCollector(self._metrics.rings).collect()
+
+    def _traffic(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield counters(
+            "slb_requests",
+            "Requests answered or abandoned (code 499).",
+            ("route", "upstream", "code", "reason"),
+            (
+                ((route, upstream, str(code), reason), count)
+                for (route, upstream, code, reason), count in list(metrics.requests.items())
+            ),
+        )
+        yield _histograms("slb_request_duration_seconds", "From the request's head to its end.", metrics.durations)
+        yield _histograms(
+            "slb_time_to_first_byte_seconds", "From the request's head to the reply's.", metrics.first_bytes
+        )
+        yield gauges(
+            "slb_upstream_inflight",
+            "Requests in flight: of this instance, or (global, all instances say the same) of the fleet.",
+            ("upstream", "scope"),
+            self._inflight(),
+        )
+        yield counters("slb_retries", "Attempts after the first.", ("reason",), by_one(metrics.retries))
+        yield CounterMetricFamily(
+            "slb_client_disconnects",
+            "Clients that left before their answer ended.",
+            value=metrics.client_disconnects,
+        )
+        yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections())
+
+    def _inflight(self) -> Rows:
+        used = {upstream for _, upstream, _, _ in self._metrics.requests}
+        for member, count in self._metrics.inflight():
+            if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write
+                yield (member, "local"), count
+        for member, count in self._metrics.global_inflight():
+            yield (member, "global"), count
+
+    def _entrance(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield counters(
+            "slb_proxy_protocol_refused",
+            "Connections ended before they were at HTTP or TLS.",
+            ("reason",),
+            by_one(metrics.proxy_protocol_refused),
+        )
+        yield counters(
+            "slb_tls_handshake_failures",
+            "Clients that did not get through the TLS handshake.",
+            ("reason",),
+            by_one(metrics.tls_handshake_failures),
+        )
+        yield CounterMetricFamily(
+            "slb_tls_reload_failures",
+            "Changed certificate files that were refused.",
+            value=metrics.tls_reload_failures,
+        )
+        yield gauges(
+            "slb_tls_certificate_not_after_seconds",
+            "When the certificate ends, in seconds since 1970.",
+            ("certificate",),
+            by_one(metrics.tls_not_after),
+        )
+
+    def _health(self) -> Iterator[Metric]:
+        yield from health_families(self._metrics)
+        yield counters(
+            "slb_health_checks",
+            "Active checks made by this instance.",
+            ("upstream", "result"),
+            list(self._metrics.health_checks.items()),
+        )
+
+    def _control_plane(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis_answers)
+        yield CounterMetricFamily("slb_redis_reconnects", "Connections made again.", value=metrics.redis_reconnects)
+        yield CounterMetricFamily("slb_full_syncs", "Full syncs that succeeded.", value=metrics.full_syncs)
+        yield GaugeMetricFamily(
+            "slb_mirror_staleness_seconds", "Since the mirror was last known to be true.", value=metrics.staleness()
+        )
+        yield GaugeMetricFamily(
+            "slb_redis_polling", "1 where notifications are not to be had.", value=metrics.polling
+        )
+        yield gauges(
+            "slb_skipped_entries", "Foreign or broken entries in Redis.", ("kind",), by_one(metrics.skipped)
+        )
+
+
+class ApiRequestsCollector(Collector):
+    """Of requests to the API alone: a supervisor has no others."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield counters(
+            "slb_api_requests",
+            "Requests to slb's own API, on either listener.",
+            ("code", "reason"),
+            (((str(code), reason), count) for (code, reason), count in list(self._metrics.api_requests.items())),
+        )
+
+
+class AdmissionCollector(Collector):
+    """Of what waits for a slot, and of the ledger that gives them out."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._waiting()
+        yield from self._ledger()
+
+    def _waiting(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield gauges(
+            "slb_queue_depth",
+            "This instance's requests that wait for a slot.",
+            ("route", "priority"),
+            (((route, priority), count) for route, priority, count in metrics.queue_depth()),
+        )
+        yield gauges(
+            "slb_ledger_shared",
+            "1 while Redis decides who gets a pool's slots, 0 while this instance does.",
+            ("pool",),
+            (((pool,), is_shared) for pool, is_shared in metrics.pools_shared()),
+        )
+        yield _histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", metrics.queue_wait)
+        position = SummaryMetricFamily(
+            "slb_queue_position", "How many of its class were before a request that had to wait.", labels=("route",)
+        )
+        for route, seen in list(metrics.queue_positions.items()):
+            position.add_metric((route,), seen["count"], seen["sum"])
+        yield position
+        yield counters("slb_shed", "Requests that got no slot.", ("reason",), by_one(metrics.shed))
+
+    def _ledger(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        for name, text, value in (
+            ("slb_ledger_reaped", "Dead instances whose slots were given back.", metrics.ledger_reaped),
+            ("slb_ledger_drift", "By how much scores were not the sum of what is held.", metrics.ledger_drift),
+            ("slb_ledger_repaired", "Damaged keys and fields of the ledger.", metrics.ledger_repaired),
+            ("slb_ledger_grants_lapsed", "Grants nobody took up in time.", metrics.grants_taken_back),
+            ("slb_ledger_local", "Slots given out without Redis.", metrics.local_decisions),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+
+
+class ReloadCollector(Collector):
+    """Of reloads alone: a supervisor does them for all its workers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield counters(
+            "slb_config_reloads", "Settings read anew.", ("result",), by_one(self._metrics.config_reloads)
+        )
+
+
+def health_families(metrics: Metrics) -> Iterator[Metric]:
+    """What ejection and panic show."""
+    yield gauges(
+        "slb_upstream_up",
+        "0 while it is ejected, or down.",
+        ("upstream",),
+        (((member,), is_up) for member, is_up in metrics.upstreams_up()),
+    )
+    yield counters(
+        "slb_upstream_ejections",
+        "Taken out for failing requests.",
+        ("upstream", "reason"),
+        list(metrics.ejections.items()),
+    )
+    panics = list(metrics.panics.items())
+    yield gauges(
+        "slb_panic",
+        "1 while too few upstreams are available and all of them serve.",
+        ("route",),
+        (((route,), route in metrics.panicking) for route, _ in panics),
+    )
+    yield counters("slb_panics", "Times a route began to panic.", ("route",), by_one(dict(panics)))
+
+
+def _histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, text, labels=("route",))
+    for route, histogram in list(by_route.items()):
+        family.add_metric((route,), histogram.buckets(), histogram.sum)
+    return family

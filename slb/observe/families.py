@@ -1,0 +1,29 @@
+"""Prometheus's families of samples, made of what was counted in plain dicts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+Rows = Iterable[tuple[Sequence[str], float]]
+"""The values of the labels, and the sample's own."""
+
+
+def by_one(counts: Mapping[str, float]) -> Rows:
+    """Rows with one label, of a dict to which others may add meanwhile."""
+    return [((value,), count) for value, count in list(counts.items())]
+
+
+def counters(name: str, text: str, labels: Sequence[str], rows: Rows) -> CounterMetricFamily:
+    """`name` without `_total`."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in rows:
+        family.add_metric(values, count)
+    return family
+
+
+def gauges(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
+    """What holds now."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, figure in rows:
+        family.add_metric(values, figure)
+    return family
