@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tests.process.commands import Commands
+from tests.process.streams import echo_and_stream
 
 
 @pytest.fixture
@@ -14,3 +16,14 @@ async def slb(tmp_path: Path) -> AsyncIterator[Commands]:
     commands = Commands(tmp_path)
     yield commands
     await commands.close()
+
+
+@pytest.fixture
+async def origin() -> AsyncIterator[str]:
+    """HOST:PORT of an upstream with a stream and a WebSocket."""
+    runner = web.AppRunner(echo_and_stream(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    yield f"{host}:{port}"
+    await runner.cleanup()

@@ -3,15 +3,12 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
 from websockets.asyncio.client import connect
 
 from tests.process.commands import Commands, Serving
-from tests.process.streams import echo_and_stream
 from tests.support.valkey import Valkey
 
 GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -20,17 +17,6 @@ GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
 @pytest.fixture
 async def serving(slb: Commands, valkey: Valkey) -> Serving:
     return await slb.until_ready(await slb.serve(redis=valkey.url))
-
-
-@pytest.fixture
-async def origin() -> AsyncIterator[str]:
-    """HOST:PORT of an upstream with a stream and a WebSocket."""
-    runner = web.AppRunner(echo_and_stream(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    yield f"{host}:{port}"
-    await runner.cleanup()
 
 
 def address(serving: Serving) -> tuple[str, int]:

@@ -3,16 +3,14 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
 from websockets.asyncio.client import connect
 
 from tests.process.commands import Commands, Serving
-from tests.process.streams import echo_and_stream
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -32,17 +30,6 @@ async def serving(slb: Commands, valkey: Valkey, config: Path, request: pytest.F
     valkey.admin.sadd("slb_p", "127.0.0.1:1")
     await slb.until_status(f"{serving.api}/routes/p", 200)
     return serving
-
-
-@pytest.fixture
-async def origin() -> AsyncIterator[str]:
-    """HOST:PORT of an upstream with a stream and a WebSocket."""
-    runner = web.AppRunner(echo_and_stream(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    yield f"{host}:{port}"
-    await runner.cleanup()
 
 
 def write(file: Path, text: str) -> None:

@@ -7,7 +7,16 @@ import struct
 
 import pytest
 
-from tests.proxy.harness import PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, port_that_never_accepts
+from tests.proxy.harness import (
+    PATIENCE,
+    MakeOrigin,
+    MakeProxy,
+    Origin,
+    Proxy,
+    Request,
+    Wire,
+    port_that_never_accepts,
+)
 from tests.support.waiting import eventually
 
 MEGABYTE = bytes(1 << 20)
@@ -16,6 +25,30 @@ MEGABYTE = bytes(1 << 20)
 async def wait_for_end(request: Request) -> None:
     """An upstream that never answers, until its request is taken back."""
     await request.wire.ended()
+
+
+async def uploading(proxies: MakeProxy, origins: MakeOrigin, hold: asyncio.Event) -> tuple[Proxy, Wire]:
+    """A client that has begun a large upload to an upstream which reads none of it and waits for `hold`."""
+
+    async def never_read(request: Request) -> None:
+        await hold.wait()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(never_read))
+    wire = await proxy.connect()
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
+    return proxy, wire
+
+
+async def sent_within(seconds: float, wire: Wire) -> int:
+    """How many megabytes can be sent in that time."""
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                await wire.send(MEGABYTE)
+                sent += 1
+    return sent
 
 
 async def test_a_client_that_leaves_while_waiting_frees_its_upstream_at_once(
@@ -88,20 +121,9 @@ async def test_a_client_that_leaves_while_its_upload_is_held_frees_its_upstream_
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     """Nobody reads from it, so nothing but the kernel knows."""
-
-    async def never_read(request: Request) -> None:
-        await hold.wait()
-
     hold = asyncio.Event()
-    proxy = await proxies()
-    origin = await origins(never_read)
-    proxy.route("/", origin)
-    wire = await proxy.connect()
-    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.5):
-            while True:
-                await wire.send(MEGABYTE)
+    proxy, wire = await uploading(proxies, origins, hold)
+    await sent_within(0.5, wire)
     at_once = struct.pack("ii", 1, 0)
     wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
     wire.reset()
@@ -111,22 +133,9 @@ async def test_a_client_that_leaves_while_its_upload_is_held_frees_its_upstream_
 
 
 async def test_a_slow_upstream_holds_the_client_back(proxies: MakeProxy, origins: MakeOrigin) -> None:
-    async def never_read(request: Request) -> None:
-        await hold.wait()
-
     hold = asyncio.Event()
-    proxy = await proxies()
-    origin = await origins(never_read)
-    proxy.route("/", origin)
-    wire = await proxy.connect()
-    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
-    sent = 0
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(1):
-            while True:
-                await wire.send(MEGABYTE)
-                sent += 1
-    assert sent < 50, "the proxy takes in what its upstream does not take off it"
+    _, wire = await uploading(proxies, origins, hold)
+    assert await sent_within(1, wire) < 50, "the proxy takes in what its upstream does not take off it"
     hold.set()
     wire.reset()
 

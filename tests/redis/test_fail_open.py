@@ -13,6 +13,14 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 
+async def lose_redis(follower: Follower, valkey: Valkey) -> None:
+    """Once all has been read and Redis says that it has its data, kill it; return when that has been noticed."""
+    await follower.synced()
+    await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)), what="a generation")
+    valkey.kill()
+    await follower.up(False)
+
+
 async def test_the_last_table_is_served_while_redis_is_away(valkey: Valkey) -> None:
     valkey.admin.sadd("slb_a", "1.1.1.1:1")
     async with Follower(valkey.url) as follower:
@@ -27,10 +35,7 @@ async def test_redis_back_with_its_data_is_followed(valkey: Valkey) -> None:
     valkey.admin.config_set("appendfsync", "always")
     valkey.admin.sadd("slb_a", "1.1.1.1:1")
     async with Follower(valkey.url) as follower:
-        await follower.synced()
-        await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
-        valkey.kill()
-        await follower.up(False)
+        await lose_redis(follower, valkey)
         valkey.start()
         valkey.admin.delete("slb_a")
         valkey.admin.sadd("slb_b", "2.2.2.2:2")
@@ -66,10 +71,7 @@ async def test_redis_back_without_its_data_gets_the_routes_again(valkey: Valkey)
     admin.hset("slb:route:/a", "policy", "random")
     admin.hset("slb:route:/empty", "policy", "p2c")
     async with Follower(valkey.url) as follower:
-        await follower.synced()
-        await eventually(lambda: bool(admin.exists(keys.GENERATION)))
-        valkey.kill()
-        await follower.up(False)
+        await lose_redis(follower, valkey)
         valkey.lose_data()
         valkey.start()
         admin = valkey.admin
@@ -87,10 +89,7 @@ async def test_what_registers_while_routes_are_being_restored_is_kept_and_served
     valkey.admin.sadd("slb_a", "1.1.1.1:1")
     slow = timing(restore=RestoreTiming(settle=0.0, share_of_age=1000.0, longest_delay=1.0))
     async with Follower(valkey.url, watch=slow) as follower:
-        await follower.synced()
-        await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
-        valkey.kill()
-        await follower.up(False)
+        await lose_redis(follower, valkey)
         valkey.lose_data()
         valkey.start()
         admin = valkey.admin
@@ -147,10 +146,7 @@ async def test_a_redis_that_was_reset_while_an_instance_was_away_is_followed(val
     valkey.admin.config_set("appendfsync", "always")
     valkey.admin.sadd("slb_a", "1.1.1.1:1")
     async with Follower(valkey.url) as follower:
-        await follower.synced()
-        await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
-        valkey.kill()
-        await follower.up(False)
+        await lose_redis(follower, valkey)
         valkey.start()
         valkey.admin.delete("slb_a")
         await follower.shows("/a", None)

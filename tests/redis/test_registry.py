@@ -276,14 +276,20 @@ async def test_a_beat_finds_who_has_come_and_nobody_has_to_sync(valkey: Valkey) 
         assert 0 < valkey.admin.pttl("slb:instances") <= 10_000
 
 
+async def two_instances(follower: Follower, now: list[float]) -> tuple[Instances, Instances]:
+    """Both have beaten; the first, whose clock shows `now`, has for six seconds."""
+    one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
+    two = Instances(follower.connection, InstanceInfo("2"))
+    await two.beat()
+    for now[0] in (0.0, 2.0, 4.0, 6.0):
+        await one.beat()
+    return one, two
+
+
 async def test_while_redis_answers_who_leaves_is_gone_with_the_next_beat(valkey: Valkey) -> None:
     now = [0.0]
     async with Follower(valkey.url) as follower:
-        one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
-        two = Instances(follower.connection, InstanceInfo("2"))
-        await two.beat()
-        for now[0] in (0.0, 2.0, 4.0, 6.0):
-            await one.beat()
+        one, two = await two_instances(follower, now)
         assert one.count == 2
         await two.remove()
         assert valkey.admin.zscore("slb:instances", "2") is None
@@ -297,11 +303,7 @@ async def test_after_redis_has_lost_its_data_those_who_have_not_yet_beaten_still
 ) -> None:
     now = [0.0]
     async with Follower(valkey.url) as follower:
-        one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
-        two = Instances(follower.connection, InstanceInfo("2"))
-        await two.beat()
-        for now[0] in (0.0, 2.0, 4.0, 6.0):
-            await one.beat()
+        one, _ = await two_instances(follower, now)
         valkey.admin.flushall()
         for now[0] in (8.0, 10.0):
             await one.beat()

@@ -1,24 +1,18 @@
 """`slb` run inside the tests' process. Commands set up its logging; that ends with them."""
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from slb.cli import main
+from tests.support.logs import logging_as_before
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """Give the log back to whoever had it."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+def log_given_back() -> Iterator[None]:
+    with logging_as_before():
+        yield
 
 
 @pytest.fixture

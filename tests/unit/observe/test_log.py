@@ -21,6 +21,7 @@ from slb.observe.log import (
     json_line,
     stderr_sink,
 )
+from tests.support.logs import logging_as_before
 
 
 class Terminal(io.StringIO):
@@ -29,13 +30,9 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+def log_given_back() -> Iterator[None]:
+    with logging_as_before():
+        yield
 
 
 def configured(level: str = "info", form: LogFormat = "json") -> io.StringIO:

@@ -1,0 +1,20 @@
+"""The log of the tests' own process."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+
+@contextmanager
+def logging_as_before() -> Iterator[None]:
+    """Whatever is set up inside, afterwards the log is whose it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.reset_defaults()
