@@ -3,15 +3,16 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from random import Random
 from typing import Any
 
 from slb.balance.eligible import takes_requests
 from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import ALWAYS, LiveUpstream
-from slb.model import RouteRecord, RouteSettings, Upstream, usable_settings
+from slb.model import RouteRecord, RouteSettings, Upstream
+from slb.routing.in_force import InForce, Judged
 from slb.routing.table import Route, Table
+from slb.routing.uses import Shift, Uses, note_change, note_changes
 
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
@@ -29,15 +30,13 @@ _CHEAP_SLICE = 1000
 @dataclass
 class _Draft:
     """What the next swap brings, none of it seen yet. changed: members whose attributes are others now; fresh:
-    those without a live upstream so far, seen at `now`; faults: of each route made anew, empty where its settings
-    are in order; standing: likewise, the values that hold in the place of those at fault."""
+    those without a live upstream so far, seen at `now`; judged: the settings of each route made anew."""
 
     attributes: Attributes
     now: float
     changed: set[str] = field(default_factory=set)
     fresh: dict[str, LiveUpstream] = field(default_factory=dict)
-    faults: dict[str, list[str]] = field(default_factory=dict)
-    standing: dict[str, dict[str, Any]] = field(default_factory=dict)
+    judged: Judged = field(default_factory=dict)
 
 
 class Mirror:
@@ -62,10 +61,9 @@ class Mirror:
         self.ready = False
         self.records: dict[str, RouteRecord] = {}
         self.attributes: dict[str, Mapping[str, str]] = {}
-        self.faults: dict[str, list[str]] = {}
-        self._standing: dict[str, dict[str, Any]] = {}
+        self._in_force = InForce()
         self._live: dict[str, LiveUpstream] = {}
-        self._uses: dict[str, int] = {}
+        self._uses = Uses()
         self._refreshed: set[str] = set()
         self._refreshed_meanwhile: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
@@ -83,10 +81,20 @@ class Mirror:
         """member -> live upstream, for every member some route names."""
         return self._live
 
+    @property
+    def faults(self) -> Mapping[str, list[str]]:
+        """Of each route with settings at fault, one sentence for each."""
+        return self._in_force.faults
+
+    def fields_in_force(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
+        """Of the route's hash in `record`: the fields that hold, and one sentence for each at fault. In its place
+        stands what it was before, where this process has seen that."""
+        return self._in_force.fields(path, record)
+
     def uses(self, member: str, besides: Collection[str] = ()) -> int:
         """How many routes name `member`; those with a path in `besides` (each once) are left out."""
         left_out = sum(path in self.records and member in self.records[path].members for path in besides)
-        return self._uses.get(member, 0) - left_out
+        return self._uses.of(member) - left_out
 
     def routes_of(self, members: Collection[str]) -> list[Route]:
         """The routes that name any of `members`. Looks at every route: for what happens rarely."""
@@ -118,8 +126,8 @@ class Mirror:
             if done >= _SLICE:
                 done = 0
                 yield
-        shift: dict[str, int] = {}
-        yield from self._find_shift(records, shift)
+        shift: Shift = {}
+        yield from note_changes(self.records, records, shift)
         specs: dict[str, Upstream] = {}
         for count, member in enumerate(draft.changed & self._live.keys(), 1):
             specs[member] = Upstream.of(member, attributes.get(member))
@@ -127,11 +135,10 @@ class Mirror:
                 yield
         yield
         self._adopt(draft, specs)
-        self.faults = {path: faults for path, faults in self.faults.items() if path in records}
-        self._standing = {path: fields for path, fields in self._standing.items() if path in records}
+        self._in_force.keep(records)
         self.records, self.attributes = dict(records), dict(attributes)
         moved = frozenset(self._refreshed)
-        self._swap(Table(routes, depth), self._count(shift))
+        self._swap(Table(routes, depth), self._uses.add(shift))
         if moved:  # while this table was made; what was made before that does not know
             self.refresh(moved)
         if self._settings_for is not settings_for:
@@ -160,7 +167,7 @@ class Mirror:
         record = self.records.get(route.path)
         if record is None:  # it has left while others were made
             return route
-        fields, _ = self.fields_in_force(route.path, record)
+        fields, _ = self._in_force.fields(route.path, record)
         settings = self._settings_for(route.path, fields)
         if settings == route.settings:
             return route
@@ -176,20 +183,19 @@ class Mirror:
                 touched[path] = record
         routes: dict[str, Route | None] = {}
         draft = _Draft(self.attributes, self._now(), changed)
-        shift: dict[str, int] = {}
+        shift: Shift = {}
         for path, new in touched.items():
-            _shift(self.records.get(path), new, shift)
+            note_change(self.records.get(path), new, shift)
             if new is None:
                 routes[path] = None
                 self.records.pop(path, None)
-                self.faults.pop(path, None)
-                self._standing.pop(path, None)
+                self._in_force.forget(path)
             else:
                 routes[path] = self._route(path, new, draft)
                 self.records[path] = new
         specs = {each: Upstream.of(each, self.attributes.get(each)) for each in changed & self._live.keys()}
         self._adopt(draft, specs)
-        self._swap(self.table.changed(routes), self._count(shift))
+        self._swap(self.table.changed(routes), self._uses.add(shift))
 
     def _store(self, changed: set[str], attributes: Attributes) -> None:
         for member in changed:
@@ -218,26 +224,9 @@ class Mirror:
             return old
         members = tuple(self._live_for(member, draft) for member in sorted(record.members))
         serving = tuple(live for live in members if self._serves(live, draft))
-        draft.standing[path] = self._stays(path, record)
-        fields, draft.faults[path] = _fields(record, draft.standing[path])
+        fields = self._in_force.judge(path, record, self.records.get(path), draft.judged)
         settings = self._settings_for(path, fields)
         return Route(path, settings, members, serving, self._policy(settings, old))
-
-    def fields_in_force(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
-        """Of the route's hash in `record`: the fields that hold, and one sentence for each at fault. In its place
-        stands what it was before, where this process has seen that."""
-        return _fields(record, self._standing.get(path, {}))
-
-    def _stays(self, path: str, record: RouteRecord) -> dict[str, Any]:
-        """What held until now of the fields that `record` has wrong."""
-        before = self.records.get(path)
-        if before is None or not record.settings:
-            return {}
-        kept, faults = usable_settings(record.settings)
-        if not faults:
-            return {}
-        held, _ = self.fields_in_force(path, before)
-        return {name: held[name] for name in record.settings if name not in kept and name in held}
 
     def _serves(self, live: LiveUpstream, draft: _Draft) -> bool:
         """By what is to hold after the swap: until then `spec` is what it was, except of a fresh one."""
@@ -265,42 +254,9 @@ class Mirror:
             self._live.update(draft.fresh)
         else:
             self._live = draft.fresh  # the first table: all of a hundred thousand at once
-        for path, faults in draft.faults.items():
-            self.faults.pop(path, None)
-            if faults:
-                self.faults[path] = faults
-        for path, fields in draft.standing.items():
-            self._standing.pop(path, None)
-            if fields:
-                self._standing[path] = fields
+        self._in_force.adopt(draft.judged)
         for member, spec in specs.items():
             self._live[member].spec = spec
-
-    def _find_shift(self, records: Mapping[str, RouteRecord], shift: dict[str, int]) -> Iterator[None]:
-        """Add to `shift` by how much the uses of each member differ. Routes that are the same cost little."""
-        done = 0
-        for path in chain(records, (path for path in self.records if path not in records)):
-            old, new = self.records.get(path), records.get(path)
-            done += 1
-            if old is not new:
-                _shift(old, new, shift)
-                done += len(old.members if old else ()) + len(new.members if new else ())
-            if done >= _CHEAP_SLICE:
-                done = 0
-                yield
-
-    def _count(self, shift: dict[str, int]) -> list[str]:
-        """Add `shift` to the uses; the members that no route names any more."""
-        if not self._uses:
-            self._uses = shift  # the first table's: a hundred thousand
-            return []
-        gone = []
-        for member, by in shift.items():
-            self._uses[member] = left = self._uses.get(member, 0) + by
-            if not left:
-                del self._uses[member]
-                gone.append(member)
-        return gone
 
     def _swap(self, table: Table, gone: Sequence[str]) -> None:
         for member in gone:
@@ -309,17 +265,3 @@ class Mirror:
         self.ready = True
         for listener in self._listeners:
             listener(gone)
-
-
-def _fields(record: RouteRecord, standing: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    written = record.settings or {}
-    kept, faults = usable_settings(written)
-    return {**{name: value for name, value in standing.items() if name in written}, **kept}, faults
-
-
-def _shift(old: RouteRecord | None, new: RouteRecord | None, shift: dict[str, int]) -> None:
-    """Add to `shift` what a route's change does to the uses of its members."""
-    for member in new.members if new else ():
-        shift[member] = shift.get(member, 0) + 1
-    for member in old.members if old else ():
-        shift[member] = shift.get(member, 0) - 1

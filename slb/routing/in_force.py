@@ -1,0 +1,60 @@
+"""Which of the settings written for a route hold.
+
+One that somebody makes bad by hand is told as a fault, and holds on as it was: a cap with a typing error in it is
+still a cap.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from slb.model import RouteRecord, usable_settings
+
+Judged = dict[str, tuple[list[str], Mapping[str, Any]]]
+"""path -> one sentence for each setting at fault, and what holds in the place of those: for routes made anew."""
+
+
+class InForce:
+    """`faults`: of each route that has any, one sentence for each setting at fault."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, list[str]] = {}
+        self._standing: dict[str, Mapping[str, Any]] = {}
+
+    def fields(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
+        """Of the hash in `record`: the fields that hold, and one sentence for each at fault. In its place stands
+        what it was before, where this process has seen that."""
+        written = record.settings or {}
+        kept, faults = usable_settings(written)
+        standing = self._standing.get(path, {})
+        return {**{name: value for name, value in standing.items() if name in written}, **kept}, faults
+
+    def judge(self, path: str, new: RouteRecord, old: RouteRecord | None, judged: Judged) -> dict[str, Any]:
+        """The fields that hold once `new` follows `old`. What else there is to know is noted in `judged`: nothing
+        changes before `adopt`."""
+        written = new.settings or {}
+        kept, faults = usable_settings(written)
+        standing: dict[str, Any] = {}
+        if faults and old is not None:
+            held, _ = self.fields(path, old)
+            standing = {name: held[name] for name in written if name not in kept and name in held}
+        judged[path] = faults, standing
+        return {**standing, **kept}
+
+    def adopt(self, judged: Judged) -> None:
+        """What was judged holds from now on."""
+        for path, (faults, standing) in judged.items():
+            self.forget(path)
+            if faults:
+                self.faults[path] = faults
+            if standing:
+                self._standing[path] = standing
+
+    def forget(self, path: str) -> None:
+        """This route is gone."""
+        self.faults.pop(path, None)
+        self._standing.pop(path, None)
+
+    def keep(self, paths: Container[str]) -> None:
+        """All other routes are gone."""
+        for path in [path for path in (*self.faults, *self._standing) if path not in paths]:
+            self.forget(path)

@@ -1,0 +1,69 @@
+"""Which of the settings written for a route hold."""
+
+from typing import Any
+
+from slb.model import RouteRecord
+from slb.routing.in_force import InForce, Judged
+from tests.unit.routing.mirror_rig import record
+
+
+class Written:
+    """A route whose hash is written anew, again and again."""
+
+    def __init__(self) -> None:
+        self.in_force = InForce()
+        self.record: RouteRecord | None = None
+
+    def write(self, **settings: str) -> dict[str, Any]:
+        """What holds then."""
+        judged: Judged = {}
+        before, self.record = self.record, record(**settings)
+        holds = self.in_force.judge("/p", self.record, before, judged)
+        self.in_force.adopt(judged)
+        assert self.in_force.fields("/p", self.record)[0] == holds
+        return holds
+
+    @property
+    def at_fault(self) -> list[str]:
+        return [fault.split(" ")[0] for fault in self.in_force.faults.get("/p", [])]
+
+
+def test_what_is_judged_does_not_hold_before_it_is_adopted() -> None:
+    written = Written()
+    written.write(retries="2")
+    judged: Judged = {}
+    bad = record(retries="x")
+    assert written.in_force.judge("/p", bad, written.record, judged) == {"retries": "2"}
+    assert written.in_force.faults == {}
+    assert written.in_force.fields("/p", bad)[0] == {}
+    written.in_force.adopt(judged)
+    assert written.at_fault == ["retries"]
+    assert written.in_force.fields("/p", bad)[0] == {"retries": "2"}
+
+
+def test_one_at_fault_holds_on_while_others_change_and_goes_when_it_is_taken_away() -> None:
+    written = Written()
+    assert written.write(retries="2", policy="p2c") == {"retries": "2", "policy": "p2c"}
+    assert written.write(retries="x", policy="random") == {"retries": "2", "policy": "random"}
+    assert written.write(retries="y", policy="p2c") == {"retries": "2", "policy": "p2c"}
+    assert written.at_fault == ["retries"]
+    assert written.write(retries="z") == {"retries": "2"}
+    assert written.write(policy="p2c") == {"policy": "p2c"}
+    assert written.at_fault == []
+    assert written.write(retries="y", policy="p2c") == {"policy": "p2c"}
+    assert written.at_fault == ["retries"]
+
+
+def test_a_route_that_is_forgotten_leaves_neither_faults_nor_what_stood_in_their_place() -> None:
+    for forget in ("forget", "keep"):
+        written = Written()
+        written.write(retries="2")
+        written.write(retries="x")
+        if forget == "keep":
+            written.in_force.keep(["/p"])
+            assert written.at_fault == ["retries"]
+            written.in_force.keep(["/q"])
+        else:
+            written.in_force.forget("/p")
+        assert written.in_force.faults == {}
+        assert written.in_force.fields("/p", record(retries="x"))[0] == {}
