@@ -1,4 +1,4 @@
-"""Whether Redis still has its data, and what to do where it has not. Decisions only; the watcher acts on them.
+"""Whether Redis still has its data, and what to do where it has not. Decisions only; the sync acts on them.
 
 `slb:generation` is there as long as Redis has its data. While it is, Redis is right, even where it is empty. Gone,
 Redis was emptied by an accident: the last good routes are written back, and it is made anew.

@@ -1,4 +1,4 @@
-"""One typed caller for each Lua file."""
+"""One typed caller for each script; of those that lanes run by themselves, the source."""
 
 from collections.abc import Sequence
 from importlib.resources import files
