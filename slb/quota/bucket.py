@@ -44,9 +44,10 @@ class Bucket:
         return self.level == self.cap and self.minute == 0
 
     def resize(self, limit: int, size: int) -> None:
-        """Another limit from now on. What was admitted in the last minute counts against it."""
+        """Another limit from now on. What was admitted in the last minute counts against it; of a debt no more is
+        left than a bucket of now."""
         self.limit, self.cap = limit, size * UNIT
-        self.level = min(self.level, self.cap)
+        self.level = max(-self.cap, min(self.level, self.cap))
         self.margin = min(self.margin, self.cap // 4)
 
     @property
@@ -65,8 +66,9 @@ class Bucket:
         self._count(taken_at // SLOT, -tokens)
 
     def charge(self, tokens: int, taken_at: int) -> None:
-        """What a task took over its estimate: a debt of at most one bucket."""
-        debt = min(tokens * UNIT, self.level + self.cap)
+        """What a task took over its estimate: a debt of at most one bucket. It may be deeper already, by as much as
+        was admitted too soon (`leeway`)."""
+        debt = max(0, min(tokens * UNIT, self.level + self.cap))
         self.level -= debt
         self._count(taken_at // SLOT, debt // UNIT)
 

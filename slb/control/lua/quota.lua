@@ -117,7 +117,7 @@ function answer.put(id, ...)
     void_places(model)
   end
   set_limits(model, row)
-  model.level = min(model.level, model.cap)
+  model.level = max(-model.cap, min(model.level, model.cap))
   model.margin = min(model.margin, floor(model.cap / 4))
   model.gone = 0
   put_by(model, 0)

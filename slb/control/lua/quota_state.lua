@@ -81,7 +81,7 @@ local function give_back(model, tokens, taken_at)
 end
 
 local function charge(model, tokens, taken_at)
-  local debt = min(tokens * UNIT, model.level + model.cap)
+  local debt = max(0, min(tokens * UNIT, model.level + model.cap))
   model.level = model.level - debt
   count_minute(model, floor(taken_at / SLOT), floor(debt / UNIT))
   model.changed = true

@@ -146,6 +146,33 @@ def test_a_limit_that_changes_does_not_forget_what_the_last_minute_had() -> None
     assert ask(scheduler, told.ms, 500, "t2", "k") == Admitted("a", "t2")
 
 
+def test_a_limit_that_is_lowered_leaves_a_debt_of_no_more_than_its_new_bucket() -> None:
+    scheduler = Scheduler({"a": Limits(1_000_000, 3)})
+    ask(scheduler, 0, 100_000, "t1")
+    ask(scheduler, 0, 10, "t2")
+    scheduler.complete(0, "t1", 10**6)
+    scheduler.put(0, "a", Limits(1_000, 3))
+    assert level(scheduler, 0) == -167
+    spent = scheduler.models(0)[0].minute
+    scheduler.complete(0, "t2", 20)
+    assert (level(scheduler, 0), scheduler.models(0)[0].minute) == (-167, spent), "nothing is given back by it"
+    told = ask(scheduler, 0, 100, key="k")
+    assert isinstance(told, Wait)
+    assert 60_000 <= told.ms <= 61_000
+
+
+def test_who_is_in_debt_by_more_than_a_bucket_is_given_nothing_by_another_debt() -> None:
+    scheduler = Scheduler({"a": Limits(60_000, 9, burst=10)})
+    ask(scheduler, 0, 10)
+    for key in ("k1", "k2", "k3"):
+        assert ask(scheduler, 0, 10, key=key) == Wait(TICK)
+    for key in ("k1", "k2", "k3"):  # tokens may be late by more than this bucket holds
+        assert ask(scheduler, TICK, 10, key, key) == Admitted("a", key)
+    assert level(scheduler, TICK) == -20
+    scheduler.complete(TICK, "k1", 11)
+    assert (level(scheduler, TICK), scheduler.models(TICK)[0].minute) == (-20, 40)
+
+
 def test_changing_limits_does_not_let_a_minute_have_more_than_the_limit_and_a_bucket() -> None:
     scheduler = Scheduler({"a": Limits(60_000, 99)})
     admitted: list[tuple[int, str]] = []
