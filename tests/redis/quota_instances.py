@@ -3,9 +3,14 @@
 from collections.abc import Awaitable, Callable
 from itertools import count
 from random import Random
+from typing import Any
 
+import orjson
+
+from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.quota import QuotaTiming
+from slb.control.scripts import quota_source
 from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
@@ -47,3 +52,16 @@ class Instance:
 
 
 Starter = Callable[..., Awaitable[Instance]]
+
+
+class Script:
+    """The script itself, `ahead` milliseconds later than it is."""
+
+    def __init__(self, valkey: Valkey) -> None:
+        self._run: Any = valkey.admin.register_script(quota_source())
+        self.ahead = 0
+
+    def say(self, *asks: list[Any]) -> list[Any]:
+        said = {"lease": 150_000, "longest": 60_000, "kept": 3_600_000, "ahead": self.ahead, "asks": asks}
+        *_, replies = self._run(keys=keys.quota_keys(), args=[orjson.dumps(said)])
+        return list(replies)

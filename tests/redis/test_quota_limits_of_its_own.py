@@ -3,36 +3,21 @@
 import asyncio
 from typing import Any
 
-import orjson
 import pytest
 import structlog
 
 from slb.control.keys import quota_keys
 from slb.control.quota import QuotaTiming
-from slb.control.scripts import quota_source
 from slb.errors import ScriptFailed
 from slb.quota.local import LONGEST_ALONE
 from slb.quota.scheduler import Rules
 from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Wait
-from tests.redis.quota_instances import AMPLE, Instance, Starter
+from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 ROW = [60_000, 5, 1, 0, 0]
 """Limits as the script takes them."""
-
-
-class Script:
-    """The script itself, `ahead` milliseconds later than it is."""
-
-    def __init__(self, valkey: Valkey) -> None:
-        self._run: Any = valkey.admin.register_script(quota_source())
-        self.ahead = 0
-
-    def say(self, *asks: list[Any]) -> list[Any]:
-        said = {"lease": 150_000, "longest": 60_000, "kept": 3_600_000, "ahead": self.ahead, "asks": asks}
-        *_, replies = self._run(keys=quota_keys(), args=[orjson.dumps(said)])
-        return list(replies)
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ function answer.abandoned(behind, most)
   for _, id in ipairs(ids) do
     local task = find_task(id)
     if task then
-      rows[#rows + 1] = {id, task.model, text(task.estimate), text(task.ended), task.key}
+      rows[#rows + 1] = {id, task.model, text(task.estimate), text(task.ended - shift), task.key}
     end
   end
   return {max(0, call('ZCARD', ABANDONED) - from - #ids), rows}

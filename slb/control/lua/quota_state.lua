@@ -6,7 +6,8 @@
 --   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
 --   3 state      hash: model = what `save` writes
 --   4 clock      hash: now, since (the first call: another one is a loss), spare (until then nobody is reclaimed),
---                cursor (served last), number (of promises), restored (the models, since then)
+--                cursor (served last), number (of promises), restored (the models, since then), shift (by how much
+--                this server's clock was set back: times are never less than they were)
 --   5 running:   model: sorted set, task, score = when it was admitted
 --   6 promises:  model: sorted set, "number estimate kept subset key", score = when they are due
 --   7 minute:    model: hash, half second = tokens admitted in it
@@ -19,7 +20,7 @@
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local FAR = KEYS[13]
-local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY = 60000, 500, 120, 2000, 5, 5000
+local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY, SET_BACK = 60000, 500, 120, 2000, 5, 5000, 1000
 local CHUNK = 1000  -- Lua cannot pass many more values at once
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local call = redis.call
@@ -30,9 +31,12 @@ local function text(number)
 end
 
 local time = call('TIME')
-local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number', 'since')
-local now = time[1] * 1000 + floor(time[2] / 1000) + asked.ahead
-local before = tonumber(clock[1])
+local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number', 'since', 'shift')
+local before, shift = tonumber(clock[1]), tonumber(clock[6] or 0)
+local now = time[1] * 1000 + floor(time[2] / 1000) + asked.ahead + shift
+if before and before - now > SET_BACK then  -- or nothing would be refilled until that clock is there again
+  now, shift = before, shift + before - now
+end
 now = max(now, before or now)
 local spare = tonumber(clock[2] or 0)
 if not before or now - before > min(AWAY, floor(asked.lease / 2)) then
@@ -392,5 +396,5 @@ local function save_all()
     call('HSET', STATE, unpack(changed, from, min(from + CHUNK - 1, #changed)))
   end
   call('HSET', CLOCK, 'now', text(now), 'spare', text(spare), 'cursor', cursor, 'number', text(number),
-    'since', since)
+    'since', since, 'shift', text(shift))
 end
