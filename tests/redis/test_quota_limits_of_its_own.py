@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import structlog
 
-from slb.control.keys import quota_keys
 from slb.control.quota import QuotaTiming
 from slb.errors import ScriptFailed
 from slb.quota.local import LONGEST_ALONE
