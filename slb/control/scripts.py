@@ -89,7 +89,7 @@ def ledger_source() -> str:
 
 def quota_source() -> str:
     """`lua/quota.lua`, whole: control/quota.py calls it."""
-    return _source("quota_state") + _source("quota_decide") + _source("quota")
+    return "".join(map(_source, ("quota_state", "quota_models", "quota_decide", "quota")))
 
 
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -233,6 +233,16 @@ def test_a_put_does_not_forget_what_the_last_minute_had(script: Script) -> None:
     assert script.say(["schedule", "t2", 10, 0, "", False])[0][0] == "admitted"
 
 
+def test_the_last_minute_is_looked_up_once_however_many_ask_together(script: Script, valkey: Valkey) -> None:
+    script.say(["put", "a", 600_000, 5, 1, 0, 0], ["schedule", "t1", 100_000, 0, "", False], ["complete", "t1", -1])
+    script.say(["put", "a", *ROW])
+    admin: Any = valkey.admin
+    admin.config_resetstat()
+    told = script.say(*(["schedule", f"u{number}", 10, 0, f"k{number}", False] for number in range(200)))
+    assert {each[0] for each in told} == {"wait"}
+    assert admin.info("commandstats")["cmdstat_hgetall"]["calls"] <= 2
+
+
 async def test_callers_of_a_paused_model_do_not_come_back_at_once(start: Starter) -> None:
     one = await start()
     await one.quota.put("a", {**AMPLE, "paused": True})

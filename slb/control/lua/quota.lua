@@ -1,5 +1,6 @@
 -- What the callers of one instance ask of the quota router, decided one after another in one step; with no question,
--- only what has lapsed is reclaimed. Behind quota_state.lua, which says what the keys are, and quota_decide.lua.
+-- only what has lapsed is reclaimed. Behind quota_state.lua, which says what the keys are,
+-- quota_models.lua and quota_decide.lua.
 -- ARGV[1], JSON: {"asks": [...], "lease", "longest", "kept": milliseconds (see Rules), "ahead": milliseconds added to
 --   this server's clock, 0 but in tests}. An ask, and its reply:
 --   ["schedule", task, estimate, jitter, key, models or false]: {"admitted", model, task}, {"wait", ms, reason} or

@@ -1,5 +1,5 @@
--- Who may go, and how long the others wait: between quota_state.lua, which says what the keys are, and quota.lua, which
--- says what is asked. The twin is slb/quota/scheduler.py.
+-- Who may go, and how long the others wait: behind quota_state.lua, which says what the keys are, and quota_models.lua,
+-- and before quota.lua, which says what is asked. The twin is slb/quota/scheduler.py.
 local TICK, FLOOR, LEEWAY, PAUSED_WAIT = 100, 50, 20, 1000
 local MOST_PROMISES, MOST_NAMELESS, FARTHEST = 10000, 5000, 86400000
 local counted, due_alike, cursor_place = {}, nil, 1
@@ -197,7 +197,7 @@ local function admit(model, task, estimate, key, subset)
   cursor, cursor_place = model.id, model.place
   model.deficit = model.deficit - estimate
   model.level = model.level - estimate * UNIT
-  model.minute = model.minute + estimate
+  note_minute(model, half, estimate)
   if call('HINCRBY', MINUTES .. model.id, text(half), text(estimate)) == estimate then
     call('PEXPIRE', MINUTES .. model.id, 2 * MINUTE * SLOT)
   end

@@ -1,5 +1,5 @@
--- What all of the quota router's scripts know: its models, buckets, promises and tasks (slb/quota/scheduler.py and the
--- files beside it are the twin of this one, and say why). Times are milliseconds of this server's clock; tokens in a
+-- What the quota router's script knows: the clock, buckets, slots and promises; models and tasks follow in
+-- quota_models.lua (slb/quota/scheduler.py and the files beside it are the twin, and say why). Times are milliseconds of this server's clock; tokens in a
 -- bucket are counted in 1/60000.
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 models     sorted set: every model, all with score 0, so that they stand in the order of their bytes
@@ -47,14 +47,42 @@ local half = floor(now / SLOT)
 
 -- Buckets (bucket.py)
 
+-- Where the minute was looked up in this call that follows, if it is the latest half second; or is looked up again.
+local function note_minute(model, slot, tokens)
+  local halves, sums = model.halves, model.sums
+  if halves and slot == halves[#halves] then
+    sums[#sums] = sums[#sums] + tokens
+  else
+    model.halves = nil
+  end
+  model.minute = model.minute + tokens
+  model.changed = true
+end
+
 local function count_minute(model, slot, tokens)
   local key = MINUTES .. model.id
   if tokens ~= 0 and (call('HEXISTS', key, text(slot)) == 1 or (slot == half and tokens > 0)) then
     call('HINCRBY', key, text(slot), text(tokens))
     call('PEXPIRE', key, 2 * MINUTE * SLOT)
-    model.minute = model.minute + tokens
-    model.changed = true
+    note_minute(model, slot, tokens)
   end
+end
+
+-- The half seconds of the last minute, the oldest first, and what was admitted up to the end of each.
+local function find_minute(model)
+  if not model.halves then
+    local row, taken, halves, sums = call('HGETALL', MINUTES .. model.id), {}, {}, {}
+    for index = 1, #row, 2 do
+      halves[#halves + 1] = tonumber(row[index])
+      taken[halves[#halves]] = tonumber(row[index + 1])
+    end
+    table.sort(halves)
+    for index, slot in ipairs(halves) do
+      sums[index] = (sums[index - 1] or 0) + taken[slot]
+    end
+    model.halves, model.sums = halves, sums
+  end
+  return model.halves, model.sums
 end
 
 local function refill(model)
@@ -92,24 +120,21 @@ local function charge(model, tokens, taken_at)
 end
 
 local function wait_for_minute(model, tokens)
-  local over, wait = (model.minute + tokens - model.tpm) * UNIT - model.cap, 0
+  local over = model.minute + tokens - model.tpm - model.bucket
   if over <= 0 then
     return 0
   end
-  local row, taken, slots = call('HGETALL', MINUTES .. model.id), {}, {}
-  for index = 1, #row, 2 do
-    slots[#slots + 1] = tonumber(row[index])
-    taken[slots[#slots]] = tonumber(row[index + 1])
-  end
-  table.sort(slots)
-  for _, slot in ipairs(slots) do
-    if over <= 0 then
-      break
+  local halves, sums = find_minute(model)
+  local low, high = 1, #halves
+  while low < high do  -- the first half second with which enough has gone out of the minute, or the last
+    local middle = floor((low + high) / 2)
+    if sums[middle] >= over then
+      high = middle
+    else
+      low = middle + 1
     end
-    over = over - taken[slot] * UNIT
-    wait = (slot + MINUTE + 1) * SLOT - now
   end
-  return wait
+  return halves[low] and (halves[low] + MINUTE + 1) * SLOT - now or 0
 end
 
 local function wait_for_tokens(model, tokens, promised, leeway)
@@ -242,159 +267,4 @@ local function tokens_soon(model, by)
     model.by, model.changed = by, true
   end
   return model.soon
-end
-
--- Models
-
-local function set_limits(model, row)
-  local tpm, slots, weight, burst, paused = string.match(row, '^(%d+) (%d+) (%d+) (%d+) (%d)$')
-  model.tpm, model.slots, model.weight = tonumber(tpm), tonumber(slots), tonumber(weight)
-  model.burst, model.paused = tonumber(burst), paused == '1'
-  model.bucket = model.burst > 0 and model.burst or ceil(model.tpm / 6)
-  model.cap = model.bucket * UNIT
-end
-
-local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens', 'margin',
-  'seen', 'soon', 'by', 'far', 'head'}
-
-local function save(model)
-  local values = {}
-  for index, field in ipairs(FIELDS) do
-    values[index] = text(model[field])
-  end
-  return table.concat(values, ' ')
-end
-
-local function load(id, limits, state)
-  local model = {id = id, running = call('ZCARD', RUNNING .. id)}
-  set_limits(model, limits)
-  local value = string.gmatch(state, '%S+')
-  for _, field in ipairs(FIELDS) do
-    model[field] = tonumber(value() or 0)
-  end
-  return model
-end
-
-local models, order = {}, call('ZRANGE', MODELS, 0, -1)
-for from = 1, #order, CHUNK do
-  local last = min(from + CHUNK - 1, #order)
-  local limits = call('HMGET', LIMITS, unpack(order, from, last))
-  local states = call('HMGET', STATE, unpack(order, from, last))
-  for index = from, last do
-    local id = order[index]
-    models[index] = load(id, limits[index - from + 1], states[index - from + 1])
-    models[id] = models[index]
-  end
-end
-
-local function add(id, row)  -- and `find_order`, before anything else is decided
-  local model = {id = id, running = call('ZCARD', RUNNING .. id), changed = true}
-  set_limits(model, row)
-  model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
-  model.long, model.stretch, model.gone = 0, 1000, 0
-  model.margin, model.seen = 0, 0
-  forget_promises(model)
-  call('ZADD', MODELS, 0, id)
-  models[id] = model
-end
-
-local function find_order()
-  for index, id in ipairs(call('ZRANGE', MODELS, 0, -1)) do
-    models[index] = models[id]
-  end
-end
-
-local function put_by(model, tokens)  -- _Model.save
-  model.deficit = max(-model.bucket, min(model.bucket, model.deficit + tokens))
-  model.changed = true
-end
-
--- Tasks
-
-local function find_task(task)
-  local row = call('HMGET', TASK .. task, 'model', 'estimate', 'at', 'key', 'state', 'ended', 'subset')
-  if not row[1] then
-    return nil
-  end
-  local found = {id = task, model = row[1], estimate = tonumber(row[2]), at = tonumber(row[3]), key = row[4],
-    state = row[5], ended = tonumber(row[6] or 0), subset = row[7]}
-  if found.state ~= 'running' and found.ended <= now - asked.kept then
-    return nil
-  end
-  return found
-end
-
-local function end_task(task, state)
-  local model = models[task.model]
-  task.state = state
-  call('HSET', TASK .. task.id, 'state', state, 'ended', text(now))
-  call('PEXPIRE', TASK .. task.id, asked.kept)
-  call('ZREM', LEASES, task.id)
-  if call('ZREM', RUNNING .. task.model, task.id) == 1 then
-    model.running = model.running - 1
-  end
-  if task.key ~= '' and call('GET', KEY .. task.key) == 't' .. task.id then
-    call('DEL', KEY .. task.key)
-  end
-  return model
-end
-
-local reclaimed = 0
-
-local function reclaim()
-  for _, id in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', text(now), 'LIMIT', 0, 1000)) do
-    local task = find_task(id)
-    if task and task.state == 'running' then
-      local model = end_task(task, 'abandoned')
-      reclaimed = reclaimed + 1
-      give_back(model, task.estimate, task.at)
-      put_by(model, task.estimate)
-      call('ZADD', ABANDONED, text(now), id)
-      call('PEXPIRE', ABANDONED, asked.kept)
-    else
-      call('ZREM', LEASES, id)
-    end
-  end
-end
-
--- What happened until now
-
-for _, model in ipairs(models) do
-  refill(model)
-  expire(model)
-end
-call('ZREMRANGEBYSCORE', ABANDONED, '-inf', text(now - asked.kept))
-if now >= spare then
-  reclaim()
-end
-local alive = {}
-for _, model in ipairs(models) do
-  local is_unused = model.level == model.cap and model.minute == 0
-  if model.gone > 0 and model.running == 0 and (is_unused or model.gone <= now - asked.kept) then
-    call('ZREM', MODELS, model.id)
-    call('HDEL', LIMITS, model.id)
-    call('HDEL', STATE, model.id)
-    call('DEL', MINUTES .. model.id)
-    models[model.id] = nil
-  else
-    alive[#alive + 1] = model
-  end
-end
-for index = 1, max(#models, #alive) do
-  models[index] = alive[index]
-end
-
-local function save_all()
-  local changed = {}
-  for _, model in ipairs(models) do
-    if model.changed then
-      changed[#changed + 1] = model.id
-      changed[#changed + 1] = save(model)
-    end
-  end
-  for from = 1, #changed, CHUNK do
-    call('HSET', STATE, unpack(changed, from, min(from + CHUNK - 1, #changed)))
-  end
-  call('HSET', CLOCK, 'now', text(now), 'spare', text(spare), 'cursor', cursor, 'number', text(number),
-    'since', since, 'shift', text(shift))
 end
