@@ -1,6 +1,7 @@
 """The nouns of the quota router: what may be set on a model, what a caller is told. Frozen, no I/O."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -25,12 +26,16 @@ _BURSTS = 6
 def checked_model(text: str) -> str:
     """A model's id, as it is. Raises InvalidName."""
     if not _MODEL_ID.fullmatch(text):
-        raise InvalidName(f"{text[:200]!r} is no model id: letters, digits and ._:@/+- are, up to 128 of them")
+        raise InvalidName(
+            f"{text[:200]!r} is no model id: a letter or digit, then letters, digits and ._:@/+-, up to 128"
+        )
     for segment in text.split("/"):
         if segment in ("", ".", ".."):  # these are not the same to everybody between here and there
             raise InvalidName(f"model id {text!r} has an empty segment, or one that is . or ..")
     return text
 
+
+TOO_LARGE = "estimate_exceeds_limit"
 
 TaskState = Literal["running", "completed", "abandoned"]
 
@@ -76,9 +81,18 @@ class Wait(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """Never like this: `reason` names why, and stands in `slb.errors` too."""
+    """Never like this: `reason` names why, and stands in `slb.errors` too. `model`: the one that is not known;
+    or, of those that would do, the one that takes most tokens at once, `most`."""
 
     reason: str
+    model: str = ""
+    most: int = 0
+
+
+def too_large(models: Mapping[str, Limits]) -> Denied:
+    """What is told of an estimate that is too large for each of these."""
+    model = max(sorted(models), key=lambda name: models[name].bucket)
+    return Denied(TOO_LARGE, model, models[model].bucket)
 
 
 Decision = Admitted | Wait | Denied

@@ -39,13 +39,12 @@ from slb.errors import (
 from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Wait
 
 _DENIALS = {
-    "unknown_model": Refused(
-        UNKNOWN_MODEL, "models={models}: not all of them are among those set by PUT /models/<id>"
-    ),
+    "unknown_model": Refused(UNKNOWN_MODEL, "models: {model} is not among those set by PUT /models/<id>"),
     "no_models": Refused(NO_MODELS, "no model has been set yet: PUT /models/<id> does that"),
     "estimate_exceeds_limit": Refused(
         ESTIMATE_EXCEEDS_LIMIT,
-        "estimated_tokens={estimated_tokens}: no model that would do ever has so many at once (its burst)",
+        "estimated_tokens={estimated_tokens}: over the burst of every model that would do; {model} has the "
+        "largest, {most}",
     ),
     "idempotency_mismatch": Refused(
         IDEMPOTENCY_MISMATCH, "idempotency_key: it stands for a request with other estimated_tokens or models"
@@ -168,7 +167,7 @@ def _decided(decision: Decision, lease: int, body: ScheduleBody) -> Scheduled:
         return AdmittedShown(model_backend_id=decision.model, task_id=decision.task, lease_ttl_ms=lease)
     if not isinstance(decision, Wait):
         refused = _DENIALS[decision.reason]
-        raise Refused(refused.reason, refused.detail.format_map(vars(body)))
+        raise Refused(refused.reason, refused.detail.format_map({**vars(body), **decision._asdict()}))
     if decision.reason == "":
         return WaitShown(wait_for_ms=decision.ms)
     return {"wait_for_ms": decision.ms, "reason": decision.reason}  # type: ignore[typeddict-item]

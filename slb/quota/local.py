@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import Decision, Denied, Limits, TaskState, Wait
+from slb.quotas import TOO_LARGE, Decision, Denied, Limits, TaskState, Wait, too_large
 
 REASON = "redis_down"
 NO_SHARE = "no_local_share"
@@ -18,10 +18,12 @@ LONGEST_ALONE = 5_000
 """Milliseconds a caller is told at most by one instance alone; it keeps its place. Redis may be back at any moment,
 and then it should not sleep through it."""
 
-UNKNOWN = (Denied("no_models"), Denied("unknown_model"))
-"""What is told of models that may be there where there is Redis, and what it had."""
+_UNKNOWN = ("no_models", "unknown_model")
 
-_TOO_LARGE = Denied("estimate_exceeds_limit")
+
+def is_unknown(decision: Decision) -> bool:
+    """Whether it is of models that may be there where there is Redis, and what it had."""
+    return isinstance(decision, Denied) and decision.reason in _UNKNOWN
 
 
 class LocalShare:
@@ -61,20 +63,18 @@ class LocalShare:
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000
         if isinstance(decision, Wait) and decision.reason == "":
             return Wait(decision.ms, REASON)
-        if decision in UNKNOWN:
+        if is_unknown(decision):
             return Wait(away, REASON)
-        if decision == _TOO_LARGE or isinstance(decision, Wait):
-            return self._for_want_of_a_share(decision, estimate, models, away)
+        if isinstance(decision, Wait) or (isinstance(decision, Denied) and decision.reason == TOO_LARGE):
+            return self._for_want_of_a_share(estimate, models or list(self._whole), away)
         return decision
 
-    def _for_want_of_a_share(
-        self, decision: Decision, estimate: int, models: Sequence[str] | None, away: int
-    ) -> Decision:
+    def _for_want_of_a_share(self, estimate: int, models: Sequence[str], away: int) -> Decision:
         """What somebody is told whom no model takes here, but may elsewhere."""
-        fitting = [self._whole[name] for name in models or self._whole if estimate <= self._whole[name].bucket]
+        fitting = [self._whole[name] for name in models if estimate <= self._whole[name].bucket]
         if any(not each.paused for each in fitting):
             return Wait(away, NO_SHARE)
-        return Wait(away, "paused") if fitting else decision
+        return Wait(away, "paused") if fitting else too_large({name: self._whole[name] for name in models})
 
     def knows(self, task: str) -> bool:
         """Whether it was admitted here."""

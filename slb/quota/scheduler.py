@@ -18,7 +18,7 @@ from slb.quota.bucket import Bucket
 from slb.quota.promises import EARLY, Promises
 from slb.quota.tasks import Task, Tasks
 from slb.quota.waiting import Ask, Model, Places, shortest
-from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait
+from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait, too_large
 
 PAUSED_WAIT = 1_000
 AWAY = 5_000
@@ -165,14 +165,14 @@ class Scheduler:
 
     def _usable(self, named: Sequence[str] | None, estimate: int, jitter: int) -> list[str] | Denied | Wait:
         there = [name for name, model in self._models.items() if not model.gone]
-        if named is not None and not set(named) <= set(there):
-            return Denied("unknown_model")
+        if unknown := set(named or ()) - set(there):
+            return Denied("unknown_model", min(unknown))
         asked = [name for name in there if named is None or name in named]
         if not asked:
             return Denied("no_models")
         large = [name for name in asked if estimate <= self._models[name].limits.bucket]
         if not large:
-            return Denied("estimate_exceeds_limit")
+            return too_large({name: self._models[name].limits for name in asked})
         usable = [name for name in large if not self._models[name].limits.paused]
         return usable or Wait(PAUSED_WAIT + PAUSED_WAIT * jitter // 10_000, "paused")
 

@@ -17,7 +17,7 @@ from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
 from slb.quota.advice import Decided, advice
-from slb.quota.local import AWAY_WAIT, REASON, UNKNOWN, LocalShare
+from slb.quota.local import AWAY_WAIT, REASON, LocalShare, is_unknown
 from slb.quota.scheduler import Rules
 from slb.quotas import (
     MOST_LISTED,
@@ -95,7 +95,7 @@ class QuotaService:
         jitter = self._rng.randrange(1001)
         try:
             decision = _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
-            if self._is_lost and self._known and decision in UNKNOWN:
+            if self._is_lost and self._known and is_unknown(decision):
                 return self._away()  # the models are about to be restored
             return decision
         except RedisUnavailable:

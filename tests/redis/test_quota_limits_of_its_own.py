@@ -357,7 +357,7 @@ async def test_a_share_of_nothing_is_told_by_name(start: Starter, valkey: Valkey
         waits = {answer.ms for answer in answers if isinstance(answer, Wait)}
         assert len(waits) > 5
         assert 1_000 <= min(waits) <= max(waits) <= 1_100
-    assert await one.ask(10**8) == Denied("estimate_exceeds_limit")
+    assert await one.ask(10**8) == Denied("estimate_exceeds_limit", "a", 10_000_000), "the whole, not the share"
 
 
 async def test_a_model_that_is_not_known_without_redis_may_be_known_to_it(start: Starter, valkey: Valkey) -> None:

@@ -68,7 +68,7 @@ async def test_limits_that_are_put_hold_from_the_next_decision_on_everywhere(sta
     assert isinstance(told, Wait)
     assert told.reason == "paused"
     await one.quota.put("a", {"paused": False, "burst": 5})
-    assert await other.ask(10) == Denied("estimate_exceeds_limit")
+    assert await other.ask(10) == Denied("estimate_exceeds_limit", "a", 5)
 
 
 async def test_a_new_model_needs_its_limits_and_nothing_is_written_without(start: Starter) -> None:

@@ -4,7 +4,7 @@
 -- ARGV[1], JSON: {"asks": [...], "lease", "longest", "kept": milliseconds (see Rules), "ahead": milliseconds added to
 --   this server's clock, 0 but in tests}. An ask, and its reply:
 --   ["schedule", task, estimate, jitter, key, models or false]: {"admitted", model, task}, {"wait", ms, reason} or
---     {"denied", reason}
+--     {"denied", reason, model, tokens}
 --   ["complete", task, tokens or -1] and ["heartbeat", task]: {the task's state, empty where it is not known}
 --   ["put", model, tokens a minute, slots, weight, burst (0: none), paused]: each but the first may be -1: as it was;
 --     {"put", limits} or {"denied", "incomplete" or "too_many_models"}. ["delete", model]: {1} or {0}
@@ -33,7 +33,7 @@ function answer.schedule(task, estimate, jitter, key, named)
   local is_running = replayed and replayed.state == 'running'
   local earlier = is_running and replayed or find_keyed(known)
   if earlier and (earlier.estimate ~= estimate or (earlier.subset or subset) ~= subset) then
-    return {'denied', 'idempotency_mismatch'}
+    return denied('idempotency_mismatch')
   elseif is_running then
     return {'admitted', replayed.model, replayed.id}
   end

@@ -69,31 +69,35 @@ local function find_promise(estimate, subset, key, known)
   return find_keyed(known)
 end
 
+-- `id`: of the model that is not known, or that takes most of those that would do; `most`: so many tokens.
+local function denied(reason, id, most)
+  return {'denied', reason, id or '', most or 0}
+end
+
 -- The models that could take it one day; or nil and the answer.
 local function find_usable(named, estimate, jitter)
   local wanted = {}
   for _, id in ipairs(named or {}) do
     wanted[id] = true
     if not models[id] or models[id].gone > 0 then
-      return nil, {'denied', 'unknown_model'}
+      return nil, denied('unknown_model', id)
     end
   end
-  local any, large, usable = false, false, {}
+  local roomiest, usable = nil, {}
   for _, model in ipairs(models) do
     if model.gone == 0 and (not named or wanted[model.id]) then
-      any = true
-      if estimate <= model.bucket then
-        large = true
-        if not model.paused then
-          usable[#usable + 1] = model
-        end
+      if not roomiest or model.bucket > roomiest.bucket then
+        roomiest = model
+      end
+      if estimate <= model.bucket and not model.paused then
+        usable[#usable + 1] = model
       end
     end
   end
-  if not any then
-    return nil, {'denied', 'no_models'}
-  elseif not large then
-    return nil, {'denied', 'estimate_exceeds_limit'}
+  if not roomiest then
+    return nil, denied('no_models')
+  elseif estimate > roomiest.bucket then
+    return nil, denied('estimate_exceeds_limit', roomiest.id, roomiest.bucket)
   elseif #usable == 0 then
     return nil, told(PAUSED_WAIT + floor(PAUSED_WAIT * jitter / 10000), 'paused')
   end

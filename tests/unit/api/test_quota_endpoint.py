@@ -149,10 +149,23 @@ async def test_bodies_that_are_not_what_they_have_to_be_are_refused(router: Api,
     assert (answer.status, answer.json["error"]) == (400, "bad_request")
 
 
+async def test_of_an_estimate_over_all_limits_it_is_said_which_model_takes_most(router: Api) -> None:
+    for model, burst in (("large", 20_000), ("small", 10)):
+        await router.call("PUT", f"/models/{model}", {**GPT, "burst": burst})
+    for models, largest in (
+        (None, "large has the largest, 20000"),
+        (["small", "gpt"], "gpt has the largest, 10000"),
+    ):
+        more = {"models": models} if models else {}
+        answer = await router.call("POST", "/schedule", {"estimated_tokens": 20_001, **more})
+        assert (answer.status, answer.json["error"]) == (422, "estimate_exceeds_limit")
+        assert answer.json["detail"].endswith(largest)
+
+
 async def test_a_model_that_is_not_there_is_unknown(router: Api) -> None:
     answer = await router.call("POST", "/schedule", {"estimated_tokens": 1, "models": ["gpt", "other"]})
     assert (answer.status, answer.json["error"]) == (404, "unknown_model")
-    assert answer.json["detail"].startswith("models=['gpt', 'other']: not all of them are ")
+    assert answer.json["detail"].startswith("models: other is not among those set ")
     for method in ("GET", "DELETE"):
         answer = await router.call(method, "/models/other")
         assert (answer.status, answer.json["error"]) == (404, "unknown_model")

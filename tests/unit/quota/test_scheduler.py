@@ -81,8 +81,8 @@ def test_a_promise_nobody_comes_for_is_given_to_others() -> None:
 
 def test_what_no_bucket_holds_is_denied_by_name() -> None:
     models = {"a": Limits(60_000, 3), "b": Limits(600, 1)}
-    assert ask(Scheduler(models), 0, 10_001) == Denied("estimate_exceeds_limit")
-    assert Scheduler(models).schedule(0, "t", 101, ["b"]) == Denied("estimate_exceeds_limit")
+    assert ask(Scheduler(models), 0, 10_001) == Denied("estimate_exceeds_limit", "a", 10_000)
+    assert Scheduler(models).schedule(0, "t", 101, ["b"]) == Denied("estimate_exceeds_limit", "b", 100)
 
 
 def test_a_bucket_is_a_sixth_of_the_limit_unless_it_is_set() -> None:
@@ -96,7 +96,7 @@ def test_only_the_models_that_are_named_will_do() -> None:
     assert [scheduler.schedule(0, f"t{n}", 10, ["a"]) for n in range(3)] == [
         Admitted("a", f"t{n}") for n in range(3)
     ]
-    assert scheduler.schedule(0, "t", 10, ["a", "nobody"]) == Denied("unknown_model")
+    assert scheduler.schedule(0, "t", 10, ["a", "nobody"]) == Denied("unknown_model", "nobody")
     assert Scheduler().schedule(0, "t", 10) == Denied("no_models")
 
 
