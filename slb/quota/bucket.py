@@ -16,11 +16,17 @@ SLOT = 500
 
 MINUTE = 60_000 // SLOT
 
+_ONE = 1_000
+_LEAST, _MOST = _ONE // 4, 4 * _ONE
+_MEMORY = 32
+"""Tasks that what is promised is judged by."""
+
 
 class Bucket:
     """Full at first; times are milliseconds. `minute`: tokens admitted in the last minute, less what came back.
     `margin`: what promises leave in it, since tasks that take more than they had estimated make those late that
-    come after them. It follows by how much they were."""
+    come after them. It follows by how much they were. `estimated` and `spent`: what the last tasks had estimated,
+    and what they came to: so will what is promised."""
 
     def __init__(self, limit: int, size: int, now: int) -> None:
         self.limit = limit
@@ -29,6 +35,7 @@ class Bucket:
         self.at = now
         self.minute = 0
         self.margin = 0
+        self.estimated = self.spent = size
         self._slots: deque[list[int]] = deque()  # [number of the half second, tokens]
 
     def refill(self, now: int) -> None:
@@ -65,17 +72,30 @@ class Bucket:
         self.level = min(self.cap, self.level + tokens * UNIT)
         self._count(taken_at // SLOT, -tokens)
 
-    def charge(self, tokens: int, taken_at: int) -> None:
-        """What a task took over its estimate: a debt of at most one bucket. It may be deeper already, by as much as
-        was admitted too soon (`leeway`)."""
+    def charge(self, tokens: int, taken_at: int) -> int:
+        """What a task took over its estimate, as a debt of at most one bucket; how much of it was charged. The debt
+        may be deeper already, by as much as was admitted too soon (`leeway`)."""
         debt = max(0, min(tokens * UNIT, self.level + self.cap))
         self.level -= debt
         self._count(taken_at // SLOT, debt // UNIT)
+        return debt // UNIT
+
+    def settled(self, estimate: int, spent: int) -> None:
+        """A task has ended that came to so many."""
+        self.estimated += estimate - self.estimated // _MEMORY
+        self.spent += spent - self.spent // _MEMORY
+
+    def come_to(self, promised: int) -> int:
+        """What so many promised tokens will be, by what tasks came to of late."""
+        share = self.spent * _ONE // self.estimated
+        if share < _ONE:  # a tenth is left for those that are not as most are
+            share = max(_LEAST, min(_ONE, share * 11 // 10))
+        return promised * min(_MOST, share) // _ONE
 
     def wait(self, tokens: int, promised: int, leeway: int = 0) -> int:
         """Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be
         too soon; the minute's count is held to its bound all the same."""
-        short = (tokens + promised) * UNIT - self.level - leeway * self.limit
+        short = (tokens + self.come_to(promised)) * UNIT - self.level - leeway * self.limit
         if short > 0 or promised:
             short += max(0, min(self.margin, (self.cap - tokens * UNIT) // 4))
         return max(0 if short <= 0 else -(-short // self.limit), self._wait_for_minute(tokens))

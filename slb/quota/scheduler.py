@@ -108,11 +108,20 @@ class Scheduler:
         level, minute = model.bucket.level / 60_000, model.bucket.minute
         return ModelState(name, model.limits, len(model.running), level, model.deficit, tokens, callers, minute)
 
-    def learned(self, model: str) -> tuple[int, int, int, int, int]:
-        """How long its slots are held, how long one is kept, its bucket's margin, how many tasks were seen, and
-        when the last comes of those who found no slot."""
+    def learned(self, model: str) -> tuple[int, ...]:
+        """How long its slots are held, how long one is kept, its bucket's margin, how many tasks were seen, when
+        the last comes of those who found no slot, and what tasks had estimated and came to."""
         known = self._models[model]
-        return known.holding.long, known.holding.stretch, known.bucket.margin, known.holding.seen, known.head
+        holding, bucket = known.holding, known.bucket
+        return (
+            holding.long,
+            holding.stretch,
+            bucket.margin,
+            holding.seen,
+            known.head,
+            bucket.estimated,
+            bucket.spent,
+        )
 
     # -- decisions
 
@@ -221,7 +230,8 @@ class Scheduler:
             if actual <= known.estimate:
                 model.bucket.give_back(known.estimate - actual, known.at)
             else:
-                model.bucket.charge(actual - known.estimate, known.at)
+                actual = known.estimate + model.bucket.charge(actual - known.estimate, known.at)
+            model.bucket.settled(known.estimate, actual)
         return known.state
 
     def heartbeat(self, now: int, task: str) -> TaskState | None:

@@ -241,7 +241,8 @@ class Twins:
         assert (running, slots) == self._pure.occupied(self.now)
         for name, state in self._redis.hgetall(STATE).items():
             fields = [int(value) for value in state.split()]
-            assert (fields[5], fields[6], fields[10], fields[11], fields[15]) == self._pure.learned(name)
+            learned = fields[5], fields[6], fields[10], fields[11], *fields[15:18]
+            assert learned == self._pure.learned(name)
 
 
 def _written(decision: Decision) -> list[Any]:

@@ -77,8 +77,9 @@ function answer.complete(id, actual)
     if actual <= task.estimate then
       give_back(model, task.estimate - actual, task.at)
     else
-      charge(model, actual - task.estimate, task.at)
+      actual = task.estimate + charge(model, actual - task.estimate, task.at)
     end
+    settled(model, task.estimate, actual)
   end
   return {task.state}
 end

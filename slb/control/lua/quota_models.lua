@@ -11,7 +11,7 @@ local function set_limits(model, row)
 end
 
 local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens', 'margin',
-  'seen', 'soon', 'by', 'far', 'head'}
+  'seen', 'soon', 'by', 'far', 'head', 'estimated', 'spent'}
 
 local function save(model)
   local values = {}
@@ -27,6 +27,9 @@ local function load(id, limits, state)
   local value = string.gmatch(state, '%S+')
   for _, field in ipairs(FIELDS) do
     model[field] = tonumber(value() or 0)
+  end
+  if model.estimated == 0 then  -- it was written before there was such a field
+    model.estimated, model.spent = model.bucket, model.bucket
   end
   return model
 end
@@ -48,7 +51,7 @@ local function add(id, row)  -- and `find_order`, before anything else is decide
   set_limits(model, row)
   model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
   model.long, model.stretch, model.gone = 0, 1000, 0
-  model.margin, model.seen = 0, 0
+  model.margin, model.seen, model.estimated, model.spent = 0, 0, model.bucket, model.bucket
   forget_promises(model)
   call('ZADD', MODELS, 0, id)
   models[id] = model

@@ -117,6 +117,13 @@ local function charge(model, tokens, taken_at)
   model.level = model.level - debt
   count_minute(model, floor(taken_at / SLOT), floor(debt / UNIT))
   model.changed = true
+  return floor(debt / UNIT)
+end
+
+local function settled(model, estimate, spent)
+  model.estimated = model.estimated + estimate - floor(model.estimated / 32)
+  model.spent = model.spent + spent - floor(model.spent / 32)
+  model.changed = true
 end
 
 local function wait_for_minute(model, tokens)
@@ -137,8 +144,16 @@ local function wait_for_minute(model, tokens)
   return halves[low] and (halves[low] + MINUTE + 1) * SLOT - now or 0
 end
 
+local function come_to(model, promised)
+  local share = floor(model.spent * 1000 / model.estimated)
+  if share < 1000 then
+    share = max(250, min(1000, floor(share * 11 / 10)))
+  end
+  return floor(promised * min(4000, share) / 1000)
+end
+
 local function wait_for_tokens(model, tokens, promised, leeway)
-  local short = (tokens + promised) * UNIT - model.level - leeway * model.tpm
+  local short = (tokens + come_to(model, promised)) * UNIT - model.level - leeway * model.tpm
   if short > 0 or promised > 0 then
     short = short + max(0, min(model.margin, floor((model.cap - tokens * UNIT) / 4)))
   end

@@ -36,6 +36,17 @@ def test_under_demand_each_model_runs_at_its_limit_and_no_minute_has_more_than_t
     assert world.kept >= 0.99 * world.tried_again > 1000
 
 
+@pytest.mark.parametrize(("spent", "least"), [(0.4, 0.9), (0.8, 0.9), (1.1, 0.99), (1.5, 0.99)])
+def test_waits_come_true_and_little_is_left_unused_where_all_estimates_are_too_high_or_too_low(
+    spent: float, least: float
+) -> None:
+    models = {"a": Limits(60_000, 300)}
+    world = World(models, lambda rng: rng.choice((500, 1_000, 3_000)), seconds, spent=spent)
+    world.run(60, 1800)
+    assert world.kept >= 0.9 * world.tried_again > 100
+    assert least <= spent * world.rate("a", (60, 1800)) <= 1.01
+
+
 def test_where_nobody_says_who_they_are_nine_in_ten_are_admitted_when_they_come_back_too() -> None:
     world = World(THREE, lambda rng: 1000, seconds, keyed=False)
     world.run(200, 600)

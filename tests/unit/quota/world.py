@@ -14,7 +14,8 @@ Duration = Callable[[Random], int]
 
 
 class World:
-    """`size` draws an estimate, `duration` the milliseconds of a call. A caller is up to `late` milliseconds late.
+    """`size` draws an estimate, `duration` the milliseconds of a call. A caller is up to `late` milliseconds late,
+    and tells that a call came to `spent` times its estimate.
     `kept` of those who had `tried_again` were admitted on their first try after a wait, from `counts_from` on; who
     was told to come back only to be told the rest has not yet. `without`: the longest that any caller went without
     being admitted; `used`: milliseconds that slots were in use."""
@@ -28,6 +29,7 @@ class World:
         late: int = 5,
         rules: Rules | None = None,
         seed: int = 6,
+        spent: float | None = None,
     ) -> None:
         self.rng = Random(seed)
         self.scheduler = Scheduler(models, rules)
@@ -41,6 +43,7 @@ class World:
         self._until = 0
         self._running: Counter[str] = Counter()
         self._size, self._duration, self._keyed, self._late = size, duration, keyed, late
+        self._spent = spent
         self._numbers = count()
         self._due: list[tuple[int, int, Callable[[int], None]]] = []
 
@@ -112,9 +115,9 @@ class World:
         self.without = max(self.without, now - self._since.pop(who))
         duration = self._duration(self.rng)
         self.used += min(duration, self._until - now)
-        self._at(now + duration, lambda then: self._done(then, decision))
+        self._at(now + duration, lambda then: self._done(then, decision, size))
 
-    def _done(self, now: int, task: Admitted) -> None:
+    def _done(self, now: int, task: Admitted, size: int) -> None:
         self._running[task.model] -= 1
-        self.scheduler.complete(now, task.task)
+        self.scheduler.complete(now, task.task, None if self._spent is None else round(size * self._spent))
         self._at(now + self.rng.randint(1, self._late), self._ask_anew)
