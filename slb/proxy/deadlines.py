@@ -8,6 +8,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from slb.proxy.last_resort import report
+
 TICK = 0.05
 """Seconds between two looks: the most by which a deadline is late."""
 _SLOTS = 2048
@@ -88,7 +90,10 @@ class Wheel:
         for item in due:
             if item.due <= now:
                 item.due = math.inf
-                item.expired()
+                try:
+                    item.expired()
+                except Exception as error:  # noqa: BLE001 -- the others are due too, and in no slot any more
+                    report(error, f"the deadline of a {type(item).__name__} came to nothing")
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tick on `loop` until `stop`."""

@@ -9,6 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from slb.proxy.last_resort import report
+
 _LARGE = 8 * 1024
 """Bytes that are written at once: waiting gains them nothing. And a connection says that it is full only when it is
 written to: in one turn uvloop may read 32 times from a fast peer, 256 kB each, and all that would wait here."""
@@ -47,4 +49,8 @@ class Outbox:
         while posted:
             transport, data = posted.popleft()
             if not transport.is_closing():
-                transport.write(data)
+                try:
+                    transport.write(data)
+                except Exception as error:  # noqa: BLE001 -- the others' bytes stand behind it
+                    report(error, "a connection could not be written to, and is cut: its bytes have a gap")
+                    transport.abort()

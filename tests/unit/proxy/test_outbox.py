@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +17,9 @@ class Sink:
         self.written: list[bytes] = []
         self.closing = False
         self.on_write: Callable[[bytes], None] = lambda data: None
+
+    def abort(self) -> None:
+        self.closing = True
 
     def is_closing(self) -> bool:
         return self.closing
@@ -108,3 +111,23 @@ async def test_a_flush_from_within_a_flush_loses_nothing() -> None:
     post(outbox, other, b"kept")
     await end_of_turn()
     assert (one.written, other.written) == ([b"cause"], [b"kept"])
+
+
+async def test_a_write_that_fails_cuts_its_connection_keeps_nothing_from_others_and_is_told() -> None:
+    def fails(data: bytes) -> None:
+        raise RuntimeError("broken transport")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    outbox, broken, other = Outbox(), Sink(), Sink()
+    broken.on_write = fails
+    post(outbox, broken, b"lost")
+    post(outbox, other, b"kept")
+    post(outbox, broken, b"behind the gap")
+    await end_of_turn()
+    assert (broken.written, other.written) == ([b"lost"], [b"kept"])
+    assert broken.closing
+    assert [str(context["exception"]) for context in told] == ["broken transport"]
+    post(outbox, other, b"woken again")
+    await end_of_turn()
+    assert other.written == [b"kept", b"woken again"]
