@@ -56,6 +56,17 @@ def source_files(config: Path | None, environ: Mapping[str, str]) -> list[Path]:
     return [*([config] if config else []), *named]
 
 
+async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, before: Settings) -> Settings:
+    """Let `wanted` hold, which are returned. Raises what `apply` raises, and then lets those `before` hold again:
+    it may have come halfway."""
+    try:
+        await apply(wanted)
+    except Exception:
+        await apply(before)
+        raise
+    return wanted
+
+
 class Reloader:
     """`apply` makes settings hold, in the process they belong to; `count` is told how each try ended, `applied` or
     `refused`."""
@@ -86,18 +97,21 @@ class Reloader:
     async def reload(self) -> None:
         """Read the settings again and let them hold, or log why not."""
         try:
-            read = await asyncio.to_thread(self._source.load)
+            await self._hold(await asyncio.to_thread(self._source.load))
         except ConfigError as error:
             self._count("refused")
             _log.error("settings refused: %s; the old ones hold", error)
-            return
+        except Exception:  # noqa: BLE001 -- logged; what held before goes on
+            self._count("refused")
+            _log.exception("settings refused: slb itself failed over them; the old ones hold")
+
+    async def _hold(self, read: Settings) -> None:
         changed = [name for name in Settings.model_fields if getattr(read, name) != getattr(self._current, name)]
         later = [name for name in changed if name in NEEDS_RESTART]
         if later:
             _log.warning("these settings have changed, and hold after a restart: %s", ", ".join(later))
         kept = {name: getattr(self._current, name) for name in later}
-        self._current = read.model_copy(update=kept)
-        await self._apply(self._current)
+        self._current = await hold(self._apply, read.model_copy(update=kept), self._current)
         self._count("applied")
         now = [name for name in changed if name not in NEEDS_RESTART]
         _log.info("settings reloaded: %s", ", ".join(now) or "nothing has changed")

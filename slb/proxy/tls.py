@@ -189,9 +189,8 @@ class Certificates:
     def _replace(self, number: int, old: Certificate) -> None:
         try:
             self._loaded[number] = self._load(old.pair)
-        except ConfigError as error:
-            self._metrics.tls_reload_failures += 1
-            _log.error("the old certificate stays: %s", error)
+        except Exception as error:  # noqa: BLE001 -- whatever a file does to its reader, what was read before serves
+            _refused(self._metrics, "the old certificate stays", error)
         else:
             self._names = by_name(self._loaded)
             _log.info("new certificate from %s", old.pair.certificate)
@@ -255,9 +254,8 @@ class UpstreamTls:
         self._seen = seen
         try:
             self._context = self._load()
-        except ConfigError as error:
-            self._metrics.tls_reload_failures += 1
-            _log.error("the old context stays: %s", error)
+        except Exception as error:  # noqa: BLE001
+            _refused(self._metrics, "the old context stays", error)
         else:
             _log.info("new certificates for upstreams")
 
@@ -286,6 +284,12 @@ class UpstreamTls:
 
 
 # -- both
+
+
+def _refused(metrics: Metrics, what: str, error: Exception) -> None:
+    """Tell of files that cannot be used; of what nobody expected, with the traceback."""
+    metrics.tls_reload_failures += 1
+    _log.error("%s: %s", what, error, exc_info=None if isinstance(error, ConfigError) else error)
 
 
 async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> None:

@@ -1,6 +1,7 @@
 """A worker: an instance that was told everything by its supervisor, and ends with it."""
 
 import asyncio
+import logging
 import signal
 import sys
 
@@ -8,7 +9,10 @@ from slb.app import App, run_loop, serve_app
 from slb.core import Core, connected_core
 from slb.lifecycle import Stopping
 from slb.observe.log import configure_logging
+from slb.reload import hold
 from slb.supervisor.job import LISTENING, READY, Job
+
+_log = logging.getLogger("slb.reload")
 
 
 def run_worker() -> int:
@@ -37,7 +41,11 @@ async def _work(job: Job, stopping: Stopping) -> int:
 async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
     """Let the settings of each new job hold; the rest of it is as it was."""
     while True:
-        await app.reconfigure(Job.from_line(await told.get()).settings)
+        line = await told.get()
+        try:
+            await hold(app.reconfigure, Job.from_line(line).settings, app.core.settings)
+        except Exception:  # noqa: BLE001 -- logged; what held before goes on
+            _log.exception("settings refused: this worker failed over them; the old ones hold")
 
 
 def _say_serving(core: Core) -> None:

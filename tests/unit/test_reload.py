@@ -1,0 +1,83 @@
+"""A reload holds whole or not at all, whatever goes wrong; the life of the process does not hang on it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slb.config import Settings, load_settings
+from slb.errors import ConfigError
+from slb.reload import Reloader, Source
+
+
+def settings(**values: object) -> Settings:
+    return load_settings(values, {})
+
+
+class Process:
+    """What reloads: `held`, the settings that hold, one after another. `breaks_over` cannot be applied."""
+
+    def __init__(self, load: Callable[[], Settings], files: tuple[Path, ...] = ()) -> None:
+        self.held: list[int] = []
+        self.breaks_over: set[int] = set()
+        self.counted: list[str] = []
+        self.reloader = Reloader(
+            settings(max_headers=1), Source(load, files), self.apply, self.counted.append, look_every=0.005
+        )
+
+    async def apply(self, wanted: Settings) -> None:
+        self.held.append(wanted.max_headers)
+        if wanted.max_headers in self.breaks_over:
+            raise RuntimeError("halfway")
+
+
+def fails(error: Exception) -> Callable[[], Settings]:
+    def load() -> Settings:
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ConfigError("retries = 'many'"), "settings refused: retries = 'many'; the old ones hold"),
+        (PermissionError("not yours"), "settings refused: slb itself failed over them; the old ones hold"),
+    ],
+)
+async def test_settings_that_cannot_be_read_are_refused_and_logged(
+    error: Exception, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = Process(fails(error))
+    await process.reloader.reload()
+    assert (process.held, process.counted) == ([], ["refused"])
+    assert [record.getMessage() for record in caplog.records] == [line]
+    assert (caplog.records[0].exc_info is not None) == isinstance(error, PermissionError)
+
+
+async def test_settings_that_hold_only_in_part_are_taken_back(caplog: pytest.LogCaptureFixture) -> None:
+    read = iter([settings(max_headers=2), settings(max_headers=3), settings(max_headers=4)])
+    process = Process(lambda: next(read))
+    process.breaks_over = {3}
+    for _ in range(3):
+        await process.reloader.reload()
+    assert process.held == [2, 3, 2, 4]
+    assert process.counted == ["applied", "refused", "applied"]
+    assert "halfway" in caplog.text
+
+
+async def test_whoever_follows_the_files_goes_on_after_a_reload_that_failed(tmp_path: Path) -> None:
+    file = tmp_path / "slb.toml"
+    file.write_text("a")
+    process = Process(fails(RuntimeError("broken")), (file,))
+    asked = asyncio.Event()
+    following = asyncio.create_task(process.reloader.run(asked))
+    for times in (1, 2):
+        asked.set()
+        async with asyncio.timeout(10):
+            while len(process.counted) < times:
+                await asyncio.sleep(0.001)
+    assert not following.done()
+    following.cancel()
+    await asyncio.wait([following])
