@@ -63,13 +63,13 @@ class Gate:
     def enter(
         self,
         route: Route,
-        tried: tuple[LiveUpstream, ...],
+        avoided: tuple[LiveUpstream, ...],
         held_back: tuple[LiveUpstream, ...],
         turn: Turn | None,
         waiter: Waiter,
         key: bytes = b"",
     ) -> Entry:
-        """Ask for a slot of one of those that serve: of none that was `tried`, and of one `held_back` only where no
+        """Ask for a slot of one of those that serve: of none to be `avoided`, and of one `held_back` only where no
         other has room. `key`: what the policy goes by, if it does. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         held_back = tuple(each for each in held_back if each in route.serving)
@@ -80,7 +80,7 @@ class Gate:
             # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
             warm = untried(route.serving, held_back) if held_back else route.serving
             candidates = tuple(of[each.member] for each in (*route.policy.order(warm, key), *held_back))
-        avoid = tuple(each.member for each in tried)
+        avoid = tuple(each.member for each in avoided)
         reluctant = tuple(each.member for each in held_back)
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._loop.time())
         if {each.member for each in candidates}.issubset(avoid):

@@ -60,6 +60,8 @@ class MetricsCollector(Collector):
             self._inflight(),
         )
         yield counters("slb_retries", "Attempts after the first.", ("reason",), by_one(metrics.retries))
+        refused = by_one(metrics.retries_refused)
+        yield counters("slb_retries_refused", "Attempts that the retry budget did not allow.", ("reason",), refused)
         yield CounterMetricFamily(
             "slb_client_disconnects",
             "Clients that left before their answer ended.",

@@ -51,6 +51,7 @@ class Metrics:
         self.durations: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.first_bytes: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.retries: defaultdict[str, int] = defaultdict(int)
+        self.retries_refused: defaultdict[str, int] = defaultdict(int)
         self.client_disconnects = 0
         self.connections: Callable[[], int] = lambda: 0
         self.redis_up = False

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def choose(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> LiveUpstream:
-    """One of `upstreams`, those that serve and have not been tried."""
+    """One of `upstreams`, those that serve and are not avoided."""
     route = exchange.route
-    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.tried):
+    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.avoided):
         return route.policy.pick(upstreams, key)
-    if exchange.tried:
+    if exchange.avoided:
         return plane.retries.pick(upstreams)
     if route.fading_until:
         upstreams = route.candidates(plane.clock(), plane.rng)
@@ -33,10 +33,11 @@ def ask_for_slot(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstre
     settings = route.settings
     asked = field_value(exchange.head.fields, settings.priority_header) if settings.priorities else ""
     held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
-    if exchange.tried:
-        held_back = untried(route.serving, {*upstreams, *exchange.tried}) or held_back
+    if exchange.avoided:
+        held_back = untried(route.serving, exchange.avoided.union(upstreams)) or held_back
     key = _key(exchange) if route.policy.ring is not None else b""
-    return plane.gates.of(route).enter(route, exchange.tried, held_back, turn_of(settings, asked), exchange, key)
+    turn, avoided = turn_of(settings, asked), tuple(exchange.avoided)
+    return plane.gates.of(route).enter(route, avoided, held_back, turn, exchange, key)
 
 
 def _key(exchange: "Exchange") -> bytes:

@@ -27,6 +27,7 @@ from slb.errors import (
 from slb.proxy.body import LAST_CHUNK, chunk, last_chunk
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.deadlines import Timed
+from slb.proxy.elsewhere import after_failure, past_full
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
@@ -51,7 +52,8 @@ _MAX_INTERIMS = 100
 class Exchange(Timed):
     """`client` is the connection the request came on; `line.route` has been found, nothing picked yet.
 
-    What stands here differs from its default in few exchanges, and most of them never set it.
+    What stands here differs from its default in few exchanges, and most of them never set it. `tried`: where an
+    attempt failed; `avoided`: those, and who had no connection left; `detail`: what the log tells of the last one.
     """
 
     connection: UpstreamConnection | None = None
@@ -62,10 +64,12 @@ class Exchange(Timed):
     bytes_out = 0
     first_byte_at = 0.0
     tried: tuple[LiveUpstream, ...] = ()
+    avoided: frozenset[LiveUpstream] = frozenset()
     failed: tuple[str, ...] = ()
+    detail = ""
     keep_client = True
     chunks_reply = False
-    _reached_client = False
+    reached_client = False
     _interims = 0
     _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
     _reply_keep_alive = False
@@ -99,7 +103,7 @@ class Exchange(Timed):
 
     def _attempt(self) -> None:
         route = self.route
-        upstreams = route.serving if not self.tried else still_to_try(route.serving, self.tried, route.settings)
+        upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
         if not upstreams:
             self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
@@ -123,8 +127,10 @@ class Exchange(Timed):
 
     def _connect(self, pool: Pool) -> None:
         if pool.is_full:
-            self._refuse(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
+            if not past_full(self, self._plane, pool):
+                self._refuse(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
         else:
+            pool.reserve()
             self._waiting = asyncio.get_running_loop().create_task(self._connected(pool))
 
     async def _connected(self, pool: Pool) -> None:
@@ -157,7 +163,7 @@ class Exchange(Timed):
         """A 1xx reply, for clients that know them. False where it is one too many."""
         self._interims += 1
         if self.line.minor == 1:
-            self._reached_client = True
+            self.reached_client = True
             self._plane.outbox.post(self.client.transport, head.start + b"\r\n")
         return self._interims < _MAX_INTERIMS
 
@@ -165,8 +171,9 @@ class Exchange(Timed):
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
         upstream = connection.pool.upstream
         if head.status in NOT_SERVED:
-            answered = f"{connection.destination} answered {head.status}"
-            if self._tries_elsewhere(upstream, str(head.status), answered):
+            self.detail = f"{connection.destination} answered {head.status}"
+            self._plane.on_failure(upstream, str(head.status))
+            if self._may_repeat() and after_failure(self, self._plane, upstream, str(head.status)):
                 return
         now = self.first_byte_at = self._plane.clock()
         self.status = head.status
@@ -203,7 +210,7 @@ class Exchange(Timed):
             if upstream.failures:
                 self._was_served_by(upstream)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
-            self._end(self.status, None, "", now)
+            self._end(self.status, None, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
         else:
             self._plane.wheel.arm(connection, now + self.route.settings.idle_timeout)
@@ -253,11 +260,11 @@ class Exchange(Timed):
             if self.chunks_reply:
                 self._plane.outbox.post(self.client.transport, LAST_CHUNK)
             now, request_ended = self._plane.clock(), self.request_ended
-            self._end(self.status, None, "", now)
+            self._end(self.status, None, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
             return
         upstream = connection.pool.upstream
-        is_stale = connection.used and not heard and not self._reached_client and not self.status
+        is_stale = connection.used and not heard and not self.reached_client and not self.status
         if is_stale and (self._may_repeat() or (connection.unsent and self._is_whole)):
             # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
             self.connection = None
@@ -295,30 +302,18 @@ class Exchange(Timed):
     def _failed_at(self, upstream: LiveUpstream, reason: Reason, detail: str, may_repeat: bool) -> None:
         """An attempt failed: another upstream, or the end."""
         self._plane.on_failure(upstream, reason.name)
-        if not may_repeat or not self._tries_elsewhere(upstream, reason.name, detail, counted=True):
-            self._fail(reason, detail)
+        self.detail = detail
+        if not may_repeat or not after_failure(self, self._plane, upstream, reason.name):
+            self._fail(reason, self.detail)
 
-    def _tries_elsewhere(self, upstream: LiveUpstream, why: str, detail: str, counted: bool = False) -> bool:
-        """Whether the request goes to another upstream, because nothing of this attempt has reached the client."""
-        if not counted:
-            self._plane.on_failure(upstream, why)
-            if not self._may_repeat():
-                return False
-        tried = (*self.tried, upstream)
-        plane = self._plane
-        if self.status or self._reached_client:
-            return False
-        if not plane.retries.allows(self.route, tried, reached=why != UPSTREAM_CONNECT.name):
-            return False
-        self.tried = tried
-        self.failed = (*self.failed, detail)
-        plane.metrics.retries[why] += 1
+    def goes_elsewhere(self, delay: float) -> None:
+        """Leave this upstream, and make another attempt in `delay` seconds."""
+        self.detail = ""
         self._drop_connection()
         if self.handle is not None:
             self.handle.release(completed=False)
             self.handle = None
-        self._waiting = asyncio.get_running_loop().call_later(plane.retries.backoff(), self._attempt_again)
-        return True
+        self._waiting = asyncio.get_running_loop().call_later(delay, self._attempt_again)
 
     def _attempt_again(self) -> None:
         if self._over:

@@ -42,6 +42,11 @@ class Pool:
         """Whether the upstream has all the connections it may have, those being made included."""
         return bool(self._limit) and self._open >= self._limit
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request can be sent: by a connection that is idle, or one that may be made."""
+        return not self.is_full or any(not each.transport.is_closing() for each in self._idle)
+
     def take(self) -> UpstreamConnection | None:
         """An idle connection, no longer the pool's."""
         while self._idle:
@@ -70,13 +75,17 @@ class Pool:
         for connection in list(self._idle):
             connection.close()
 
+    def reserve(self) -> None:
+        """Let a connection count that `connect` is to make: others ask for room before its turn comes."""
+        self._open += 1
+
     async def connect(self, timeout: float) -> UpstreamConnection:
-        """A new connection to the first address that takes one within `timeout` seconds. Raises ConnectFailed."""
+        """A new connection, for which there is a reservation, to the first address that takes one within `timeout`
+        seconds. Raises ConnectFailed."""
         spec = self.upstream.spec
         made: list[UpstreamConnection] = []
         tried: list[str] = []
         connected = False
-        self._open += 1
         try:
             async with asyncio.timeout(timeout):
                 tried = list(await self._addresses(spec.host, spec.port))
@@ -155,6 +164,11 @@ class Pools:
             if self._plane.mirror.upstream(upstream.member) is upstream:
                 self._pools[upstream.member] = pool
         return pool
+
+    def full(self, upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:
+        """Those that have no connection left for one more request."""
+        pools = (self._pools.get(each.member) for each in upstreams)
+        return [pool.upstream for pool in pools if pool is not None and not pool.has_room]
 
     def reconfigure(self, settings: Settings) -> None:
         """Let these hold for every pool."""

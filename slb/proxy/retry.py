@@ -65,13 +65,13 @@ class Retries:
         self._began = clock()
         self._budgets: dict[str, RetryBudget] = {}
 
-    def allows(self, route: Route, tried: tuple[LiveUpstream, ...], reached: bool = True) -> bool:
-        """Whether a request that failed at each of `tried` may go to yet another upstream of `route`. Where the
-        last was not `reached` it had no work with it, so that nothing is doubled: that goes by no budget."""
-        if len(tried) > route.settings.retries or not untried(route.serving, tried):
-            return False
-        if not reached:
-            return True
+    def has_more(self, route: Route, tried: tuple[LiveUpstream, ...], avoided: frozenset[LiveUpstream]) -> bool:
+        """Whether a request that failed at each of `tried` has an attempt left, and an upstream of `route` for it
+        that is none of `avoided`."""
+        return len(tried) <= route.settings.retries and bool(untried(route.serving, avoided))
+
+    def affords(self, route: Route) -> bool:
+        """Whether the budget has room for one more, which is taken from it."""
         histogram = self._finished.get(route.path)
         requests = sum(histogram.counts) if histogram is not None else 0
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
@@ -175,7 +176,64 @@ async def test_an_outage_is_not_doubled(proxies: MakeProxy, origins: MakeOrigin)
     wire = await proxy.connect()
     for _ in range(100):
         await wire.get("/")
-    assert 103 <= sum(len(each.requests) for each in two) <= 121
+    retried = sum(len(each.requests) for each in two) - 100
+    assert 3 <= retried <= 21
+    assert proxy.metrics.retries == {"503": retried}
+    assert proxy.metrics.retries_refused == {"503": 100 - retried}
+    spent = [line for line in proxy.logged() if line["detail"].endswith("the retry budget is spent")]
+    assert len(spent) == 100 - retried
+    assert {line["attempts"] for line in spent} == {1}
+
+
+async def test_a_failure_that_is_not_retried_for_want_of_budget_says_so_in_the_log(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def reset(request: Request) -> None:
+        request.wire.reset()
+
+    proxy = await proxies()
+    two = [await origins(reset) for _ in range(2)]
+    proxy.route("/", *two, eject_after="0")
+    details = []
+    for _ in range(5):
+        await proxy.get("/")
+        details.append(proxy.logged()[-1]["detail"])
+    members = "|".join(re.escape(each.member) for each in two)
+    closed = f"({members}) closed the connection"
+    spent = "; no other is tried: the retry budget is spent"
+    for tail, detail in zip([""] * 3 + [spent] * 2, details, strict=True):
+        assert re.fullmatch(closed + tail, detail)
+    assert proxy.metrics.retries_refused == {"upstream_reset": 2}
+
+
+@pytest.mark.parametrize("code", [502, 503, 504])
+@pytest.mark.parametrize("framed", [True, False], ids=["counted", "until close"])
+async def test_an_answer_that_was_not_served_is_logged_with_who_gave_it(
+    proxies: MakeProxy, origins: MakeOrigin, code: int, framed: bool
+) -> None:
+    async def refuse(request: Request) -> None:
+        await request.body()
+        length = b"Content-Length: 3\r\n" if framed else b""
+        await request.wire.send(b"HTTP/1.1 %d X\r\n%b\r\nbad" % (code, length))
+        if not framed:
+            request.wire.close()
+
+    proxy = await proxies(access_log="errors")
+    bad = await origins(refuse)
+    proxy.route("/", bad)
+    reply = await proxy.get("/")
+    assert (reply.status, reply.body) == (code, b"bad")
+    (line,) = proxy.logged()
+    assert (line["status"], line["reason"], line["detail"]) == (code, "", f"{bad.member} answered {code}")
+
+
+async def test_what_an_earlier_attempt_was_answered_is_not_told_of_the_one_that_served(
+    proxies: MakeProxy, origins: MakeOrigin, origin: Origin
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(status(503)), origin)
+    assert [(await proxy.get("/")).status for _ in range(2)] == [200, 200]
+    assert {line["detail"] for line in proxy.logged()} == {""}
 
 
 def test_the_budget_is_a_fifth_of_recent_requests() -> None:

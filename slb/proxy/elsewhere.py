@@ -1,0 +1,42 @@
+"""When a request leaves an upstream for another: an attempt failed there, or there is no connection left."""
+
+from typing import TYPE_CHECKING
+
+from slb.balance.eligible import untried
+from slb.balance.upstream import LiveUpstream
+from slb.errors import UPSTREAM_CONNECT
+
+if TYPE_CHECKING:
+    from slb.proxy.exchange import Exchange
+    from slb.proxy.plane import Plane
+    from slb.proxy.pool import Pool
+
+
+def after_failure(exchange: "Exchange", plane: "Plane", upstream: LiveUpstream, why: str) -> bool:
+    """Whether the request goes on to another than `upstream`, where it failed for `why` as its `detail` tells. Not
+    where anything of this attempt has reached the client."""
+    tried, avoided = (*exchange.tried, upstream), exchange.avoided | {upstream}
+    if exchange.status or exchange.reached_client or not plane.retries.has_more(exchange.route, tried, avoided):
+        return False
+    # A connection that was not made was nobody's work, so that nothing is doubled: that goes by no budget.
+    if why != UPSTREAM_CONNECT.name and not plane.retries.affords(exchange.route):
+        plane.metrics.retries_refused[why] += 1
+        exchange.detail += "; no other is tried: the retry budget is spent"
+        return False
+    exchange.tried, exchange.avoided = tried, avoided
+    exchange.failed = (*exchange.failed, exchange.detail)
+    plane.metrics.retries[why] += 1
+    exchange.goes_elsewhere(plane.retries.backoff())
+    return True
+
+
+def past_full(exchange: "Exchange", plane: "Plane", pool: "Pool") -> bool:
+    """Whether the request goes on to an upstream that has room for a connection, as `pool` has not: that is no
+    attempt. Not at once, since whoever gave it the slot that it gives back has not returned yet."""
+    serving = exchange.route.serving
+    avoided = exchange.avoided.union((pool.upstream,), plane.pools.full(serving))
+    if not untried(serving, avoided):
+        return False
+    exchange.avoided = avoided
+    exchange.goes_elsewhere(0.0)
+    return True
