@@ -14,13 +14,13 @@ ALWAYS = -math.inf
 class LiveUpstream:
     """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change.
 
-    `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down` has
-    the active checks that found it down; routes follow these two when they are refreshed. `seen` is when it joined
-    as far as this process can tell, in seconds of the mirror's clock. `signals`: how busy it is, None where nobody
-    asks.
+    `failures` counts failed requests in a row. `available` is False while it is ejected for them, `on_probation` is
+    True from then until it has served again, and `down` has the active checks that found it down; routes follow
+    `available` and `down` when they are refreshed. `seen` is when it joined as far as this process can tell, in
+    seconds of the mirror's clock. `signals`: how busy it is, None where nobody asks.
     """
 
-    __slots__ = ("available", "down", "failures", "inflight", "member", "seen", "signals", "spec")
+    __slots__ = ("available", "down", "failures", "inflight", "member", "on_probation", "seen", "signals", "spec")
 
     def __init__(self, spec: Upstream, seen: float = ALWAYS) -> None:
         self.member = spec.member
@@ -29,6 +29,7 @@ class LiveUpstream:
         self.inflight = 0
         self.available = True
         self.failures = 0
+        self.on_probation = False
         self.down = _NONE
         self.signals: Signals | None = None
 

@@ -180,6 +180,8 @@ class Exchange(Timed):
         self._reply_keep_alive = head.keep_alive
         if head.length < 0 and self.method != b"HEAD":
             self._choose_framing()
+            if upstream.on_probation:  # whose replies may all be streams that end with their clients
+                self._was_served_by(upstream)
             if self.handle is not None and upstream.signals is not None and head.is_event_stream:
                 self.handle.lasts()
         if self._plane.draining or self.client.is_last or (head.status >= 400 and not self.request_ended):

@@ -129,6 +129,7 @@ class Passive:
 
     def _move(self, record: _Record, event: Event, why: str) -> None:
         before, record.state = record.state, moved(record.state, event)
+        record.upstream.on_probation = record.state is State.PROBATION
         if record.state is State.TRUSTED:
             del self._records[record.upstream.member]
         self._availability.moved(record.upstream, before, record.state, why)

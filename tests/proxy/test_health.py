@@ -12,7 +12,7 @@ from slb.addresses import AddressRules
 from slb.control.health_store import Answer, Ask, Report
 from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
 from tests.support.waiting import eventually
 
 
@@ -92,6 +92,13 @@ class Ward:
     async def serves(self, *patients: Patient) -> None:
         wanted = {each.member for each in patients}
         await eventually(lambda: self.serving() == wanted, what=f"served by {wanted}")
+
+
+async def began(wire: Wire) -> bool:
+    """Whether a GET is answered with a 200, of which no more is read."""
+    await wire.send(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
+    first, _ = await wire.head()
+    return first == "HTTP/1.1 200 OK"
 
 
 MakeWard = Callable[..., Awaitable[Ward]]
@@ -214,6 +221,55 @@ async def test_an_upstream_still_dead_on_probation_costs_one_request_and_is_out_
     await made.serves(*made.patients)
     assert (await made.gets(2)).count(503) == 1
     assert made.serving() == {made.patients[1].member}
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["its client leaves", "it goes on"])
+async def test_a_stream_of_events_ends_the_probation_of_its_upstream(ward: MakeWard, leaves: bool) -> None:
+    async def stream(request: Request) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await request.wire.send(head + b"6\r\ndata:\n\r\n")
+        await request.wire.reader.read()
+
+    made = await ward(2, retries="0", eject_after="2", eject_time="20ms", max_eject_time="1h")
+    streaming, well = made.patients
+    streaming.ill = 503
+    while made.serving() != {well.member}:
+        await made.gets(1)
+    streaming.handle = stream
+    await made.serves(streaming, well)
+    wire = None
+    streaming.requests.clear()
+    while not streaming.requests:
+        wire = await made.proxy.connect()
+        assert await began(wire)
+    assert wire is not None
+    if leaves:
+        wire.close()
+        await made.proxy.at_rest()
+    live = made.proxy.mirror.upstream(streaming.member)
+    assert live is not None
+    await eventually(lambda: not live.on_probation, what="it is on probation still")
+    streaming.handle = streaming._answer
+    while len(streaming.requests) < 2:  # one failure is none too many again
+        await made.gets(1)
+    assert made.serving() == {streaming.member, well.member}
+    wire.close()
+
+
+async def test_streams_that_all_break_do_not_keep_their_upstream_in(ward: MakeWard) -> None:
+    async def break_off(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe")
+        request.wire.reset()
+
+    made = await ward(2, retries="0", eject_after="3", eject_time="20ms")
+    breaking = made.patients[0]
+    breaking.handle = break_off
+    ejections = made.proxy.metrics.ejections
+    async with asyncio.timeout(10):
+        while ejections[breaking.member, "upstream_reset"] < 2:
+            wire = await made.proxy.connect()
+            await wire.send(b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            await wire.ended()
 
 
 async def test_with_a_retry_clients_see_nothing_of_a_dead_upstream(ward: MakeWard) -> None:
