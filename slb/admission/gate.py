@@ -4,6 +4,7 @@ does, by what it holds itself."""
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from random import Random
 from typing import cast
 
 import structlog
@@ -13,6 +14,7 @@ from slb.admission.local_pool import LocalPool
 from slb.admission.shown import Mode
 from slb.balance.asking import Ask, Candidate, Turn
 from slb.balance.eligible import untried
+from slb.balance.order import second_choices
 from slb.balance.upstream import LiveUpstream
 from slb.control.batch import Seen
 from slb.control.lane import Lane
@@ -45,7 +47,7 @@ class Gate:
         mirror: Mirror,
         metrics: Metrics,
         instances: Callable[[], int],
-        start: int,
+        rng: Random,
     ) -> None:
         self.pool = pool
         self._mirror = mirror
@@ -54,7 +56,10 @@ class Gate:
         self._candidates: dict[str, tuple[Route, tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.lane = make_lane(pool, self._lane_changed)
-        self._local = LocalPool(self.lane.held, lambda: max(self.lane.standing.holders, instances()), start)
+        self._local = LocalPool(
+            self.lane.held, lambda: max(self.lane.standing.holders, instances()), rng.randrange(1 << 16)
+        )
+        self._rng = rng
         self._was_ready = True
         self.seen: dict[str, Seen] = {}
 
@@ -79,7 +84,7 @@ class Gate:
             of = {each.member: each for each in candidates}
             # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
             warm = untried(route.serving, held_back) if held_back else route.serving
-            candidates = tuple(of[each.member] for each in (*route.policy.order(warm, key), *held_back))
+            candidates = tuple(of[each.member] for each in (*self._ranked(route, warm, avoided, key), *held_back))
         avoid = tuple(each.member for each in avoided)
         reluctant = tuple(each.member for each in held_back)
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._loop.time())
@@ -88,6 +93,14 @@ class Gate:
         else:
             self._bring(entry)
         return entry
+
+    def _ranked(
+        self, route: Route, warm: tuple[LiveUpstream, ...], avoided: tuple[LiveUpstream, ...], key: bytes
+    ) -> Sequence[LiveUpstream]:
+        """By the policy; at a further attempt only where it goes by a key: the turn it gives is somebody else's."""
+        if avoided and (route.policy.ring is None or not key):
+            return second_choices(warm, self._rng)
+        return route.policy.order(warm, key)
 
     def leave(self, entry: Entry) -> None:
         """Its request has ended before it was answered."""

@@ -55,8 +55,7 @@ class Gates:
         pool = route.settings.pool or route.path
         gate = self._gates.get(pool)
         if gate is None:
-            start = self._rng.randrange(1 << 16)
-            gate = Gate(pool, self._ledger.lane, self._mirror, self._metrics, self._instances, start)
+            gate = Gate(pool, self._ledger.lane, self._mirror, self._metrics, self._instances, self._rng)
             self._gates[pool] = gate
         return gate
 

@@ -1,6 +1,7 @@
 """Upstreams in an order of preference: for capped routes, where the first with room is taken, and for retries."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from random import Random
 
 from slb.balance.upstream import LiveUpstream
@@ -28,3 +29,8 @@ def second_choice(untried: tuple[LiveUpstream, ...], rng: Random) -> LiveUpstrea
     the policy: a round-robin that a retry moved on would begin the next request at the same bad upstream again."""
     least = min(upstream.inflight for upstream in untried)
     return rng.choice([upstream for upstream in untried if upstream.inflight == least])
+
+
+def second_choices(untried: tuple[LiveUpstream, ...], rng: Random) -> list[LiveUpstream]:
+    """All of them by the same rule, where the first with room is taken."""
+    return sorted(rng.sample(untried, len(untried)), key=attrgetter("inflight"))

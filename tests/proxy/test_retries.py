@@ -296,3 +296,16 @@ async def test_a_refused_connection_is_tried_elsewhere_however_often(
     proxy.route("/", refusing(), origin, eject_after="0")
     wire = await proxy.connect()
     assert [(await wire.get("/")).status for _ in range(40)] == [200] * 40
+
+
+@pytest.mark.parametrize("cap", [{}, {"max_inflight": "9"}], ids=["uncounted", "counted"])
+@pytest.mark.parametrize("policy", ["round_robin", "weighted_round_robin"])
+async def test_another_attempt_takes_nobodys_turn(
+    proxies: MakeProxy, origins: MakeOrigin, refusing: Refusing, policy: str, cap: dict[str, str]
+) -> None:
+    """Else every second request would meet the one that is ill, and not every third."""
+    proxy = await proxies()
+    proxy.route("/", refusing(), await origins(), await origins(), policy=policy, eject_after="0", **cap)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(30)] == [200] * 30
+    assert proxy.metrics.retries == {"upstream_connect": 10}
