@@ -63,11 +63,8 @@ _KINDS = {
     b"x-slb-timing": TIMING,
     b"proxy-authenticate": HOP,
     b"proxy-authorization": HOP,
-    # Many upstreams cannot tell these from the names with hyphens (CGI, WSGI).
-    b"content_length": SHADOW,
-    b"transfer_encoding": SHADOW,
-    b"x_real_ip": SHADOW,
 }
+"""All that slb acts on, sets or keeps from upstreams; X-Forwarded-... too."""
 
 
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t ]*([\t\x20-\x7e\x80-\xff]*)")
@@ -92,9 +89,10 @@ class _Names(dict[bytes, tuple[int, bytes]]):
 
     def __missing__(self, name: bytes) -> tuple[int, bytes]:
         lower = name.lower()
-        kind = _KINDS.get(lower, PLAIN)
-        if lower.replace(b"_", b"-").startswith(b"x-forwarded-"):
-            kind = FORWARDED if b"_" not in lower else SHADOW
+        meant = lower.replace(b"_", b"-")  # as upstreams read it that are behind CGI or WSGI
+        kind = _KINDS.get(meant, FORWARDED if meant.startswith(b"x-forwarded-") else PLAIN)
+        if kind and meant != lower:
+            kind = SHADOW
         if len(name) <= _MAX_NAME:
             if len(self) >= _MAX_NAMES:
                 self.clear()

@@ -3,6 +3,8 @@
 import re
 from email.utils import parsedate_to_datetime
 
+import pytest
+
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.test_relaying import chunked
 
@@ -243,3 +245,13 @@ async def test_timings_are_told_to_those_who_ask(proxy: Proxy) -> None:
     assert (await proxy.get("/")).one("Server-Timing") is None
     timing = (await proxy.get("/", X_Slb_Timing="1")).one("Server-Timing") or ""
     assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', timing)
+
+
+@pytest.mark.parametrize("name", ["X_Request_Id", "X_Request_Timeout", "X-Forwarded_For", "Proxy_Authorization"])
+async def test_what_upstreams_could_take_for_slbs_own_word_reaches_none(
+    proxy: Proxy, origin: Origin, name: str
+) -> None:
+    wire = await proxy.connect()
+    await wire.send(f"GET / HTTP/1.1\r\nHost: h\r\n{name}: forged\r\n\r\n".encode())
+    assert (await wire.reply()).reason == "bad_request"
+    assert origin.requests == []

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
+from slb.proxy import fields
 from slb.proxy.body import CHUNKED
 from slb.proxy.fields import fields_of
 from slb.proxy.headers import RequestHead, RequestHeads
@@ -136,6 +137,15 @@ def test_a_trusted_peer_that_names_no_host_gets_it_added() -> None:
         "transfer_encoding",
         "X_Real_IP",
         "X_FORWARDED_ANYTHING",
+        "X_Request_Id",
+        "X-Request_Id",
+        "x_request-id",
+        "X_Request_Timeout",
+        "X_Slb_Timing",
+        "Proxy_Authorization",
+        "Proxy_Connection",
+        "Keep_Alive",
+        "HTTP2_Settings",
     ],
 )
 def test_a_name_with_underscores_cannot_shadow_one_of_https_own(name: str, trusted: bool) -> None:
@@ -143,7 +153,14 @@ def test_a_name_with_underscores_cannot_shadow_one_of_https_own(name: str, trust
 
 
 def test_other_names_with_underscores_are_the_applications_business() -> None:
-    assert passed_on("X_Other: 1") == ["X_Other: 1"]
+    for line in ("X_Other: 1", "X_Request_Ids: 1", "X_Forward: 1", "Xforwarded_for: 1"):
+        assert passed_on(line) == [line]
+
+
+@pytest.mark.parametrize("name", sorted(fields._KINDS))
+def test_no_name_that_slb_knows_has_a_shadow_that_passes(name: bytes) -> None:
+    shadow = name.replace(b"-", b"_")
+    assert shadow == name or fields.FIELDS[shadow + b": 1"][0] == fields.SHADOW
 
 
 @pytest.mark.parametrize("value", ["r1", "!~", "x" * 128, "a:b/c-d_e"])
