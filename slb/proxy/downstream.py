@@ -143,6 +143,7 @@ class Downstream(asyncio.Protocol, Timed):
         body, payload = None, b""
         if head.length:
             body, payload, rest = self._reader.body(head, rest)
+        self._buffer = rest  # which an answer given at once must know of, should it be the last
         if route is None or head.looped:
             reason, detail = no_way(plane, head)
             request_id = head.request_id or plane.new_request_id()

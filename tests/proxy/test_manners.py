@@ -160,6 +160,31 @@ async def test_who_goes_on_sending_behind_its_last_request_gets_the_last_reply_w
     assert proxy.counted() == {(200, ""): 1}
 
 
+@pytest.mark.parametrize(
+    ("path", "closes", "reason"),
+    [("/none", True, "no_route"), ("/empty", True, "no_upstream"), ("/empty", False, "no_upstream")],
+)
+async def test_who_goes_on_sending_behind_a_last_request_that_slb_answers_itself_is_not_reset(
+    proxies: MakeProxy, path: str, closes: bool, reason: str
+) -> None:
+    proxy = await proxies(max_requests_per_connection=0 if closes else 1)
+    proxy.route("/empty")
+    last = f"GET {path} HTTP/1.1\r\nHost: h\r\n{'Connection: close' if closes else 'A: b'}\r\n\r\n".encode()
+    with socket.create_connection(proxy.address) as client:
+        client.sendall(last + GET)
+        await eventually(lambda: all(each.lingering for each in proxy.server._plane.connections))
+        await eventually(lambda: bool(proxy.counted()))
+        for _ in range(2):  # on a connection that is closed the first is answered with a reset, the second fails
+            client.sendall(GET)
+        client.setblocking(False)
+        got = b""
+        while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 65536), PATIENCE):
+            got += data
+    assert got.count(b"HTTP/1.1 ") == 1
+    assert reason.encode() in got
+    assert sum(proxy.counted().values()) == 1
+
+
 async def test_what_follows_an_early_reply_is_no_request(proxies: MakeProxy, origins: MakeOrigin) -> None:
     async def early(request: Request) -> None:
         await request.wire.send(OK)
