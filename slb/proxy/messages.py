@@ -72,10 +72,11 @@ def _date_line(second: int) -> bytes:
 
 def switching_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
     """The head of a 101."""
-    return b"%bConnection: Upgrade\r\nUpgrade: %b\r\nX-Request-Id: %b\r\n\r\n" % (
+    return b"%bConnection: Upgrade\r\nUpgrade: %b\r\nX-Request-Id: %b\r\n%b\r\n" % (
         head.start,
         head.upgrade,
         exchange.request_id,
+        _timing(exchange, now) if exchange.head.wants_timing else b"",
     )
 
 

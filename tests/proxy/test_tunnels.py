@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 
@@ -149,3 +150,18 @@ async def test_a_client_that_resets_a_tunnel_nobody_reads_from_is_noticed(
     wire.reset()
     await proxy.at_rest()
     over.set()
+
+
+async def test_a_tunnels_timing_is_told_to_those_who_ask(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    proxy.route("/", await origins(shout))
+    told = []
+    for asked in (b"X-Slb-Timing: 1\r\n\r\n", b"\r\n"):
+        wire = await proxy.connect()
+        await wire.send(UPGRADE.removesuffix(b"\r\n") + asked)
+        _, headers = await wire.head()
+        told.append([value for name, value in headers if name == "Server-Timing"])
+        assert await wire.reader.readexactly(6) == b"HELLO "
+        wire.reset()
+    assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', told[0][0])
+    assert told[1] == []
