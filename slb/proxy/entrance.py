@@ -94,16 +94,20 @@ class Entrance:
             listener.close()
         self._listeners.clear()
 
-    async def empty(self) -> None:
-        """Wait until everybody who came has got through, or was refused."""
+    async def empty(self, quiet: float) -> None:
+        """Wait until everybody who came has got through, or was refused. Once nobody has for `quiet` seconds, the
+        rest is ended."""
         while self._arriving:
-            await asyncio.wait(self._arriving)
+            done, _ = await asyncio.wait(self._arriving, timeout=quiet, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                await self.abort()
 
     async def abort(self) -> None:
         """End what has not got through."""
-        for arrival in self._arriving:
-            arrival.cancel()
-        await self.empty()
+        while self._arriving:
+            for arrival in self._arriving:
+                arrival.cancel()
+            await asyncio.wait(self._arriving)
 
     # -- accepting
 

@@ -28,10 +28,12 @@ _BACKLOG = 4096
 class DrainTiming:
     """Seconds. `handshakes`: between the last SYN let in and the end of listening, so that who has begun to connect
     gets through; a round trip. `quiet`: an idle connection is closed once it was idle at two looks this far apart,
-    for a request that crosses our FIN is lost, and one that comes before it is answered."""
+    for a request that crosses our FIN is lost, and one that comes before it is answered. `arrivals`: who is not at
+    HTTP yet, but at the PROXY header or the TLS handshake, is cut off once nobody has got there for so long."""
 
     handshakes: float = 0.1
     quiet: float = 1.0
+    arrivals: float = 1.0
 
 
 class ProxyServer:
@@ -162,7 +164,7 @@ class ProxyServer:
         try:
             if self._late:
                 await asyncio.wait(self._late)
-            await self._entrance.empty()
+            await self._entrance.empty(self._drain_timing.arrivals)
             while self._plane.connections:
                 self._plane.drained.clear()
                 await self._plane.drained.wait()
