@@ -1,6 +1,7 @@
 """`slb` as a user runs it, and what it answered."""
 
 import asyncio
+import itertools
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from slb.demo.processes import Process, Processes
 
 _RUN_TIMEOUT = 30.0
-_URL = re.compile(r"http://([0-9.]+:[0-9]+)")
+_URL = re.compile(r"https?://([0-9.]+:[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ class Commands:
         flags += ["--redis", redis] if redis else []
         process = await self._processes.slb(f"serve-{self._names}", "serve", *flags, *arguments, env=env)
         line = await process.first_line()
-        url, api = _URL.findall(line)[:2]
-        return Serving(f"http://{url}", f"http://{api}", line, process)
+        url, api = (found[0] for found in itertools.islice(_URL.finditer(line), 2))
+        return Serving(url, api, line, process)
 
     async def upstream(self, name: str, *arguments: str) -> tuple[Process, str]:
         """`slb upstream` on a free port; its process and HOST:PORT."""

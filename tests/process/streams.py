@@ -6,7 +6,8 @@ from aiohttp import WSMsgType, web
 
 
 def echo_and_stream() -> web.Application:
-    """/p/stream sends `data: 0`, and `data: 1` once somebody has asked for /p/go-on; /p/echo is a WebSocket."""
+    """/p/stream sends `data: 0`, and `data: 1` once somebody has asked for /p/go-on; /p/echo is a WebSocket;
+    /p/upload says how much it was sent."""
     told = asyncio.Event()
 
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -33,8 +34,12 @@ def echo_and_stream() -> web.Application:
     async def ok(_: web.Request) -> web.Response:
         return web.Response()
 
+    async def upload(request: web.Request) -> web.Response:
+        return web.Response(text=f"{len(await request.read())} bytes")
+
     app = web.Application()
     app.router.add_get("/p/ok", ok)
+    app.router.add_post("/p/upload", upload)
     app.router.add_get("/p/stream", stream)
     app.router.add_get("/p/go-on", go_on)
     app.router.add_get("/p/echo", echo)

@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from tests.process.commands import Commands, Serving
+from tests.process.test_serve import in_flight
 from tests.support.valkey import Valkey
 
 GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -111,5 +112,26 @@ async def test_streams_and_websockets_go_on_until_they_end(slb: Commands, servin
         await socket.send("after")
         assert await socket.recv() == "after"
         assert await asyncio.wait_for(reader.read(), 10) != b""
+    writer.close()
+    assert await serving.process.ended() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_upload_goes_on_until_it_ends_and_is_answered(
+    slb: Commands, valkey: Valkey, origin: str, workers: int
+) -> None:
+    serving = await slb.until_ready(await slb.serve("--workers", str(workers), redis=valkey.url))
+    await slb.run("register", "/p", origin, "--url", serving.api)
+    await slb.until_status(f"{serving.url}/p/ok", 200)
+    reader, writer = await asyncio.open_connection(*address(serving))
+    writer.write(b"POST /p/upload HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + bytes(30_000))
+    await in_flight(slb, serving, 1)
+    os.kill(serving.process.pid, signal.SIGTERM)
+    await until_draining(slb, serving)
+    writer.write(bytes(70_000))
+    reply = await asyncio.wait_for(reader.read(), 10)
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert reply.endswith(b"\r\n\r\n100000 bytes")
+    assert b"connection: close\r\n" in reply.lower()
     writer.close()
     assert await serving.process.ended() == 0
