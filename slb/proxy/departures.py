@@ -8,6 +8,7 @@ it is where the client closed in peace with bytes still to send: its goodbye sta
 
 import asyncio
 import socket
+import struct
 import sys
 
 from slb.proxy.deadlines import Timed, Wheel
@@ -56,3 +57,9 @@ def has_left(transport: asyncio.Transport, states: frozenset[int]) -> bool:
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return False
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in states
+
+
+def reset_at_end(transport: asyncio.Transport) -> None:
+    """To HTTP/1.0 the end of the connection may be the end of the body; a reset never is."""
+    linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: close(2) then resets
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -5,15 +5,15 @@ meanwhile waits. Handing over to the applications is for good: they answer one r
 """
 
 import asyncio
-import socket
-import struct
 from typing import cast
 
 from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
 from slb.proxy.body import Body, MalformedBody
 from slb.proxy.deadlines import Timed
+from slb.proxy.departures import reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
+from slb.proxy.messages import connection_line, keeps_open
 from slb.proxy.peer import Peer
 from slb.proxy.plane import Plane
 from slb.proxy.reader import reason_of, without_empty_lines
@@ -186,19 +186,12 @@ class Downstream(asyncio.Protocol, Timed):
 
     # -- for the exchange
 
-    def connection_line(self, line: RequestLine, head: RequestHead, keep: bool) -> bytes:
-        """The Connection line of a reply: said only where it is not the version's default."""
-        keep = keep and _keeps_open(line, head)
-        if line.minor == 1:
-            return b"" if keep else b"Connection: close\r\n"
-        return b"Connection: keep-alive\r\n" if keep else b""
-
     def exchange_ended(self, exchange: Exchange, keep: bool, request_ended: bool, now: float) -> None:
         """The reply is written. Next request, or a close that lets the client read it."""
         if self.exchange is not exchange:
             return
         self.exchange = None
-        self._next_or_close(keep and _keeps_open(exchange.line, exchange.head), request_ended, now)
+        self._next_or_close(keep and keeps_open(exchange.line, exchange.head), request_ended, now)
 
     def _next_or_close(self, keep: bool, request_ended: bool, now: float) -> None:
         self._body = None
@@ -240,10 +233,10 @@ class Downstream(asyncio.Protocol, Timed):
         """Answer in slb's own name. The connection goes on where the whole request was read."""
         self.exchange = None
         keep = request_ended and not self._plane.draining and not self.is_last
-        connection = self.connection_line(line, head, keep)
+        connection = connection_line(line, head, keep)
         message = answer(reason, detail, request_id, connection, line.method != b"HEAD")
         self._plane.outbox.post(self.transport, message)
-        self._next_or_close(keep and _keeps_open(line, head), request_ended, self._plane.clock())
+        self._next_or_close(keep and keeps_open(line, head), request_ended, self._plane.clock())
 
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
@@ -263,15 +256,10 @@ class Downstream(asyncio.Protocol, Timed):
         """The reply cannot be ended, and the client must see that."""
         self._plane.outbox.flush()
         if self.exchange is not None and self.exchange.line.minor == 0:
-            self._reset_at_end()
+            reset_at_end(self.transport)
         self.exchange = None
         self._forget()
         self.transport.abort()
-
-    def _reset_at_end(self) -> None:
-        """To HTTP/1.0 the end of the connection may be the end of the body; a reset never is."""
-        linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: close(2) then resets
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     def hold_upload(self) -> None:
         """The upstream takes no more of the body for now."""
@@ -385,6 +373,19 @@ class Downstream(asyncio.Protocol, Timed):
         self._plane.wheel.forget(self)
         self._plane.connection_ended(self)
 
+    def eof_received(self) -> None:
+        """Who says no more takes its request back. What was written before may be read still, but not for ever: a
+        client that never does would keep this connection."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        exchange.client_lost()
+        if exchange.status:
+            self.reply_broken()
+        else:
+            self.exchange = None
+            self._close()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._plane.departures.forget(self.transport)
         self._forget()
@@ -393,8 +394,3 @@ class Downstream(asyncio.Protocol, Timed):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.client_lost()
-
-
-def _keeps_open(line: RequestLine, head: RequestHead) -> bool:
-    """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
-    return not head.close if line.minor else head.keep_alive

@@ -9,7 +9,9 @@ from slb.proxy.replies import ReplyHead
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
+    from slb.proxy.headers import RequestHead
     from slb.proxy.plane import Plane
+    from slb.proxy.target import RequestLine
 
 
 def request_start(exchange: "Exchange", plane: "Plane") -> bytes:
@@ -55,9 +57,22 @@ def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
         b"" if head.dated else date_line(),
         exchange.request_id,
         b"Transfer-Encoding: chunked\r\n" if exchange.chunks_reply else b"",
-        exchange.client.connection_line(exchange.line, exchange.head, exchange.keep_client),
+        connection_line(exchange.line, exchange.head, exchange.keep_client),
         _timing(exchange, now) if exchange.head.wants_timing else b"",
     )
+
+
+def connection_line(line: "RequestLine", head: "RequestHead", keep: bool) -> bytes:
+    """The Connection line of a reply: said only where it is not the version's default."""
+    keep = keep and keeps_open(line, head)
+    if line.minor == 1:
+        return b"" if keep else b"Connection: close\r\n"
+    return b"Connection: keep-alive\r\n" if keep else b""
+
+
+def keeps_open(line: "RequestLine", head: "RequestHead") -> bool:
+    """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
+    return not head.close if line.minor else head.keep_alive
 
 
 def date_line() -> bytes:

@@ -100,6 +100,65 @@ async def test_a_client_that_leaves_while_streaming_frees_its_upstream_at_once(
     assert proxy.counted() == {(499, "client_gone"): 1}
 
 
+def read_to_end(client: socket.socket) -> None:
+    while client.recv(1 << 20):
+        pass
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_client_that_says_no_more_and_reads_no_more_frees_its_upstream_and_its_connection(
+    proxies: MakeProxy, origins: MakeOrigin, version: str
+) -> None:
+    async def stream(request: Request) -> None:
+        request.wire.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+        filled = 0
+        while not filled:  # to where a part of it waits in the proxy, and not so much that it is held back
+            request.wire.writer.write(bytes(20_000))
+            await asyncio.sleep(0)
+            (connection,) = proxy.server._plane.connections
+            filled = connection.transport.get_write_buffer_size()
+        await request.wire.ended()
+
+    proxy = await proxies()
+    origin = await origins(stream)
+    proxy.route("/", origin)
+    client = socket.create_connection(proxy.address)
+    client.sendall(f"GET / HTTP/{version}\r\nHost: h\r\n\r\n".encode())
+    await eventually(
+        lambda: any(each.transport.get_write_buffer_size() for each in proxy.server._plane.connections)
+    )
+    client.shutdown(socket.SHUT_WR)
+    await eventually(lambda: origin.open == 0 and not proxy.server._plane.connections)
+    assert proxy.counted() == {(499, "client_gone"): 1}
+    if version == "1.0":
+        with pytest.raises(ConnectionResetError):
+            read_to_end(client)
+    client.close()
+
+
+async def test_who_says_no_more_can_still_read_the_replies_it_was_given(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def first_only(request: Request) -> None:
+        if request.target == "/first":
+            await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + bytes(10_000_000))
+        else:
+            await request.wire.ended()
+
+    proxy = await proxies()
+    origin = await origins(first_only)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n")
+    await wire.head()
+    await wire.send(b"GET /second HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert await wire.reader.readexactly(9_990_000) == bytes(9_990_000)
+    await eventually(lambda: len(origin.requests) == 2)
+    wire.writer.write_eof()
+    await eventually(lambda: origin.open == 0)
+    assert await wire.reader.read() == bytes(10_000)
+
+
 async def test_a_client_that_leaves_while_connecting_gives_its_slot_back(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
