@@ -7,16 +7,18 @@ path can be compared byte by byte.
 import ipaddress
 import re
 from functools import lru_cache
+from urllib.parse import unquote_to_bytes
 
 from slb.errors import InvalidName
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _NORMAL_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~]+)+")
-_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_BAD_ESCAPE = re.compile(rb"%(2[Ff]|5[Cc]|00|(?![0-9A-Fa-f]{2}))")
+_SPELLING = [chr(byte) if byte in _UNRESERVED or byte == 0x2F else f"%{byte:02X}" for byte in range(256)]
+_SLASHES = re.compile("/+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ENCODED_CONTROL = re.compile(r"%[01][0-9A-F]|%7F")
-_FORBIDDEN_ESCAPES = frozenset(b"/\\\x00")
-_DOTS_WITH_PARAMETERS = re.compile(r"\.{1,2}%3B")
+_DOTS_WITH_PARAMETERS = re.compile(r"/\.{1,2}%3B")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_MEMBER = re.compile(rf"({_OCTET}(?:\.{_OCTET}){{3}}):([1-9][0-9]{{0,4}})")
@@ -38,13 +40,14 @@ def normal_path(text: str, encoded_controls: bool = False) -> str:
     if not text.startswith("/"):
         raise InvalidName(f"path {text!r} does not start with '/'")
     segments: list[str] = []
-    for segment in _recoded(text, encoded_controls).split("/"):
+    recoded = _recoded(text, encoded_controls)
+    if _DOTS_WITH_PARAMETERS.search(recoded):
+        raise InvalidName(f"path {text!r} has a dot segment with parameters")
+    for segment in _SLASHES.split(recoded):
         if segment == "..":
             if not segments:
                 raise InvalidName(f"path {text!r} climbs above the root")
             segments.pop()
-        elif _DOTS_WITH_PARAMETERS.match(segment):
-            raise InvalidName(f"path {text!r} has a dot segment with parameters")
         elif segment not in ("", "."):
             segments.append(segment)
     return "/" + "/".join(segments)
@@ -59,37 +62,31 @@ def is_normal_path(text: str) -> bool:
 
 
 def _recoded(text: str, encoded_controls: bool) -> str:
-    """Every byte of `text` in its one spelling; slashes stay as they are."""
+    """Every byte of `text` in its one spelling; slashes stay as they are. Its time is that of a few passes over the
+    text, whatever stands there: a request's path comes from anybody."""
     if _CONTROL.search(text):
         raise InvalidName(f"path {text!r} has a control character")
     try:
-        pieces = text.encode("utf-8", "surrogateescape").split(b"/")
+        written = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise InvalidName(f"path {text!r} has half of a surrogate pair") from None
-    recoded = "/".join("".join(map(_spelling, _decoded(piece))) for piece in pieces)
+    recoded = "".join([_SPELLING[byte] for byte in _decoded(written)])
     if not encoded_controls and _ENCODED_CONTROL.search(recoded):
         raise InvalidName(f"path {text!r} has an encoded control character")
     return recoded
 
 
-def _decoded(piece: bytes) -> bytes:
-    def unescape(match: re.Match[bytes]) -> bytes:
-        if match[1] is None:
-            raise InvalidName("path has a '%' that starts no escape")
-        byte = int(match[1], 16)
-        if byte in _FORBIDDEN_ESCAPES:
-            raise InvalidName(f"path has an encoded {bytes([byte])!r}, which servers read in different ways")
-        return bytes([byte])
-
-    if b"\\" in piece:
+def _decoded(path: bytes) -> bytes:
+    """No slash comes of it that was not one before."""
+    if b"\\" in path:
         raise InvalidName("path has a backslash, which servers read in different ways")
-    return _ESCAPE.sub(unescape, piece)
-
-
-def _spelling(byte: int) -> str:
-    if byte in _UNRESERVED:
-        return chr(byte)
-    return f"%{byte:02X}"
+    fault = _BAD_ESCAPE.search(path)
+    if fault is not None and not fault[1]:
+        raise InvalidName("path has a '%' that starts no escape")
+    if fault is not None:
+        byte = bytes([int(fault[1], 16)])
+        raise InvalidName(f"path has an encoded {byte!r}, which servers read in different ways")
+    return unquote_to_bytes(path)
 
 
 def split_member(text: str) -> tuple[str, str, int]:

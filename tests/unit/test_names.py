@@ -1,6 +1,8 @@
 """Normal forms: one spelling for what means the same, and no spelling for what servers read in different ways."""
 
 import string
+import sys
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -232,3 +234,23 @@ def test_a_duration_is_shown_as_a_person_writes_it(value: float, written: str) -
 @given(st.floats(min_value=1e-6, max_value=1e9))
 def test_a_duration_that_is_shown_can_be_read_back(value: float) -> None:
     assert seconds(duration(value)) == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("piece", ["%41", "!", "/", "%C3%A4", "/.", "/a%2F"])
+def test_a_path_as_long_as_a_request_line_costs_no_call_for_each_of_its_bytes(
+    piece: str,
+) -> None:
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    path = "/" + piece * (16_000 // len(piece))
+    sys.setprofile(count)
+    try:
+        with suppress(InvalidName):
+            normal_path(path)
+    finally:
+        sys.setprofile(None)
+    assert calls < len(path)
