@@ -137,7 +137,9 @@ class Exchange(Timed):
         try:
             connection = await pool.connect(self.route.settings.connect_timeout)
         except ConnectFailed as error:
-            if not self._over:
+            if not self._over and error.ours is not None:
+                self._refuse(error.ours, str(error))
+            elif not self._over:
                 self._failed_at(pool.upstream, UPSTREAM_CONNECT, str(error), may_repeat=True)
             return
         if self._over:

@@ -1,18 +1,31 @@
 """The connections to one upstream: made where none is there to lend, kept for the next request, ended with it."""
 
 import asyncio
+import errno
+import logging
 import socket
 from collections.abc import Sequence
 
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
+from slb.errors import INTERNAL, OVERLOADED, Reason
 from slb.proxy.plane import Plane
 from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls, fault
 from slb.proxy.upstream import UpstreamConnection
 
+_OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Why this machine has no socket to give. Taken for the upstream's fault it would eject the whole fleet."""
+
+_log = logging.getLogger("slb.proxy")
+
 
 class ConnectFailed(Exception):
-    """No connection to an upstream; the message says to which address and why."""
+    """No connection to an upstream; the message says to which address and why. `ours`: what the request is refused
+    for where that is no fault of the upstream's."""
+
+    def __init__(self, message: str, ours: Reason | None = None) -> None:
+        super().__init__(message)
+        self.ours = ours
 
 
 class Pool:
@@ -97,6 +110,11 @@ class Pool:
                 attempt.abort_if_made()
             last = f" ({tried[len(made) - 1]} port {spec.port})" if made else ""
             raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
+        except ConnectFailed:
+            raise
+        except Exception as error:  # who waits for this would wait for ever
+            _log.exception("no connection to %s, by a fault of slb's own", spec.member)
+            raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
         finally:
             self._open -= not connected
 
@@ -139,6 +157,8 @@ class Pool:
                     ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if secure else None,
                 )
             except OSError as error:  # ssl.SSLError is one
+                if error.errno in _OUR_LIMITS:
+                    raise ConnectFailed(f"{spec.member}: {fault(error)}, here at slb", OVERLOADED) from None
                 failures.append(f"{address} port {spec.port}: {fault(error)}")
                 continue
             if not connection.transport.is_closing():

@@ -22,6 +22,7 @@ _PHRASES = {
     413: b"Content Too Large",
     414: b"URI Too Long",
     431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
     502: b"Bad Gateway",
     503: b"Service Unavailable",
     504: b"Gateway Timeout",

@@ -1,7 +1,13 @@
 """Connections to upstreams: kept, replaced, ended; and what becomes of them when their upstream leaves."""
 
 import asyncio
+import contextlib
+import resource
+from collections.abc import Iterator
 
+import pytest
+
+from slb.proxy.tls import UpstreamTls
 from slb.proxy.upstream import UpstreamConnection
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok
 from tests.support.waiting import eventually
@@ -192,3 +198,48 @@ async def test_an_upstream_that_leaves_and_returns_is_served_again(proxies: Make
         proxy.route("/")
         assert (await proxy.get("/")).reason == "no_upstream"
     await eventually(lambda: origin.open == 0)
+
+
+async def test_no_descriptor_left_here_is_503_and_ejects_no_upstream(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """Whoever opens connections until slb has no more of them must not have the fleet ejected by that."""
+    proxy = await proxies()
+    failures: list[str] = []
+    proxy.server.report_failures_to(lambda upstream, reason: failures.append(reason))
+    proxy.route("/", await origins(), await origins())
+    wire = await proxy.connect()
+    assert (await wire.get("/_slb/")).status == 200
+    proxy.server._plane.pools.close()
+    with no_more_descriptors():
+        reply = await wire.get("/")
+    assert (reply.status, reply.reason, reply.one("Retry-After")) == (503, "overloaded", "1")
+    assert "Too many open files, here at slb" in proxy.logged()[-1]["detail"]
+    assert (failures, sum(proxy.metrics.retries.values())) == ([], 0)
+    assert (await wire.get("/")).status == 200
+
+
+@contextlib.contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """As if this process had as many files open as it may."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_a_connection_that_fails_for_a_reason_nobody_thought_of_is_500_and_not_silence(
+    proxies: MakeProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(_: UpstreamTls) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(UpstreamTls, "context", broken)
+    proxy = await proxies()
+    proxy.route("/", "https://127.0.0.1:1")
+    reply = await proxy.get("/")
+    assert (reply.status, reply.reason) == (500, "internal")
+    assert "can't start new thread" in caplog.text
+    await proxy.at_rest()
