@@ -21,7 +21,7 @@ from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
-from slb.lifecycle import Stopping, first_of
+from slb.lifecycle import Stopping, first_of, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
@@ -63,6 +63,7 @@ class App:
         core = self.core
         parts = core.api_parts(core.metrics_text, dict, self._gates.shown, self._explain)
         self._data_api = await core.run_application(make_data_api(parts))
+        self._warn_of_few_descriptors()
         core.start_watching()
         core.tasks.start("ledger", self._ledger.run())
         core.tasks.start("gates", self._gates.run())
@@ -75,6 +76,11 @@ class App:
         core.tasks.start("health", self._health.run())
         core.tasks.start("certificates", self._proxy.follow_files())
         core.tasks.start("heartbeat", core.instances.run())
+
+    def _warn_of_few_descriptors(self) -> None:
+        limit, wanted = use_all_descriptors(), self.core.settings.max_connections
+        if limit < wanted:
+            _log.warning("max_connections = %d, but this process may have %d files open: ulimit -n", wanted, limit)
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold; what is being served is not touched."""
@@ -148,6 +154,8 @@ def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
     """Run `main` on uvloop, told by SIGTERM, SIGINT and maybe the end of stdin to stop."""
+
+    use_all_descriptors()
 
     async def stoppable() -> int:
         stopping = Stopping()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -11,6 +12,17 @@ _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one line on stdin: settings for a great many routes."""
+
+
+def use_all_descriptors() -> int:
+    """Let this process have as many files open as the system lets it; how many. What it is born with (1,024, as a
+    rule) is for programs that use select(2), and a thousand idle clients would reach it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # "no limit" is more than macOS takes
+        return soft
+    return hard if hard != resource.RLIM_INFINITY else sys.maxsize
 
 
 class Stopping:

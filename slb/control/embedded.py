@@ -83,7 +83,7 @@ class EmbeddedServer:
         pause, said = _REVIVE_INTERVAL, ""
         while True:
             await asyncio.sleep(pause)
-            if self.process.alive():
+            if self._lives():
                 pause, said = _REVIVE_INTERVAL, ""
                 continue
             if not said:
@@ -93,6 +93,12 @@ class EmbeddedServer:
                 _log.error("embedded_valkey_not_revived", error=fault)
             pause = min(2 * pause, _LONGEST_REVIVE_INTERVAL) if fault else _REVIVE_INTERVAL
             said = fault
+
+    def _lives(self) -> bool:
+        try:
+            return self.process.alive()
+        except OSError:  # no descriptor left to look with: nothing is known, and there is nothing to start it with
+            return True
 
     async def _revived(self) -> str:
         """Start the server again; why it does not, or nothing."""

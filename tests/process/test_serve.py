@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -29,6 +30,21 @@ async def test_it_serves_what_registers_itself(slb: Commands, valkey: Valkey) ->
     assert status == 200
     assert '"upstream": "a"' in text
     assert valkey.admin.scard("slb_p") == 1
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells of other processes")
+async def test_it_takes_all_descriptors_it_may_have_and_says_where_they_are_too_few(
+    slb: Commands, valkey: Valkey
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        serving = await slb.serve(redis=valkey.url, env={"SLB_MAX_CONNECTIONS": "2000000000"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    few = f"max_connections = 2000000000, but this process may have {hard} files open"
+    assert (few in serving.process.log.read_text()) == (hard != resource.RLIM_INFINITY)
 
 
 async def test_without_a_redis_url_it_says_that_its_redis_is_embedded(slb: Commands) -> None:

@@ -114,6 +114,28 @@ async def test_a_killed_server_is_brought_back_with_its_data(data_dir: Path) -> 
     await server.release()
 
 
+async def test_a_server_that_dies_after_descriptors_had_run_out_is_still_brought_back(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def exhausted(_: ValkeyProcess) -> bool:
+        nonlocal looks
+        looks += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    server = EmbeddedServer(data_dir)
+    await server.acquire()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(ValkeyProcess, "alive", exhausted)
+            await eventually(lambda: looks >= 2)
+        server.process.kill()
+        await eventually(server.process.answers)
+    finally:
+        await server.release()
+
+
 async def test_a_suspended_server_stays_dead_until_resumed(data_dir: Path) -> None:
     server = EmbeddedServer(data_dir)
     await server.acquire()
