@@ -4,7 +4,9 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
@@ -100,9 +102,9 @@ class Pool:
         tried: list[str] = []
         connected = False
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as limit:
                 tried = list(await self._addresses(spec.host, spec.port))
-                connection = await self._connect_to(tried, made)
+                connection = await self._connect_to(tried, made, limit)
             connected = connection.counted = True
             return connection
         except TimeoutError:
@@ -139,8 +141,9 @@ class Pool:
             raise ConnectFailed(f"{self.upstream.member}: {refusals[0] if refusals else 'no address'}")
         return allowed
 
-    async def _connect_to(self, addresses: Sequence[str], made: list[UpstreamConnection]) -> UpstreamConnection:
-        loop = asyncio.get_running_loop()
+    async def _connect_to(
+        self, addresses: Sequence[str], made: list[UpstreamConnection], limit: asyncio.Timeout
+    ) -> UpstreamConnection:
         spec = self.upstream.spec
         secure = await self._tls.context() if spec.scheme == "https" else None
         failures: list[str] = []
@@ -148,23 +151,49 @@ class Pool:
             connection = UpstreamConnection(self)
             made.append(connection)
             try:
-                await loop.create_connection(
-                    lambda connection=connection: connection,
-                    address,
-                    spec.port,
-                    ssl=secure,
-                    server_hostname=spec.host if secure else None,
-                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if secure else None,
-                )
-            except OSError as error:  # ssl.SSLError is one
+                async with _part(limit, len(addresses) - len(failures)):
+                    await self._connect_one(connection, address, secure)
+            except OSError as error:  # ssl.SSLError is one, and TimeoutError
                 if error.errno in _OUR_LIMITS:
                     raise ConnectFailed(f"{spec.member}: {fault(error)}, here at slb", OVERLOADED) from None
+                connection.abort_if_made()
                 failures.append(f"{address} port {spec.port}: {fault(error)}")
                 continue
             if not connection.transport.is_closing():
                 return connection
             failures.append(f"{address} port {spec.port}: the connection was closed")
         raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}")
+
+    async def _connect_one(
+        self, connection: UpstreamConnection, address: str, secure: ssl.SSLContext | None
+    ) -> None:
+        spec = self.upstream.spec
+        await asyncio.get_running_loop().create_connection(
+            lambda: connection,
+            address,
+            spec.port,
+            ssl=secure,
+            server_hostname=spec.host if secure else None,
+            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if secure else None,
+        )
+
+
+@asynccontextmanager
+async def _part(limit: asyncio.Timeout, addresses: int) -> AsyncIterator[None]:
+    """Of the time up to `limit` what falls to one of so many addresses: a silent one leaves the others theirs.
+    Raises TimeoutError; for the last it is the limit that does."""
+    until = limit.when()
+    if addresses == 1 or until is None:
+        yield
+        return
+    seconds = (until - asyncio.get_running_loop().time()) / addresses
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        if error.errno is not None:
+            raise
+        raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:.3g} s") from None
 
 
 class Pools:

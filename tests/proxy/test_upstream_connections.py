@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from slb.proxy.pool import Pool
 from slb.proxy.tls import UpstreamTls
 from slb.proxy.upstream import UpstreamConnection
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok, port_that_never_accepts
 from tests.support.waiting import eventually
 
 
@@ -243,3 +244,33 @@ async def test_a_connection_that_fails_for_a_reason_nobody_thought_of_is_500_and
     assert (reply.status, reply.reason) == (500, "internal")
     assert "can't start new thread" in caplog.text
     await proxy.at_rest()
+
+
+async def test_an_address_that_keeps_silent_leaves_time_for_the_others_of_its_name(
+    proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a name has an IPv6 address that no packet reaches, and an IPv4 one that serves."""
+    origin = await origins()
+    listener, fillers, silent = port_that_never_accepts()
+    port = int(silent.rpartition(":")[2])
+    other = await asyncio.start_server(origin._serve, "127.0.0.2", port)
+
+    async def both(_: Pool, __: str, ___: int) -> list[str]:
+        return ["127.0.0.1", "127.0.0.2"]
+
+    monkeypatch.setattr(Pool, "_addresses", both)
+    proxy = await proxies()
+    proxy.route("/", f"two.test:{port}", retries="0")
+    try:
+        assert (await proxy.get("/")).status == 200
+        other.close()
+        proxy.server._plane.pools.close()
+        reply = await proxy.get("/")
+    finally:
+        for each in (listener, *fillers):
+            each.close()
+    assert (reply.status, reply.reason) == (502, "upstream_connect")
+    assert proxy.logged()[-1]["detail"] == (
+        f"two.test:{port}: 127.0.0.1 port {port}: no connection within 0.5 s; "
+        f"127.0.0.2 port {port}: Connection refused"
+    )
