@@ -109,12 +109,13 @@ def open_tunnel(exchange: "Exchange", plane: "Plane", connection: "UpstreamConne
     early = exchange.client.becomes_tunnel()
     connection.becomes_tunnel()
     client, upstream = exchange.client.transport, connection.transport
-    client.write(answer)
-    if early:
-        upstream.write(early)
 
     def ended(up: int, down: int) -> None:
         connection.tunnel_ended()
         exchange.tunnel_ended(up, down)
 
     Tunnel(client, upstream, plane.wheel, plane.clock, exchange.route.settings.tunnel_timeout, ended).open()
+    # Whoever does not take all of it holds up the tunnel from here on, and no exchange any more.
+    client.write(answer)
+    if early:
+        upstream.write(early)

@@ -7,7 +7,7 @@ import socket
 import struct
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, settled
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: a\r\n\r\n"
@@ -165,3 +165,37 @@ async def test_a_tunnels_timing_is_told_to_those_who_ask(proxies: MakeProxy, ori
         wire.reset()
     assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', told[0][0])
     assert told[1] == []
+
+
+async def test_a_client_slow_to_read_what_came_with_the_switch_holds_the_other_side_back_and_keeps_its_tunnel(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    poured = 0
+
+    async def pour(request: Request) -> None:
+        nonlocal poured
+        if request.target == "/before":
+            await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            (connection,) = proxy.server._plane.connections
+            while not connection.transport.get_write_buffer_size():  # until the systems hold what they can
+                await request.wire.send(b"4e20\r\n" + bytes(20_000) + b"\r\n")
+                await asyncio.sleep(0)
+            await request.wire.send(b"0\r\n\r\n")
+            return
+        request.wire.writer.write(SWITCHING + bytes(250_000))
+        for _ in range(100):
+            await request.wire.send(bytes(200_000))
+            poured += 200_000
+
+    proxy = await proxies()
+    origin = await origins(pour)
+    proxy.route("/", origin, idle_timeout="100ms")
+    client = socket.create_connection(proxy.address)
+    client.sendall(b"GET /before HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: proxy.counted() == {(200, ""): 1})
+    client.sendall(UPGRADE)
+    await eventually(lambda: len(origin.requests) == 2)
+    await settled(lambda: poured)  # which takes longer than an exchange may be silent
+    assert poured < 15_000_000
+    assert (proxy.inflight(), proxy.counted()) == (1, {(200, ""): 1})
+    client.close()
