@@ -10,7 +10,7 @@ from typing import cast
 from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
 from slb.proxy.body import Body, MalformedBody
 from slb.proxy.deadlines import Timed
-from slb.proxy.departures import reset_at_end
+from slb.proxy.departures import acknowledged, reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import connection_line, keeps_open
@@ -27,6 +27,9 @@ _LINGER = 5.0
 and can destroy the answer before it is read (RFC 9112, 9.6)."""
 _LINGER_BYTES = 64 << 20
 """And how much it may send meanwhile. Many clients see the answer only once their upload has gone through."""
+
+_FIRST_LOOK = 1.0
+"""Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""
 
 
 # Why reading is paused; several reasons can hold at once.
@@ -47,6 +50,7 @@ class Downstream(asyncio.Protocol, Timed):
         "_plane",
         "_reader",
         "_served",
+        "_taken",
         "exchange",
         "is_last",
         "is_stalled",
@@ -222,21 +226,15 @@ class Downstream(asyncio.Protocol, Timed):
         self._plane.wheel.arm(self, self._plane.clock() + seconds)
 
     def refuse(
-        self,
-        reason: Reason,
-        detail: str,
-        request_id: bytes,
-        line: RequestLine,
-        head: RequestHead,
-        request_ended: bool,
+        self, reason: Reason, detail: str, request_id: bytes, line: RequestLine, head: RequestHead, ended: bool
     ) -> None:
         """Answer in slb's own name. The connection goes on where the whole request was read."""
         self.exchange = None
-        keep = request_ended and not self._plane.draining and not self.is_last
+        keep = ended and not self._plane.draining and not self.is_last
         connection = connection_line(line, head, keep)
         message = answer(reason, detail, request_id, connection, line.method != b"HEAD")
         self._plane.outbox.post(self.transport, message)
-        self._next_or_close(keep and keeps_open(line, head), request_ended, self._plane.clock())
+        self._next_or_close(keep and keeps_open(line, head), ended, self._plane.clock())
 
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
@@ -292,10 +290,10 @@ class Downstream(asyncio.Protocol, Timed):
                 self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        self.is_stalled = True
+        self.is_stalled, self._taken = True, -1
         exchange = self.exchange
         if exchange is not None:
-            self._arm(exchange.route.settings.idle_timeout)
+            self._arm(min(_FIRST_LOOK, exchange.route.settings.idle_timeout))
             if exchange.connection is not None:
                 exchange.connection.pause_reading()
 
@@ -305,6 +303,8 @@ class Downstream(asyncio.Protocol, Timed):
         if exchange is not None:
             if self._body is None:
                 self.due = NEVER
+            else:
+                self._arm(exchange.route.settings.idle_timeout)
             if exchange.connection is not None:
                 exchange.connection.resume_reading()
         elif not self.lingering:
@@ -321,7 +321,12 @@ class Downstream(asyncio.Protocol, Timed):
             self._close()
 
     def _late(self, exchange: Exchange) -> None:
-        if self.upload_is_held and not self.is_stalled:
+        if self.is_stalled:  # nothing may leave here for long while it reads what the kernel holds
+            before, self._taken = self._taken, acknowledged(self.transport)
+            goes_on = before != self._taken
+        else:
+            goes_on = self.upload_is_held
+        if goes_on:
             self._arm(exchange.route.settings.idle_timeout)
         else:
             exchange.client_late()

@@ -340,7 +340,8 @@ class Exchange(Timed):
 
     def client_late(self) -> None:
         """The client did not send its body, or did not read its reply, in time."""
-        self._fail(REQUEST_TIMEOUT, "the request's body did not come in time")
+        what = "the client did not read its reply" if self.client.is_stalled else "the request's body did not come"
+        self._fail(REQUEST_TIMEOUT, f"{what} in time")
 
     def request_malformed(self, reason: Reason, detail: str) -> None:
         """The body's framing broke after the head was passed on."""

@@ -240,6 +240,28 @@ async def test_a_client_that_stops_reading_is_cut_off(proxies: MakeProxy, origin
     await proxy.at_rest()
 
 
+async def test_a_client_that_reads_slowly_is_not_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    """What it reads was in the kernel long before: for a while nothing leaves the proxy."""
+
+    async def flood(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + bytes(100_000_000))
+
+    proxy = await proxies()
+    proxy.route("/", await origins(flood), idle_timeout="200ms")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(proxy.address)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        until = loop.time() + 2
+        while loop.time() < until:
+            assert await loop.sock_recv(client, 2000)
+            await asyncio.sleep(0.02)
+        assert proxy.inflight() == 1
+    await proxy.at_rest()
+
+
 async def test_an_upstream_that_stops_in_the_middle_cuts_the_client_off(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
