@@ -16,7 +16,7 @@ from slb.proxy.headers import RequestHead
 from slb.proxy.messages import connection_line, keeps_open
 from slb.proxy.peer import Peer
 from slb.proxy.plane import Plane
-from slb.proxy.reader import reason_of, without_empty_lines
+from slb.proxy.reader import RefusedBody, reason_of, without_empty_lines
 from slb.proxy.refusal import answer, no_way, note
 from slb.proxy.target import RequestLine
 
@@ -146,7 +146,7 @@ class Downstream(asyncio.Protocol, Timed):
         plane, route = self._plane, line.route
         body, payload = None, b""
         if head.length:
-            body, payload, rest = self._reader.body(head, rest)
+            body, payload, rest = self._reader.body(line, head, rest)
         self._buffer = rest  # which an answer given at once must know of, should it be the last
         if route is None or head.looped:
             reason, detail = no_way(plane, head)
@@ -334,9 +334,10 @@ class Downstream(asyncio.Protocol, Timed):
     def _refuse_unread(self, refusal: Refused) -> None:
         """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
         plane, reason, detail = self._plane, refusal.reason, refusal.detail
-        request_id = plane.new_request_id()
+        line, request_id = refusal.about if isinstance(refusal, RefusedBody) else (None, b"")
+        request_id = request_id or plane.new_request_id()
         seconds = max(0.0, plane.clock() - self._head_since)
-        note(plane, reason, detail, request_id, self.peer.address, seconds)
+        note(plane, reason, detail, request_id, self.peer.address, seconds, line)
         message = answer(reason, detail, request_id, b"Connection: close\r\n", with_body=True)
         plane.outbox.post(self.transport, message)
         self._linger()
@@ -381,15 +382,13 @@ class Downstream(asyncio.Protocol, Timed):
     def eof_received(self) -> None:
         """Who says no more takes its request back. What was written before may be read still, but not for ever: a
         client that never does would keep this connection."""
-        exchange = self.exchange
-        if exchange is None:
-            return
-        exchange.client_lost()
-        if exchange.status:
-            self.reply_broken()
-        else:
-            self.exchange = None
-            self._close()
+        if (exchange := self.exchange) is not None:
+            exchange.client_lost()
+            if exchange.status:
+                self.reply_broken()
+            else:
+                self.exchange = None
+                self._close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._plane.departures.forget(self.transport)

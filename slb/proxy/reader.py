@@ -16,6 +16,14 @@ _EMPTY_LINES = re.compile(rb"(?:\r\n)++")
 _TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
 
+class RefusedBody(Refused):
+    """The head of this request could be read, and no more of it. `about`: its line and the id it came with."""
+
+    def __init__(self, reason: Reason, detail: str, line: RequestLine, request_id: bytes) -> None:
+        super().__init__(reason, detail)
+        self.about = line, request_id
+
+
 class RequestReader:
     """`trusted`: reads for peers whose word about the clients behind them is believed."""
 
@@ -49,14 +57,14 @@ class RequestReader:
             return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
         return head
 
-    def body(self, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
+    def body(self, line: RequestLine, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:
         """Of a request with a body, `rest` being what stands behind its head: the decoder for what is still to come
-        (None: nothing), the payload already here, the bytes behind. Raises Refused."""
+        (None: nothing), the payload already here, the bytes behind. Raises RefusedBody."""
         try:
             body = body_of(head.length, self._max_body)
             payload = body.feed(rest)
         except MalformedBody as error:
-            raise Refused(reason_of(error), str(error)) from None
+            raise RefusedBody(reason_of(error), str(error), line, head.request_id) from None
         return (None, payload, body.rest) if body.done else (body, payload, b"")
 
     def partial(self, data: bytes, seen: int) -> bytes:

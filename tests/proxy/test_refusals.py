@@ -284,6 +284,27 @@ async def test_a_refusal_is_logged_as_its_client_sees_it(proxies: MakeProxy, ori
     assert lines[0]["duration"] == 0 < lines[1]["duration"]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"Content-Length: 11\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nb\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nz\r\n",
+    ],
+)
+async def test_a_body_refused_with_its_head_is_logged_with_the_request_it_belongs_to(
+    proxies: MakeProxy, origin: Origin, raw: bytes
+) -> None:
+    proxy = await proxies(max_body=10)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"POST /upload HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\n" + raw)
+    assert (await wire.reply()).one("X-Request-Id") == "mine"
+    (line,) = proxy.logged()
+    assert (line["method"], line["path"], line["route"], line["request_id"]) == ("POST", "/upload", "/", "mine")
+    assert [route for route, *_ in proxy.metrics.requests] == ["/"]
+
+
 async def test_a_head_that_drips_is_408_all_the_same(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(head_timeout="200ms")
     proxy.route("/", origin)
