@@ -217,6 +217,8 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         """The upstream said that this is the end. Over TLS a connection can end without: cut off by somebody."""
         self._ended = True
         self.unsent = self._posted_at == self.pool.outbox.flushes
+        if self.transport.get_write_buffer_size():  # it would end once all of that is read, if ever
+            self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)

@@ -89,6 +89,32 @@ async def test_an_upstream_that_answers_early_and_reads_no_more_keeps_no_connect
     assert (await proxy.get("/early")).body == b"new"
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "body"),
+    [(b"", 502, None), (b"HTTP/1.1 403 Forbidden\r\n\r\nno uploads", 403, b"no uploads")],
+)
+async def test_an_upstream_that_ends_its_side_and_reads_no_more_of_an_upload_has_ended_its_reply(
+    proxies: MakeProxy, origins: MakeOrigin, said: bytes, status: int, body: bytes | None
+) -> None:
+    async def half_close(request: Request) -> None:
+        request.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await eventually(lambda: any(each.upload_is_held for each in proxy.server._plane.connections))
+        request.wire.writer.write(said)
+        request.wire.writer.write_eof()
+        await over.wait()
+
+    over = asyncio.Event()
+    proxy = await proxies()
+    proxy.route("/", await origins(half_close))
+    wire = await proxy.connect()
+    wire.writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000000\r\n\r\n" + bytes(20_000_000))
+    reply = await wire.reply()
+    over.set()
+    assert reply.status == status
+    assert body is None or reply.body == body
+    await proxy.at_rest()
+
+
 async def test_a_client_that_pipelines_and_does_not_read_is_not_served_ahead(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
