@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from slb.addresses import is_address
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.errors import INTERNAL, OVERLOADED, Reason
@@ -42,6 +43,8 @@ class Pool:
         self._idle: list[UpstreamConnection] = []
         self._open = 0
         self._closed = False
+        self._is_name = not is_address(upstream.spec.host)
+        self._lookup: asyncio.Task[Sequence[str]] | None = None
         self._tls = tls
         self.reconfigure(plane.settings)
 
@@ -128,7 +131,22 @@ class Pool:
             self._open -= 1
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of `host` that may be connected to: the rules hold for each, each time."""
+        """The addresses of `host` that may be connected to. One question at a time: each takes a thread, of which
+        there are few, and a name server that does not answer would take them from all other names."""
+        if not self._is_name:
+            return await self._look_up(host, port)
+        if self._lookup is None:
+            self._lookup = asyncio.get_running_loop().create_task(self._look_up(host, port))
+            self._lookup.add_done_callback(self._looked_up)
+        return await asyncio.shield(self._lookup)
+
+    def _looked_up(self, lookup: "asyncio.Task[Sequence[str]]") -> None:
+        self._lookup = None
+        if not lookup.cancelled():
+            lookup.exception()  # whoever waits for it is told; maybe nobody does any more
+
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        """The rules hold for each address, each time."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -74,7 +74,8 @@ def names(serving: Serving, authority: Authority) -> set[str]:
         shown = secure.getpeercert()
         assert shown is not None
         found = shown["subjectAltName"]
-        return {str(value) for _, value in found}
+        assert isinstance(found, tuple)
+        return {str(each[1]) for each in found}
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -274,3 +274,34 @@ async def test_an_address_that_keeps_silent_leaves_time_for_the_others_of_its_na
         f"two.test:{port}: 127.0.0.1 port {port}: no connection within 0.5 s; "
         f"127.0.0.2 port {port}: Connection refused"
     )
+
+
+async def test_a_name_is_asked_for_by_one_request_for_all_however_long_the_answer_takes(
+    proxies: MakeProxy, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    answered = asyncio.Event()
+
+    async def look_up(_: Pool, __: str, ___: int) -> list[str]:
+        nonlocal asked
+        asked += 1
+        await answered.wait()
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(Pool, "_look_up", look_up)
+    proxy = await proxies()
+    member = f"slow.test:{origin.member.rpartition(':')[2]}"
+    proxy.route("/", member, connect_timeout="50ms")
+    for _ in range(2):
+        replies = await asyncio.gather(*(proxy.get("/") for _ in range(5)))
+        assert {reply.reason for reply in replies} == {"upstream_connect"}
+    assert asked == 1
+    proxy.route("/", member, connect_timeout="10s")
+    waiting = asyncio.create_task(proxy.get("/"))
+    await eventually(lambda: proxy.inflight() == 1)
+    answered.set()
+    assert (await waiting).status == 200
+    assert asked == 1
+    proxy.server._plane.pools.close()
+    assert (await proxy.get("/")).status == 200
+    assert asked == 2
