@@ -1,5 +1,6 @@
 """One active check: a GET on a connection of its own."""
 
+import asyncio
 import errno
 import socket
 import ssl
@@ -15,6 +16,8 @@ from slb.addresses import AddressRules, is_address
 from slb.model import HealthCheck, Upstream
 
 _HEADERS = {"User-Agent": f"slb/{__version__} (health check)", "Accept": "*/*"}
+
+_Question = tuple[str, int, socket.AddressFamily]
 
 TlsContext = Callable[[], Awaitable[ssl.SSLContext]]
 
@@ -56,21 +59,35 @@ class Prober:
 
 
 class _RuledResolver(AbstractResolver):
-    """The address rules hold for what a name resolves to, each time: a health check is a request like any other."""
+    """The address rules hold for what a name resolves to, each time: a health check is a request like any other.
+    Checks of one name wait for one lookup: it takes a thread, of which there are few, and goes on where its check
+    has been given up."""
 
     def __init__(self, rules: AddressRules) -> None:
         self._rules = rules
         self._resolver = aiohttp.ThreadedResolver()
+        self._lookups: dict[_Question, asyncio.Task[list[ResolveResult]]] = {}
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
+        question = host, port, family
+        if question not in self._lookups:
+            lookup = self._lookups[question] = asyncio.create_task(self._resolver.resolve(host, port, family))
+            lookup.add_done_callback(lambda done: self._answered(question, done))
+        found = await asyncio.shield(self._lookups[question])
         refusals = [self._rules.refusal(each["host"], port) for each in found]
         allowed = [each for each, refusal in zip(found, refusals, strict=True) if refusal is None]
         if not allowed:
             raise OSError(errno.EACCES, refusals[0] if refusals else f"{host} has no address")
         return allowed
 
+    def _answered(self, question: "_Question", lookup: "asyncio.Task[list[ResolveResult]]") -> None:
+        del self._lookups[question]
+        if not lookup.cancelled():
+            lookup.exception()  # whoever waits for it is told; maybe nobody does any more
+
     async def close(self) -> Any:
+        for lookup in self._lookups.values():
+            lookup.cancel()
         await self._resolver.close()

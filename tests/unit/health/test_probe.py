@@ -142,3 +142,26 @@ async def test_addresses_that_are_never_upstreams_are_not_asked(target: Target) 
 
 async def test_a_name_that_does_not_resolve_is_a_failure(prober: Prober) -> None:
     assert await fault(prober, "nowhere.invalid:80")
+
+
+async def test_checks_of_one_name_wait_for_one_lookup_and_do_not_leave_one_behind_each(
+    prober: Prober, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    answered = asyncio.Event()
+
+    async def resolve(_: object, host: str, port: int, family: int) -> list[dict[str, object]]:
+        nonlocal asked
+        asked += 1
+        await answered.wait()
+        found = {"hostname": host, "host": "127.0.0.1", "port": port, "proto": 0, "flags": 0}
+        return [{**found, "family": socket.AF_INET}]
+
+    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", resolve)
+    upstream = Upstream.of(f"slow.test:{target.port}")
+    for _ in range(3):
+        assert await prober.fault(upstream, NOWHERE._replace(timeout=0.02)) == "no answer within 0.02 s"
+    assert asked == 1
+    answered.set()
+    target.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    assert await prober.fault(upstream, NOWHERE) is None
