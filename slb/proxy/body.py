@@ -79,9 +79,8 @@ class ChunkedBody:
         self._limit = limit or sys.maxsize
         self._held = b""
         self._left = 0
-        self._state = (
-            self._size_line
-        )  # each returns where the next begins; ~start where more must come from start on
+        # Each of these returns where the next one begins, or ~start where more must come, from `start` on.
+        self._state = self._size_line
         self._trailer_budget = _MAX_TRAILERS
         self.done = False
         self.rest = b""
