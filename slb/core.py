@@ -1,5 +1,5 @@
 """What every slb process has, the supervisor of workers and the quota router too: Redis, the mirror of its routes,
-the API. Made and wired here and in app.py, and nowhere else."""
+the API; health and the quota router for those that want them. Made and wired here and in app.py, nowhere else."""
 
 import asyncio
 import logging
