@@ -83,7 +83,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._reader = plane.readers[self.peer.is_trusted]
         if not plane.admits(self):
             self._refuse_unread(Refused(OVERLOADED, "too many connections"))
-            plane.connection_ended(self)  # while it lingers it takes nobody's place
+            plane.turn_away(self)
             return
         now = self._head_since = plane.clock()
         plane.wheel.arm(self, now + plane.settings.head_timeout)

@@ -69,6 +69,7 @@ class Plane:
         self.retries = Retries(metrics.durations, clock, rng)
         self.on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
         self.connections: set[Downstream] = set()
+        self.turned_away: set[Downstream] = set()
         self.draining = False
         self.drained = asyncio.Event()
         self.pools: Pools
@@ -92,8 +93,18 @@ class Plane:
             return False
         return not settings.max_connections or len(self.connections) <= settings.max_connections
 
+    def turn_away(self, connection: "Downstream") -> None:
+        """It was refused. While it lingers it takes nobody's place; but of those who linger there are no more than
+        of those who are served, lest they take all descriptors."""
+        self.connection_ended(connection)
+        if 0 < self.settings.max_connections <= len(self.turned_away):
+            connection.transport.abort()
+        else:
+            self.turned_away.add(connection)
+
     def connection_ended(self, connection: "Downstream") -> None:
         """The last one to leave while draining ends the wait for it."""
+        self.turned_away.discard(connection)
         if connection not in self.connections:
             return
         self.connections.discard(connection)

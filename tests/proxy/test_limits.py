@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
-from tests.support.waiting import eventually
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request, Wire
+from tests.support.waiting import eventually, settled
 
 
 async def test_a_connection_too_many_is_503(proxies: MakeProxy, origin: Origin) -> None:
@@ -30,6 +30,28 @@ async def test_those_who_were_refused_keep_nobody_out(proxies: MakeProxy, origin
     first.close()
     await eventually(lambda: proxy.metrics.connections() == 0)
     assert (await proxy.get("/")).status == 200
+
+
+async def test_of_those_who_were_refused_no_more_linger_than_may_be_served(proxies: MakeProxy) -> None:
+    proxy = await proxies(max_connections="2")
+    for _ in range(2):
+        await (await proxy.connect()).get("/")
+    refused = [await proxy.connect() for _ in range(6)]
+    for wire in refused:
+        assert (await wire.reply()).reason == "overloaded"
+    assert len(proxy.server._plane.turned_away) == 2
+    assert sum([await is_gone(wire) for wire in refused]) == 4
+
+
+async def is_gone(wire: Wire) -> bool:
+    """Whether nobody takes what is sent any more."""
+    try:
+        for _ in range(3):
+            await wire.send(b"x")
+            await settled(lambda: 0, still=0.02)
+    except ConnectionError:
+        return True
+    return False
 
 
 async def test_one_peer_may_not_take_all_connections(proxies: MakeProxy, origin: Origin) -> None:
