@@ -7,6 +7,7 @@ no more of it is.
 from typing import TYPE_CHECKING
 
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
+from slb.proxy.departures import acknowledged
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
@@ -20,13 +21,14 @@ class Upload:
     """`ended`: all of it has come. `held`: what has come, as it is sent; None once that was too much to be sent
     twice."""
 
-    __slots__ = ("_exchange", "_plane", "ended", "held")
+    __slots__ = ("_exchange", "_plane", "_taken", "ended", "held")
 
     def __init__(self, exchange: "Exchange", plane: "Plane", payload: bytes, ended: bool) -> None:
         """`payload` came with the head."""
         self._exchange = exchange
         self._plane = plane
         self.held: bytes | None = self._framed(payload, ended)
+        self._taken = 0
 
     def _framed(self, payload: bytes, ended: bool) -> bytes:
         exchange = self._exchange
@@ -70,10 +72,21 @@ class Upload:
         """The upstream takes (`held` False) or does not take more of it for now."""
         if held:
             self._exchange.client.hold_upload()
+            self._taken = self._acknowledged()
         else:
             self._exchange.client.upload_may_go_on()
         if not self.ended:
             self._is_turn_of_upstream(held)
+
+    def is_taken_on(self) -> bool:
+        """Whether the upstream, held back or not, has taken more of it since this was asked, or since it was held
+        back: megabytes may wait in the kernel, and nothing leaves here while it reads those slowly."""
+        before, self._taken = self._taken, self._acknowledged()
+        return before != self._taken
+
+    def _acknowledged(self) -> int:
+        connection = self._exchange.connection
+        return acknowledged(connection.transport) if connection is not None else 0
 
     def _is_turn_of_upstream(self, its: bool) -> None:
         """Until it answers."""

@@ -1,6 +1,7 @@
 """Bodies on their way: how much of one is kept, who is held back, and how long the upstream may take."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -158,3 +159,27 @@ async def test_the_time_for_the_first_byte_begins_with_the_last_of_the_body(prox
     assert dues == sorted(set(dues))
     await wire.send(b"x")
     assert (await wire.reply()).status == 200
+
+
+async def test_an_upstream_that_reads_slowly_is_given_the_time_it_takes(proxies: MakeProxy) -> None:
+    """What it reads was in the kernel long before: for a while nothing leaves the proxy."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        proxy = await proxies()
+        member = f"127.0.0.1:{listener.getsockname()[1]}"
+        proxy.route("/", member, first_byte_timeout="200ms", idle_timeout="200ms")
+        wire = await proxy.connect()
+        wire.writer.write(put(100_000_000) + bytes(100_000_000))
+        connection, _ = await loop.sock_accept(listener)
+        with connection:
+            until = loop.time() + 2
+            while loop.time() < until:
+                assert await loop.sock_recv(connection, 2000)
+                await asyncio.sleep(0.02)
+            assert proxy.inflight() == 1
+            await eventually(lambda: not proxy.inflight())  # it reads no more
+    assert proxy.counted() == {(504, "upstream_timeout"): 1}

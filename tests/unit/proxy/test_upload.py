@@ -9,6 +9,7 @@ from slb.proxy.body import CHUNKED
 from slb.proxy.upload import Upload
 
 MOST_HELD = 64 << 10
+_NO_SOCKET = SimpleNamespace(get_extra_info=lambda name: None)
 
 
 class Scene:
@@ -23,7 +24,7 @@ class Scene:
             status=0,
             client=self._speaker("hold_upload", "upload_may_go_on"),
             handle=self._speaker("goes_on", "waits"),
-            connection=SimpleNamespace(transport=None) if connected else None,
+            connection=SimpleNamespace(transport=_NO_SOCKET) if connected else None,
             route=SimpleNamespace(settings=SimpleNamespace(first_byte_timeout=3.0)),
         )
         plane = SimpleNamespace(
