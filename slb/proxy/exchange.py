@@ -293,7 +293,7 @@ class Exchange(Timed):
         self._failed_at(upstream, UPSTREAM_PROTOCOL, f"{connection.destination}: {why}", may_repeat=False)
 
     def reply_late(self, connection: UpstreamConnection) -> None:
-        """Neither first byte nor further bytes in time, unless the client is the slow one, or the upload goes on."""
+        """Neither first byte nor further bytes in time, unless the client is slow, or the upload goes on."""
         held = self.client.upload_is_held
         uploads = self.upload is not None and (self.upload.is_taken_on() if held else not self.upload.ended)
         if self.client.is_stalled or uploads:
