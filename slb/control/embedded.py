@@ -54,8 +54,13 @@ class EmbeddedServer:
         return f"unix://{self.process.socket}"
 
     async def acquire(self) -> str:
-        """Start the server or join the one that runs; its URL. Raises ConfigError, one line."""
-        await asyncio.to_thread(self._under_start_lock, self._join)
+        """Start the server or join the one that runs; its URL. Cancelled, it leaves it again. Raises ConfigError, one
+        line."""
+        try:
+            await to_its_end(lambda: self._under_start_lock(self._join))
+        except asyncio.CancelledError:
+            await self.release()
+            raise
         if self._revive:
             self.resume()
         return self.url
@@ -64,7 +69,7 @@ class EmbeddedServer:
         """Leave the server; the last one out stops it."""
         await self.suspend()
         if self._users is not None:
-            await asyncio.to_thread(self._under_start_lock, self._leave)
+            await to_its_end(lambda: self._under_start_lock(self._leave))
 
     async def suspend(self) -> None:
         """Stop bringing the server back: from now on its death is wanted."""
@@ -103,7 +108,7 @@ class EmbeddedServer:
     async def _revived(self) -> str:
         """Start the server again; why it does not, or nothing."""
         try:
-            await asyncio.to_thread(self._under_start_lock, self.process.start)
+            await to_its_end(lambda: self._under_start_lock(self.process.start))
         except ConfigError as error:
             return str(error)
         return ""
@@ -141,3 +146,18 @@ class EmbeddedServer:
                 self.process.stop()
         finally:
             users.release()
+
+
+async def to_its_end(work: Callable[[], None]) -> None:
+    """Run `work` in a thread. Who is cancelled meanwhile goes when it has ended: a thread cannot be stopped, and a
+    server that one starts behind its user's back is left to nobody."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait((running,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from running.exception()
+    running.result()

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from slb.control.embedded import EmbeddedServer
+from slb.control.embedded import EmbeddedServer, to_its_end
 from slb.demo.places import Address, free_address, two_places
 from slb.demo.processes import DemoFailed, Process, Processes
 
@@ -73,12 +73,12 @@ class Fleet:
 
     async def kill_redis(self) -> None:
         """kill -9, and both instances have noticed."""
-        await asyncio.to_thread(self._redis.process.kill)
+        await to_its_end(self._redis.process.kill)
         await self.until("notices that Redis is gone", lambda status: not status["redis"]["up"], "/status")
 
     async def revive_redis(self) -> None:
         """Start it again on the data it has, and both instances have found it."""
-        await asyncio.to_thread(self._redis.process.start)
+        await to_its_end(self._redis.process.start)
         await self.until("finds Redis again", lambda status: status["redis"]["up"], "/status")
 
     async def requests_of(self, instance: Instance) -> int:

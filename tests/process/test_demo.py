@@ -40,6 +40,17 @@ async def test_a_demo_that_is_interrupted_leaves_nothing_behind(slb: Commands) -
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked for in /proc")
+async def test_a_demo_that_is_interrupted_while_its_valkey_starts_leaves_nothing_behind(slb: Commands) -> None:
+    demo = await slb.start("demo", env={"TMPDIR": str(slb.directory)})
+    begun = "slb-demo-*/valkey/start.lock"
+    await eventually(lambda: bool(list(slb.directory.glob(begun))), timeout=30.0, what=begun)
+    os.kill(demo.pid, signal.SIGINT)
+    assert await demo.ended() == 130
+    assert not processes_of(slb.directory)
+    assert not list(slb.directory.glob("slb-demo-*"))
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked for in /proc")
 async def test_everything_ends_with_a_demo_that_is_killed(slb: Commands) -> None:
     demo = await slb.start("demo", env={"TMPDIR": str(slb.directory)})
     await eventually(lambda: len(processes_of(slb.directory)) >= 3, timeout=30.0, what="Valkey and two instances")

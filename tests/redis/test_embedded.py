@@ -1,10 +1,12 @@
 """`embedded://`: one server for all processes of a data directory."""
 
+import asyncio
 import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -146,6 +148,51 @@ async def test_a_suspended_server_stays_dead_until_resumed(data_dir: Path) -> No
     server.resume()
     await eventually(lambda: server.process.answers())
     await server.release()
+
+
+class Held:
+    """A method that waits in its thread until it is let go."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        method = getattr(owner, name)
+
+        def late(*arguments: object) -> None:
+            self.begun.set()
+            self.let_go.wait(20)
+            method(*arguments)
+
+        patch.setattr(owner, name, late)
+
+
+async def test_who_is_cancelled_while_the_server_starts_leaves_none(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn = Held(monkeypatch, ValkeyProcess, "_spawn")
+    server = EmbeddedServer(data_dir, revive=False)
+    acquiring = asyncio.create_task(server.acquire())
+    await asyncio.to_thread(spawn.begun.wait, 20)
+    acquiring.cancel()
+    asyncio.get_running_loop().call_later(0.1, spawn.let_go.set)
+    await asyncio.wait((acquiring,))
+    assert acquiring.cancelled()
+    await server.release()
+    assert not server.process.alive()
+
+
+async def test_a_server_that_is_being_brought_back_when_its_last_user_leaves_is_stopped(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = EmbeddedServer(data_dir)
+    await server.acquire()
+    start = Held(monkeypatch, EmbeddedServer, "_under_start_lock")
+    server.process.kill()
+    await asyncio.to_thread(start.begun.wait, 20)
+    monkeypatch.undo()
+    asyncio.get_running_loop().call_later(0.1, start.let_go.set)
+    await server.release()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert not server.process.alive()
 
 
 async def test_a_stale_socket_and_pid_file_do_not_hinder_a_start(data_dir: Path) -> None:
