@@ -133,7 +133,19 @@ def _host_and_port(rest: str, text: str) -> tuple[str, str | None]:
             raise InvalidName(f"target {text!r}: an IPv6 address is written [address]:port")
         return host, tail[1:] if tail else None
     host, colon, port = rest.partition(":")
+    if ":" in port:
+        raise InvalidName(f"target {text!r}: an IPv6 address is written {_bracketed(rest)}")
     return host, port if colon else None
+
+
+def _bracketed(text: str) -> str:
+    """How the address and the port in `::1:9000` may be meant."""
+    host, _, port = text.rpartition(":")
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return "[address]:port"
+    return f"[{host}]:{port}"
 
 
 def _port(port: str, text: str) -> int:
@@ -154,6 +166,11 @@ def _normal_host(host: str, text: str) -> str:
     if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
         raise InvalidName(f"target {text!r}: {host!r} is not an IPv4 address")
     return ".".join(labels)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 route`, `2 routes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def seconds(text: str | float) -> float:

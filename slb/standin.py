@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, web
 
+from slb.addresses import unwrapped
+from slb.config import host_port
 from slb.errors import InvalidName, SlbError
 from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
@@ -51,6 +53,14 @@ class Place:
     path: str = "/"
     advertise: str | None = None
     token: str | None = None
+
+    def check(self) -> None:
+        """Raises RegistrationRefused where it would be no slb's to reach."""
+        if self.url is not None and self.advertise is None and _is_on_all_addresses(self.listen):
+            raise RegistrationRefused(
+                f"--listen {self.listen} is on all addresses: say with --advertise HOST:PORT at which of them slb "
+                "reaches this upstream"
+            )
 
     def registration(self, address: str) -> Registration | None:
         """What to register, for an upstream that listens on `address`."""
@@ -168,6 +178,14 @@ class StandIn:
         return web.json_response(text=text, headers={"X-Upstream": self._manner.name})
 
 
+def _is_on_all_addresses(listen: str) -> bool:
+    """Of what is no address it is found out when it is bound."""
+    try:
+        return unwrapped(host_port(listen)[0]).is_unspecified
+    except ValueError:
+        return False
+
+
 async def _body_size(request: web.Request) -> int:
     size = 0
     async for chunk in request.content.iter_any():
@@ -223,6 +241,7 @@ async def _leave(stand_in: StandIn, stopping: Stopping, known: bool) -> None:
 def run_stand_in(place: Place, manner: Manner, end_with_stdin: bool = False) -> int:
     """`slb upstream`: serve until told to stop; the exit code. Raises CannotListen, RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    place.check()
     bound = listening_socket(place.listen, "listen")
     asyncio.run(_run(place, bound, manner, end_with_stdin))
     return 0

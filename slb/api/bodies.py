@@ -111,7 +111,8 @@ def _said(fault: ErrorDetails) -> str:
         return "there is no field of this name"
     if fault["type"] == "model_type":
         return "has to be an object"
-    return fault["msg"].removeprefix("Value error, ")
+    field = fault["loc"][-1] if fault["loc"] else ""  # names.py says it too
+    return fault["msg"].removeprefix("Value error, ").removeprefix(f"{field} ")
 
 
 async def read_json(request: web.Request, timeout: float) -> Any:

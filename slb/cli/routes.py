@@ -67,8 +67,9 @@ def _register_singly(client: ApiClient, path: str, targets: list[str], attribute
         try:
             answer = client.call("POST", "/register", {"path": path, "target": target, **attributes})
         except ApiError as error:
+            which = f"{target}: " if len(targets) > 1 else ""
             written = f" (registered before it: {', '.join(targets[:number])})" if number else ""
-            raise ApiError(f"{target}: {error}{written}") from None
+            raise ApiError(f"{which}{error}{written}") from None
         _tell_added(answer["path"], answer["target"], answer["added"], attributes)
 
 

@@ -1,5 +1,6 @@
 """Normal forms: one spelling for what means the same, and no spelling for what servers read in different ways."""
 
+import re
 import string
 import sys
 from contextlib import suppress
@@ -9,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.errors import InvalidName
-from slb.names import duration, is_normal_path, join_member, normal_member, normal_path, seconds, split_member
+from slb.names import (
+    counted,
+    duration,
+    is_normal_path,
+    join_member,
+    normal_member,
+    normal_path,
+    seconds,
+    split_member,
+)
 
 _path_like = st.lists(st.sampled_from([*"//..%;aZ~{}é ", "%2e", "%7E", "%C3%a9", "%2f", "\\"]), max_size=12).map(
     "".join
@@ -254,3 +264,21 @@ def test_a_path_as_long_as_a_request_line_costs_no_call_for_each_of_its_bytes(
     finally:
         sys.setprofile(None)
     assert calls < len(path)
+
+
+def test_of_one_there_is_no_plural() -> None:
+    assert [counted(number, "route") for number in (0, 1, 2)] == ["0 routes", "1 route", "2 routes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("::1:9000", "[::1]:9000"),
+        ("https://fd00::a:80", "[fd00::a]:80"),
+        ("::1", "[address]:port"),
+        ("a:b:c", "[add"),
+    ],
+)
+def test_an_ipv6_address_without_brackets_is_shown_with_them(text: str, meant: str) -> None:
+    with pytest.raises(InvalidName, match=re.escape(f"an IPv6 address is written {meant}")):
+        normal_member(text)
