@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -92,6 +92,15 @@ class Settings(BaseModel):
         host_port(text)
         return text
 
+    @field_validator("upstream_networks", "trusted_proxies", mode="before")
+    @classmethod
+    def _are_networks(cls, value: Any) -> Any:
+        """Comes second: the last of such validators is asked first."""
+        for text in value if isinstance(value, list | tuple) else ():
+            if isinstance(text, str) and (meant := _network_of(text)):
+                raise ValueError(f"{text} has host bits set: is {meant} meant?")
+        return value
+
     @field_validator("roles", "upstream_networks", "trusted_proxies", "tls_certificates", mode="before")
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
@@ -138,9 +147,9 @@ class Settings(BaseModel):
     @field_validator("defaults")
     @classmethod
     def _are_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for fault in (setting_fault(name, each) for name, each in value.items()):
-            if fault:
-                raise ValueError(fault)
+        for name, each in value.items():
+            if fault := setting_fault(name, each):
+                raise ValueError(fault + _instead_on_a_route(name))
         return value
 
     @field_validator("routes")
@@ -217,12 +226,41 @@ def _first_fault(error: ValidationError) -> str:
         return str(fault["msg"]).removeprefix("Value error, ")
     name = ".".join(str(part) for part in fault["loc"][:1])
     if fault["type"] == "extra_forbidden":
-        return f"{name}: there is no setting of this name"
+        return f"{name}: there is no setting of this name{_instead(name)}"
     message = fault["msg"].removeprefix("Value error, ")
     if isinstance(fault["input"], Mapping):  # may be long; the message names what is wrong in it
         return f"{name}: {message}"
     shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])
     return f"{name} = {shown}: {message}"
+
+
+def _instead(name: str) -> str:
+    """What may be meant by a name that is no setting's; nothing where nobody can say."""
+    if name in RouteSettings.model_fields:
+        return '; on a route there is: put it under [defaults] or [routes."/path"]'
+    return _like(_AS_FLAGS.get(name, name), Settings.model_fields)
+
+
+def _instead_on_a_route(name: str) -> str:
+    """The same of a name under [defaults] or [routes."/path"]; nothing for one that is a route setting's."""
+    if name in RouteSettings.model_fields:
+        return ""
+    if name in Settings.model_fields:
+        return "; it is a setting of the whole process: put it above the first [table]"
+    return _like(name, RouteSettings.model_fields)
+
+
+def _like(name: str, known: Iterable[str]) -> str:
+    return "".join(f"; is {each} meant?" for each in get_close_matches(name, list(known), 1, _LIKENESS))
+
+
+def _network_of(text: str) -> Network | None:
+    """The network that an address with a mask is in: None of what is one already, or is no address."""
+    try:
+        interface = ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+    return interface.network if interface.ip != interface.network.network_address else None
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:

@@ -141,15 +141,50 @@ def test_a_file_that_cannot_be_used_is_refused_naming_what_is_wrong(toml: Path, 
     [
         (
             "[routes.'/q']\nretries = 1\n[routes.'/p']\nretires = 1",
-            "routes: /p: retires: there is no route setting of this name",
+            "routes: /p: retires: there is no route setting of this name; is retries meant?",
         ),
-        ("[defaults]\nretries = 1\nretires = 1", "defaults: retires: there is no route setting of this name"),
+        ("[defaults]\nretries = 1\ncolour = 1", "defaults: colour: there is no route setting of this name"),
         ("[listen]\nport = 1", "listen: Input should be a valid string"),
     ],
 )
 def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str) -> None:
     toml.write_text(text)
     assert fault(toml=toml) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("lisen = ':1'", "lisen: there is no setting of this name; is listen meant?"),
+        ("redis = 'redis://h'", "redis: there is no setting of this name; is redis_url meant?"),
+        ("colour = 'red'", "colour: there is no setting of this name"),
+        ("[default]\nretries = 1", "default: there is no setting of this name; is defaults meant?"),
+        ("[route.'/p']\nretries = 1", "route: there is no setting of this name; is routes meant?"),
+        ("[quota]\nleas = '3s'", "quota_leas: there is no setting of this name; is quota_lease meant?"),
+        (
+            "first_byte_timeout = '2m'",
+            "first_byte_timeout: there is no setting of this name; on a route there is: "
+            'put it under [defaults] or [routes."/path"]',
+        ),
+        (
+            "[defaults]\nretries = 1\nworkers = 2",
+            "defaults: workers: there is no route setting of this name; it is a setting of the whole process: "
+            "put it above the first [table]",
+        ),
+    ],
+)
+def test_of_a_name_that_is_no_setting_it_is_said_what_may_be_meant(toml: Path, text: str, line: str) -> None:
+    toml.write_text(text)
+    assert fault(toml=toml) == line
+
+
+def test_of_a_network_with_host_bits_it_is_said_which_may_be_meant(toml: Path) -> None:
+    toml.write_text("upstream_networks = ['fd00::/8', '10.0.0.1/8']")
+    assert fault(toml=toml).endswith("10.0.0.1/8 has host bits set: is 10.0.0.0/8 meant?")
+    assert fault({"SLB_TRUSTED_PROXIES": "fd00::1/8"}).endswith("is fd00::/8 meant?")
+    toml.write_text("upstream_networks = ['10.0.0.1', 'fd00::1/128', '10.1.2.0/24']")
+    assert list(map(str, load(toml=toml).upstream_networks)) == ["10.0.0.1/32", "fd00::1/128", "10.1.2.0/24"]
+    assert "IPv4 network" in fault({"SLB_UPSTREAM_NETWORKS": "ten"})
 
 
 def test_bytes_that_are_no_text_are_refused_like_any_bad_file(toml: Path) -> None:
