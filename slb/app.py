@@ -23,6 +23,7 @@ from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of, use_all_descriptors
 from slb.listening import Sockets, begin_listening
+from slb.names import counted
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
 from slb.proxy.listener import ProxyServer
@@ -104,9 +105,9 @@ class App:
         connections = core.metrics.connections() + self._proxy.arriving
         if connections or core.settings.drain_delay:
             _log.info(
-                "%s stops: waits for %d connections, for at most %g s; a second Ctrl-C (or SIGTERM) cuts them off",
+                "%s stops: waits for %s, for at most %g s; a second Ctrl-C (or SIGTERM) cuts them off",
                 core.instances.info.name,
-                connections,
+                counted(connections, "connection"),
                 core.settings.drain_delay + core.settings.drain_timeout,
             )
 
@@ -119,7 +120,7 @@ class App:
             drain.cancel()
             _log.warning("told twice to stop: requests in flight are cut off")
         elif cut := drain.result():
-            _log.warning("the drain timeout has passed: %d requests in flight are cut off", cut)
+            _log.warning("the drain timeout has passed: %s in flight cut off", counted(cut, "request"))
 
     async def _leave(self) -> int:
         """How many requests were cut off."""

@@ -112,7 +112,8 @@ def _news(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
     collected, last = 0, time.monotonic()
     for line in lines:
         if line.startswith("Installing collected packages"):
-            yield f"unpacking {line.count(',') + 1} packages"
+            count = line.count(",") + 1
+            yield f"unpacking {count} package{'s' * (count > 1)}"
         elif line.startswith("Collecting "):
             collected += 1
             if time.monotonic() - last >= _NEWS_EVERY:

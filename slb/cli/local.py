@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, RedisOption, warn_of_misspellings
+from slb.cli.options import ConfigOption, DataDirOption, RedisOption, warn_of_misspellings
 from slb.errors import ConfigError
+from slb.names import counted
 
 if TYPE_CHECKING:
     from slb.config import Settings
@@ -41,7 +42,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     config: ConfigOption = None,
     redis: RedisOption = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded Valkey lives.")] = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Empty Redis of all routes, settings and upstreams. Every instance follows: no route answers any more.
     The quota router's models stay: `slb quota models delete` removes one."""
@@ -53,7 +54,7 @@ def reset(
         raise ConfigError("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
     if not yes:
         typer.confirm(f"Remove every route from {_checked_url(settings)}?", abort=True)
-    typer.echo(f"{asyncio.run(reset_redis(settings))} routes removed")
+    typer.echo(f"{counted(asyncio.run(reset_redis(settings)), 'route')} removed")
 
 
 def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> "Settings":
@@ -82,7 +83,14 @@ def _is_embedded(settings: "Settings") -> bool:
 
 def _check_there(settings: "Settings") -> None:
     """A data directory with a typo in it is not to be made, and found empty. Raises ConfigError."""
-    if _is_embedded(settings) and not (directory := _embedded_directory(settings)).is_dir():
+    if not _is_embedded(settings):
+        return
+    directory = _embedded_directory(settings)
+    try:
+        is_there = directory.is_dir()
+    except OSError as error:  # no permission to look, or a name that is too long
+        raise ConfigError(f"data_dir: the embedded Valkey cannot use {directory}: {error}") from None
+    if not is_there:
         raise ConfigError(f"data_dir: there is no embedded Valkey to reset in {directory}")
 
 

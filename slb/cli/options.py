@@ -13,8 +13,14 @@ from slb.names import seconds
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", envvar="SLB_CONFIG", help="A TOML file with settings.", show_default=False),
+    typer.Option(
+        "--config", envvar="SLB_CONFIG", help="A TOML file with settings.", show_default=False, readable=False
+    ),
 ]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where the table and the embedded Valkey live.", readable=False)
+]
+"""Whether it can be read is told by who reads it: typer would ask, with words and an exit code of its own."""
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
 ]

@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
 from slb.cli.console import make_table, show, shown
-from slb.cli.options import ConfigOption, EndWithStdin, RedisOption
+from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, RedisOption
 from slb.cli.status import draw, ticks
 from slb.errors import ConfigError
 from slb.quotas import checked_model
@@ -62,7 +61,7 @@ def serve(
     config: ConfigOption = None,
     fail: Annotated[str | None, typer.Option(help="While Redis is away: closed or open [closed].")] = None,
     lease: Annotated[str | None, typer.Option(help="How long a task lives without a heartbeat [150s].")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded Valkey lives.")] = None,
+    data_dir: DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     end_with_stdin: EndWithStdin = False,

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from slb.cli.options import ConfigOption, EndWithStdin, NoRevive, RedisOption, duration_option, warn_of_misspellings
+from slb.cli.options import (
+    ConfigOption,
+    DataDirOption,
+    EndWithStdin,
+    NoRevive,
+    RedisOption,
+    duration_option,
+    warn_of_misspellings,
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,7 +36,7 @@ def serve(
     ] = None,
     config: ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the table and the embedded Valkey live.")] = None,
+    data_dir: DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,

@@ -126,13 +126,13 @@ class Registry:
 
         The generation stays, or is made: it tells every instance that this emptiness is the truth, to follow.
         """
-        routes = 0
+        routes: set[str | None] = set()
         await self._ensure_generation()
         async for found in self._keys_of_routes():
             async with self._answering():
                 await self._connection.client.delete(*found)
-            routes += sum(key.startswith(keys.MEMBERS) for key in found)
-        return routes
+            routes.update(map(keys.path_of, found))
+        return len(routes - {None})
 
     async def _ensure_generation(self) -> None:
         async with self._answering():

@@ -89,8 +89,10 @@ async def test_a_reset_counts_the_routes_it_removed(valkey: Valkey) -> None:
         with valkey.admin.pipeline() as pipe:
             for number in range(2500):
                 pipe.sadd(f"slb_p{number}", "1.1.1.1:1")
+                pipe.hset(f"slb:route:/p{number // 2}", "retries", "2")
+            pipe.hset("slb:route:/only/settings", "retries", "2")
             pipe.execute()
-        assert await follower.registry.reset() == 2500
+        assert await follower.registry.reset() == 2501
         assert await follower.registry.reset() == 0
 
 
