@@ -48,6 +48,10 @@ CLIENT_GONE = Reason("client_gone", 499)
 """Never sent: how a request whose client left is logged and counted."""
 
 
+NO_ROUTE_HERE = "no route takes this path"
+"""The detail of NO_ROUTE from a listener for traffic; the API names what is not there."""
+
+
 class SlbError(Exception):
     """Anything slb reports by name rather than by traceback."""
 

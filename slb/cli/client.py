@@ -11,11 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 import typer
 
-from slb.errors import SlbError
+from slb.errors import NO_ROUTE, NO_ROUTE_HERE, SlbError
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
 _TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
+_QUOTA = ("/models", "/advice")
+"""Endpoints of the quota router."""
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
@@ -54,6 +56,7 @@ class ApiClient:
         status, content = self._exchange(method, path, body)
         answer = self._json(content)
         if status >= 400:
+            _refuse_other_listeners(self._url, path, answer)
             hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
             raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}")
         if not _is_answer(answer, body):
@@ -90,6 +93,18 @@ def _is_answer(answer: Any, body: Any) -> bool:
     if isinstance(body, list):
         return isinstance(answer, list) and all(isinstance(each, Answer) for each in answer)
     return isinstance(answer, Answer)
+
+
+def _refuse_other_listeners(url: str, path: str, answer: Any) -> None:
+    """Raises ApiError where that is what an slb says that has no such endpoint at all."""
+    if not isinstance(answer, dict) or answer.get("error") != NO_ROUTE.name:
+        return
+    if answer.get("detail") == NO_ROUTE_HERE:
+        wanted = f"--url (or SLB_URL) is to name the API, such as {DEFAULT_URL}"
+        raise ApiError(f"{url} is where an slb takes traffic: {wanted}")
+    if path.startswith(_QUOTA):  # it has a reason of its own for a model that is not there
+        wanted = "start one with --roles proxy,quota (or slb quota), and name its API (--url or SLB_URL)"
+        raise ApiError(f"the slb at {url} has no quota router: {wanted}")
 
 
 def _no_slb(url: str, why: str) -> ApiError:

@@ -48,6 +48,9 @@ for part in (serving, routes, status, fleet, quota, local, simulate):
 
 def main() -> NoReturn:
     """Run what was typed. A failure is one line on stderr and exit code 1, or 2 where the words were wrong."""
+    closed = sys.stdout is None
+    if closed:
+        _silence()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
@@ -58,9 +61,34 @@ def main() -> NoReturn:
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:  # `slb routes | head`: whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         sys.exit(1)
+    except OSError as error:
+        if not _is_of_stdout(error):
+            raise
+        _silence()
+        _fail(f"stdout cannot be written: {error.strerror}", 1)
+    if closed and code is None:  # `slb serve` goes on without, who asked for an answer has not got it
+        _fail("stdout cannot be written: it is closed", 1)
     sys.exit(code)
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether an empty line more fails in just this way."""
+    try:
+        print(flush=True)
+    except OSError as again:
+        return again.errno == error.errno
+    return False
+
+
+def _silence() -> None:
+    """Let whatever is still written to stdout go nowhere; were it closed, the next socket would be stdout."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(nowhere, "w")
+    else:
+        os.dup2(nowhere, sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> NoReturn:

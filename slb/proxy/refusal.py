@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from slb.errors import LOOP, NO_ROUTE, NOT_READY, Reason
+from slb.errors import LOOP, NO_ROUTE, NO_ROUTE_HERE, NOT_READY, Reason
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import date_line
 from slb.proxy.target import RequestLine
@@ -52,7 +52,7 @@ def no_way(plane: "Plane", head: RequestHead) -> tuple[Reason, str]:
         return LOOP, "this request has passed here before"
     if not plane.mirror.ready:
         return NOT_READY, "the routes are not known yet"
-    return NO_ROUTE, "no route takes this path"
+    return NO_ROUTE, NO_ROUTE_HERE
 
 
 def note(

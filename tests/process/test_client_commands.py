@@ -1,6 +1,7 @@
 """The commands that speak to an slb's API."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -134,13 +135,47 @@ async def test_reset_empties_redis_and_every_instance_follows(
     slb: Commands, serving: Serving, valkey: Valkey
 ) -> None:
     await said(slb, "register", "/p1", "10.0.0.1")
-    assert await said(slb, "reset", "--yes", "--redis", valkey.url) == "1 routes removed\n"
+    assert await said(slb, "reset", "--yes", "--redis", valkey.url) == "1 route removed\n"
     await slb.until_status(f"{serving.url}/p1", 404)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+async def test_an_answer_that_cannot_be_written_is_one_line(slb: Commands, serving: Serving) -> None:
+    await said(slb, "register", "/p1", "10.0.0.1")
+    for words, why in (
+        ("routes >/dev/full", "No space left on device"),
+        ("routes --json >/dev/full", "No space left on device"),
+        ("--help >/dev/full", "No space left on device"),
+        ("routes >&-", "it is closed"),
+        ("route set /p1 retries=2 >&-", "it is closed"),
+    ):
+        shell = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f"{sys.executable} -m slb {words}"), stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await shell.communicate()
+        assert (shell.returncode, err.decode()) == (1, f"slb: stdout cannot be written: {why}\n")
+
+
+async def test_a_listener_for_traffic_and_one_without_the_quota_router_are_told_from_the_api(
+    slb: Commands, serving: Serving
+) -> None:
+    traffic = f"slb: {serving.url} is where an slb takes traffic: --url (or SLB_URL) is to name the API"
+    for words in (("status",), ("routes",), ("route", "delete", "/p1"), ("quota", "models")):
+        result = await slb.run(*words, "--url", serving.url)
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith(traffic)
+    for line in ("models", "models set m weight=1", "models delete m", "advice"):
+        result = await slb.run("quota", *line.split())
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith(f"slb: the slb at {serving.api} has no quota router: ")
+        assert "--roles proxy,quota" in result.err
 
 
 REFUSED = {
     ("register", "p1", "10.0.0.1"): "bad_request",
-    ("register", "/p1", "0.0.0.0"): "unspecified",
+    ("register", "/p1", "0.0.0.0"): "slb: POST /register: 400 bad_request: target: 0.0.0.0 is unspecified",
+    ("register", "/p1", "::1:9000"): "an IPv6 address is written [::1]:9000",
+    ("register", "/p1", "127.0.0.1:70000"): "bad_request: target: '127.0.0.1:70000': the port",
     ("route", "set", "/p1", "policy=best"): "policy",
     ("route", "set", "/p1", "colour=red"): "colour",
     ("route", "set", "/p1", "priorities=high"): "priorities = 'high': ",

@@ -67,6 +67,10 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
         (("upstream", "--service-time", "5"), "--service-time"),
+        (("upstream", "--listen", "0.0.0.0:0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
+        (("upstream", "--listen", ":0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
+        (("upstream", "--listen", "[::]:0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
+        (("reset", "--data-dir", "/" + 300 * "x"), "data_dir: "),
         (("upstream", "--register", "127.0.0.1:8080"), "'127.0.0.1:8080' is not a URL such as http://"),
         (("upstream", "--register", ""), "'' is not a URL such as http://"),
         (("register", "/p", "h", "--url", "ftp://x"), "is not a URL"),
@@ -155,6 +159,19 @@ def test_reset_makes_no_directory_where_there_was_none(slb: Slb, tmp_path: Path)
         assert (code, out) == (1, "")
         assert err == f"slb: data_dir: there is no embedded Valkey to reset in {typo}/valkey\n"
         assert not typo.exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "reset", "quota"])
+def test_a_data_directory_that_may_not_be_read_is_told_of_like_every_fault_of_it(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_, **__: False)  # root, as tests may be run, may read all
+    monkeypatch.setenv("SLB_API", "127.0.0.1:0")
+    monkeypatch.setenv("SLB_LISTEN", "127.0.0.1:0")
+    (tmp_path / "slb").write_text("")
+    code, out, err = slb(command, "--data-dir", str(tmp_path / "slb"))
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("slb: data_dir: ")
 
 
 def test_reset_without_a_terminal_says_what_to_type(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
