@@ -54,8 +54,7 @@ class EmbeddedServer:
         return f"unix://{self.process.socket}"
 
     async def acquire(self) -> str:
-        """Start the server or join the one that runs; its URL. Cancelled, it leaves it again. Raises ConfigError, one
-        line."""
+        """Start the server or join the one that runs; its URL; cancelled, leave it. Raises ConfigError."""
         try:
             await to_its_end(lambda: self._under_start_lock(self._join))
         except asyncio.CancelledError:
