@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,11 +53,15 @@ def project(tmp_path: Path) -> Path:
 
 
 def _make(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    clean = ("PYTHON", "MAKE", "MFLAGS", "GNUMAKEFLAGS")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(clean)}
+    command = ["make", *arguments]
     return subprocess.run(
-        ["make", *arguments], cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=_environ(), capture_output=True, text=True, timeout=100, check=False
     )
+
+
+def _environ() -> dict[str, str]:
+    clean = ("PYTHON", "MAKE", "MFLAGS", "GNUMAKEFLAGS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(clean)}
 
 
 def _install(folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -116,6 +122,41 @@ def test_an_environment_is_used_again_only_where_it_was_made_and_finished(
     assert not usable(project / "nothing-here")
 
 
+def test_two_at_once_in_a_fresh_folder_install_one_after_the_other(project: Path) -> None:
+    (project / "requirements-dev.txt").write_text("")
+    begun = project / "begun"
+    gate = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
+    (project / "backend.py").write_text(BACKEND.replace("def ", gate + "\ndef ", 1))
+    with _making(project, STAMP) as first:
+        _wait_for(begun.exists)
+        with _making(project, ".venv/installed-dev") as second:
+            assert second.stdout is not None
+            assert (
+                second.stdout.readline() == "slb: another make is installing into .venv: waiting until it is done\n"
+            )
+            (project / "go").touch()
+            said = [make.communicate(timeout=100) for make in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert "anew" not in said[1][0]
+    assert not (project / ".venv" / "unfinished").exists()
+    assert (project / STAMP).exists()
+    assert (project / ".venv" / "installed-dev").exists()
+
+
+def _making(folder: Path, target: str) -> "subprocess.Popen[str]":
+    command = ["make", target, f"PYTHON={sys.executable}"]
+    return subprocess.Popen(
+        command, cwd=folder, env=_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_stamps_of_another_folder_are_not_believed(project: Path) -> None:
     venv = _pretend_venv(project, checkout="/another/folder\n")
     (venv / "installed-run").touch()
@@ -170,6 +211,13 @@ def test_requirements_are_pinned_with_hashes_and_name_no_address(file: Path) -> 
     for entry in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()):
         assert re.match(r"[a-z0-9._-]+(\[[a-z,]+\])?==\S+", entry), entry[:80]
         assert "--hash=sha256:" in entry, entry[:80]
+
+
+def test_one_package_is_not_told_of_as_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(project / "tools"))
+    news = importlib.import_module("install")._news
+    for line, told in (("a-1", "unpacking 1 package"), ("a-1, b-2", "unpacking 2 packages")):
+        assert list(news([f"Installing collected packages: {line}"])) == [told]
 
 
 def test_every_package_the_project_asks_for_is_pinned() -> None:

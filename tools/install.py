@@ -4,15 +4,18 @@
 
 For `make`, on a machine with Python, make and git and nothing else: only the standard library is used here. A file
 inside the environment marks it as unfinished from its first moment to its last, so that an interrupted run is
-noticed by the next one, which makes the environment anew.
+noticed by the next one, which makes the environment anew. A lock on a file beside the environment keeps another run
+waiting meanwhile: to it, what is being made would look like what was left unfinished.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 _UNFINISHED = "unfinished"
@@ -32,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     venv, requirements = Path(arguments[0]), arguments[1:]
     try:
-        install(venv, requirements)
+        with _alone(venv):
+            install(venv, requirements)
     except InstallError as error:
         print(f"slb: {error}", file=sys.stderr)
         return 1
@@ -57,6 +61,18 @@ def install(venv: Path, requirements: Sequence[str]) -> None:
     (venv / _HOME).write_text(os.getcwd() + "\n")
     marker.unlink()
     _say(f"done: {venv}/bin/slb")
+
+
+@contextmanager
+def _alone(venv: Path) -> Iterator[None]:
+    """While no other run works on `venv`. The kernel gives the lock back, however a run ends."""
+    with venv.with_name(f"{venv.name}.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"another make is installing into {venv}: waiting until it is done")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_usable(venv: Path) -> bool:
