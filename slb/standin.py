@@ -1,8 +1,8 @@
 """A stand-in upstream (`slb upstream`): behaves like one GPU, so that a fleet can be tried on one machine.
 
 It serves `slots` requests at a time, in the order they came; each takes the service time, or what the request's
-`X-Service-Time` header says. It registers itself, and leaves without failing anybody: it deregisters first and
-serves what still comes until nobody has come for `grace`.
+`X-Service-Time` header says. `GET /healthz` is answered beside them. It registers itself, and leaves without
+failing anybody: it deregisters first and serves what still comes until nobody has come for `grace`.
 """
 
 import asyncio
@@ -137,8 +137,9 @@ class StandIn:
         self._last_seen = clock()
 
     def make_app(self) -> web.Application:
-        """Every method and path is answered in the same way."""
+        """Every method and path is answered in the same way, but for the one that asks whether it lives."""
         app = web.Application(client_max_size=2**40)
+        app.router.add_get("/healthz", self._healthy)
         app.router.add_route("*", "/{path:.*}", self._serve)
         return app
 
@@ -155,6 +156,11 @@ class StandIn:
         finally:
             self._present -= 1
             self._last_seen = self._clock()
+
+    async def _healthy(self, _: web.Request) -> web.Response:
+        """At once and beside the line, as model servers answer it: to be busy is not to be down."""
+        answer = {"upstream": self._manner.name, "waiting_or_served": self._present}
+        return web.json_response(text=json.dumps(answer) + "\n", headers={"X-Upstream": self._manner.name})
 
     async def _answer(self, request: web.Request) -> web.Response:
         written = request.headers.get("X-Service-Time")

@@ -74,6 +74,16 @@ async def test_a_client_that_gives_up_frees_its_slot(client_of: MakeClient) -> N
     assert reply.status == 200
 
 
+async def test_how_it_is_it_says_at_once_also_where_all_its_slots_are_taken(client_of: MakeClient) -> None:
+    client = await client_of(Manner("a", service_time=30.0, slots=1))
+    slow = [asyncio.create_task(client.get("/slow")) for _ in range(2)]
+    async with asyncio.timeout(10):
+        while (await (await client.get("/healthz")).json()) != {"upstream": "a", "waiting_or_served": 2}:
+            await asyncio.sleep(0)
+    for task in slow:
+        task.cancel()
+
+
 async def test_a_service_time_it_cannot_read_is_refused(client_of: MakeClient) -> None:
     client = await client_of(Manner("a"))
     reply = await client.get("/", headers={"X-Service-Time": "soon"})
