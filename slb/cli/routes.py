@@ -17,6 +17,8 @@ from slb.names import join_member, normal_member, normal_path, split_member
 if TYPE_CHECKING:
     from rich.table import Table
 
+_COLUMNS = {"health": "health", "weight": "weight", "slots": "slots", "zone": "zone", "inflight": "in flight"}
+_UNSET = {"weight": 1, "slots": 1, "zone": ""}
 _SOURCES = {"hash": "route", "file": "config file", "built_in": "built in"}
 """The API's words for where a setting comes from, for a person."""
 
@@ -173,14 +175,25 @@ def _show_settings(route: dict[str, Any], asked: Collection[str]) -> None:
 
 
 def _table(found: list[dict[str, Any]]) -> "Table":
-    columns = ("route", "upstream", "health", "weight", "slots", "zone", "in flight", "settings")
-    table = make_table(*columns, right=("weight", "slots", "in flight"))
+    columns = _columns_of([member for route in found for member in route["members"]])
+    table = make_table("route", "upstream", *columns.values(), "settings", right=("weight", "slots", "in flight"))
     for route in found:
         own = ", ".join(_set_on(route))
         for line, member in enumerate(route["members"] or [None]):
             head, tail = (route["path"], own) if line == 0 else ("", "")
-            table.add_row(head, *_cells(member), tail, end_section=line == max(0, len(route["members"]) - 1))
+            cells = _cells(member, columns)
+            table.add_row(head, *cells, tail, end_section=line == max(0, len(route["members"]) - 1))
     return table
+
+
+def _columns_of(members: list[dict[str, Any]]) -> dict[str, str]:
+    """What is shown of upstreams, and its title. Attributes that nobody has set are left out: with them, addresses
+    are folded on a terminal of 80 columns."""
+    return {
+        name: title
+        for name, title in _COLUMNS.items()
+        if name not in _UNSET or any(member[name] != _UNSET[name] for member in members)
+    }
 
 
 def _set_on(route: dict[str, Any]) -> list[str]:
@@ -191,9 +204,8 @@ def _set_on(route: dict[str, Any]) -> list[str]:
     return own + file
 
 
-def _cells(member: dict[str, Any] | None) -> list[str]:
+def _cells(member: dict[str, Any] | None, names: Collection[str]) -> list[str]:
     if member is None:
-        return ["(none)", "", "", "", "", ""]
+        return ["(none)", *("" for _ in names)]
     drain = " (draining)" if member["drain"] else ""
-    shown = [member[name] for name in ("health", "weight", "slots", "zone", "inflight")]
-    return [member["member"] + drain, *map(str, shown)]
+    return [member["member"] + drain, *(str(member[name]) for name in names)]

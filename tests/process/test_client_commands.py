@@ -110,6 +110,23 @@ async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Servi
     assert serving.url.removeprefix("http://") in await said(slb, "instances")
 
 
+async def test_of_upstreams_only_attributes_that_are_set_have_a_column(slb: Commands, serving: Serving) -> None:
+    await said(slb, "register", "/models/llama", "192.168.100.100:18080", "192.168.100.101:18080")
+    await said(slb, "route", "set", "/models/llama", "policy=p2c")
+    assert (await slb.run("route", "set", "/none", "policy=p2c")).code == 0
+    lines = (await said(slb, "routes")).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert titles(lines) == ["route", "upstream", "health", "in flight", "settings"]
+    await said(slb, "register", "/models/llama", "192.168.100.101:18080", "--slots", "2", "--zone", "z1")
+    lines = (await said(slb, "routes")).splitlines()
+    assert titles(lines) == ["route", "upstream", "health", "slots", "zone", "in flight", "settings"]
+    assert ["", "192.168.100.101:18080", "up", "2", "z1", "0", ""] in cells("\n".join(lines))
+
+
+def titles(lines: list[str]) -> list[str]:
+    return [each.strip() for each in lines[1].split("\u2503")[1:-1]]
+
+
 async def test_without_a_table_the_routes_are_not_said_to_be_none(
     slb: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
