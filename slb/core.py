@@ -7,8 +7,9 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -38,8 +39,9 @@ from slb.health.probe import TlsContext
 from slb.health.service import HealthService
 from slb.lifecycle import Tasks
 from slb.listening import Sockets
+from slb.names import join_member
 from slb.observe.collectors import MetricsCollector
-from slb.observe.log import AccessLog, console_line, is_readable, json_line, stderr_sink
+from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
 from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
@@ -56,9 +58,17 @@ _FIRST_TABLE = 5.0
 
 
 class Core:
-    """What every slb process has. `tasks.failed` is set when a part that must go on has ended."""
+    """What every slb process has. `tasks.failed` is set when a part that must go on has ended. `said`: what each
+    line of its access log says of the process."""
 
-    def __init__(self, settings: Settings, sockets: Sockets, connection: Connection, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sockets: Sockets,
+        connection: Connection,
+        metrics: Metrics,
+        said: Mapping[str, str],
+    ) -> None:
         self.settings = settings
         self.sockets = sockets
         self.connection = connection
@@ -76,7 +86,7 @@ class Core:
         self.watcher.on_instances(self.instances.found)
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self._runners: list[web.AppRunner] = []
-        self.access_log = make_access_log(settings)
+        self.access_log = make_access_log(settings, said)
         self._parts: list[ApiParts] = []
         metrics.staleness = self.watcher.staleness
 
@@ -217,12 +227,17 @@ class Core:
 
 
 @asynccontextmanager
-async def connected_core(settings: Settings, sockets: Sockets, revive: bool = True) -> AsyncIterator[Core]:
-    """A core with its connection, which is closed at the end (and with it the embedded server left)."""
+async def connected_core(
+    settings: Settings, sockets: Sockets, revive: bool = True, worker: str = ""
+) -> AsyncIterator[Core]:
+    """A core with its connection, which is closed at the end (and with it the embedded server left). `worker`:
+    which of several processes this is. Every line of the log says whose it is from here on."""
+    said = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
+    configure_logging(settings.log_level, settings.log_format, said=said)
     metrics = Metrics()
     connection = await connect(settings, metrics, revive=revive)
     try:
-        yield Core(settings, sockets, connection, metrics)
+        yield Core(settings, sockets, connection, metrics, said)
     finally:
         await connection.aclose()
 
@@ -240,22 +255,34 @@ def announce(core: Core, workers: str = "") -> None:
     )
 
 
-def make_access_log(settings: Settings) -> AccessLog:
+def make_access_log(settings: Settings, said: Mapping[str, str]) -> AccessLog:
     """Lines as the event log has them: JSON, or readable."""
-    render = console_line if is_readable(settings.log_format, sys.stderr) else json_line
-    return AccessLog(settings.access_log, Random(), stderr_sink(), render)
+    make = console_lines if is_readable(settings.log_format, sys.stderr) else json_lines
+    return AccessLog(settings.access_log, Random(), stderr_sink(), make(said))
+
+
+def instance_name(settings: Settings, sockets: Sockets) -> str:
+    """`name`, or `HOST:PORT`, or `HOST@127.0.0.2:8080`: instances on one machine may share a port, each on an
+    address of its own."""
+    address, port = sockets.internet_addresses()[0]
+    where = f":{port}" if _says_nothing(address) else f"@{join_member('http', address, port)}"
+    return settings.name or f"{socket.gethostname()}{where}"
+
+
+def _says_nothing(address: str) -> bool:
+    """All addresses, or the one that listeners have unless they are told."""
+    return ip_address(address).is_unspecified or address in ("127.0.0.1", "::1")
 
 
 def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
-    host, address = socket.gethostname(), next(iter(sockets.data_shown()), sockets.api_shown())
     return InstanceInfo(
         id=uuid4().hex,
-        name=settings.name or f"{host}:{address.rpartition(':')[2]}",
-        address=address,
+        name=instance_name(settings, sockets),
+        address=next(iter(sockets.data_shown()), sockets.api_shown()),
         api=sockets.api_shown(),
         version=__version__,
         roles=",".join(settings.roles),
         started=f"{started:.3f}",
         pid=str(os.getpid()),
-        host=host,
+        host=socket.gethostname(),
     )

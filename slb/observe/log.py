@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from random import Random
+from types import MappingProxyType
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -23,6 +24,9 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 MASK = "**********"
 LogFormat = Literal["auto", "json", "console"]
+Render = Callable[[dict[str, Any]], bytes]
+"""The fields of a request -> its line."""
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _SECRET_NAME = re.compile(r"token|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^/?#@\s:]*:)[^/?#\s]*@")
@@ -33,10 +37,17 @@ _FLUSH_SECONDS = 0.1
 _FLUSH_BYTES = 64 * 1024
 
 
-def configure_logging(level: str = "info", format: LogFormat = "auto", stream: TextIO | None = None) -> None:  # noqa: A002
-    """All events, those of the standard library's loggers too, as lines on `stream` (stderr)."""
+def configure_logging(
+    level: str = "info",
+    format: LogFormat = "auto",  # noqa: A002
+    stream: TextIO | None = None,
+    said: Mapping[str, str] = _NOTHING,
+) -> None:
+    """All events, those of the standard library's loggers too, as lines on `stream` (stderr). `said` stands in each
+    of them: whose it is, once that is known."""
     out = stream or sys.stderr
     shared: list[Processor] = [
+        lambda _, __, event: {**said, **event},
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
@@ -122,13 +133,13 @@ class AccessLog:
         mode: str,
         rng: Random,
         write: Callable[[bytes], None],
-        render: Callable[[dict[str, Any]], bytes] | None = None,
+        render: Render | None = None,
     ) -> None:
         self.lost = 0
         self.set_mode(mode)
         self._rng = rng
         self._sink = write
-        self._render = render or json_line
+        self._render = render or json_lines()
         self._lines: list[bytes] = []
         self._size = 0
         atexit.register(self.flush)
@@ -181,9 +192,15 @@ class AccessLog:
             return
 
 
-def json_line(fields: dict[str, Any]) -> bytes:
-    """`fields` behind the time, as one line of JSON."""
-    return _dumped({"timestamp": datetime.now(UTC), "event": "request", **fields}, orjson.OPT_UTC_Z) + b"\n"
+def json_lines(said: Mapping[str, str] = _NOTHING) -> Render:
+    """Makes lines of JSON: the time, the fields, and `said`, which is rendered once."""
+    end = b"," * bool(said) + orjson.dumps(dict(said))[1:] + b"\n"
+
+    def line(fields: dict[str, Any]) -> bytes:
+        whole = _dumped({"timestamp": datetime.now(UTC), "event": "request", **fields}, orjson.OPT_UTC_Z)
+        return whole[:-1] + end
+
+    return line
 
 
 def _dumped(fields: Mapping[str, Any], option: int) -> bytes:
@@ -193,16 +210,19 @@ def _dumped(fields: Mapping[str, Any], option: int) -> bytes:
         return json.dumps(dict(fields), default=str).encode()
 
 
-def console_line(fields: dict[str, Any]) -> bytes:
-    """`2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: main fields bare, others named."""
-    rest = dict(fields)
-    main = [rest.pop(name, None) for name in ("method", "path", "status")]
-    pieces = [
-        datetime.now(UTC).isoformat(timespec="milliseconds"),
-        *(str(value) for value in main if value is not None),
-    ]
-    pieces += [f"{name}={_shown(value)}" for name, value in rest.items() if value not in (None, "")]
-    return _ONE_LINE.sub(_escaped, " ".join(pieces)).encode("utf-8", "backslashreplace") + b"\n"
+def console_lines(said: Mapping[str, str] = _NOTHING) -> Render:
+    """Makes lines such as `2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: main fields bare, `-`
+    where one is not known; others named, and `said` behind them."""
+    end = "".join(f" {name}={value}" for name, value in said.items()).encode() + b"\n"
+
+    def line(fields: dict[str, Any]) -> bytes:
+        rest = dict(fields)
+        pieces = [datetime.now(UTC).isoformat(timespec="milliseconds")]
+        pieces += [str(rest.pop(name, "") or "-") for name in ("method", "path", "status")]
+        pieces += [f"{name}={_shown(value)}" for name, value in rest.items() if value not in (None, "")]
+        return _ONE_LINE.sub(_escaped, " ".join(pieces)).encode("utf-8", "backslashreplace") + end
+
+    return line
 
 
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -214,7 +234,9 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "; ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:

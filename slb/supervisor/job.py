@@ -25,12 +25,13 @@ READY = b"ready\n"
 @dataclass(frozen=True, slots=True)
 class Job:
     """`data_fds` are inherited listening sockets; the worker answers its API on the unix socket `api_path`;
-    `api_addresses` are the supervisor's API, which is no upstream either."""
+    `api_addresses` are the supervisor's API, which is no upstream either; `worker` is its number, for the log."""
 
     settings: Settings
     data_fds: Sequence[int]
     api_path: Path
     api_addresses: Sequence[tuple[str, int]]
+    worker: str
 
     def to_line(self) -> bytes:
         """With the secrets in it: for the pipe only."""
@@ -39,13 +40,14 @@ class Job:
             "data_fds": list(self.data_fds),
             "api_path": str(self.api_path),
             "api_addresses": [list(each) for each in self.api_addresses],
+            "worker": self.worker,
         }
         return orjson.dumps(body) + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> "Job":
         told = _Told.model_validate_json(line)
-        return cls(told.settings, told.data_fds, told.api_path, told.api_addresses)
+        return cls(told.settings, told.data_fds, told.api_path, told.api_addresses, told.worker)
 
     def sockets(self) -> Sockets:
         """The worker's listeners, of which traffic's are shared with all other workers."""
@@ -62,6 +64,7 @@ class _Told(BaseModel):
     data_fds: list[int]
     api_path: Path
     api_addresses: list[tuple[str, int]]
+    worker: str
 
 
 def _revealed(settings: Settings) -> dict[str, object]:

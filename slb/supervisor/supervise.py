@@ -59,7 +59,7 @@ async def _supervise(
     settings: Settings, source: Source, sockets: Sockets, directory: Path, stopping: Stopping
 ) -> int:
     asked = reload_on_hangup()
-    async with connected_core(settings, sockets) as core:
+    async with connected_core(settings, sockets, worker="supervisor") as core:
         supervisor = Supervisor(core, directory)
         core.follow_settings(source, supervisor.reconfigure, asked)
         return await supervisor.run(stopping)
@@ -156,6 +156,7 @@ class Supervisor:
             [each.fileno() for each in self._core.sockets.data],
             self._directory / f"{index}.sock",
             self._core.sockets.api_addresses(),
+            str(index),
         )
 
 

@@ -32,7 +32,7 @@ def _first_line() -> bytes:
 async def _work(job: Job, stopping: Stopping) -> int:
     told: asyncio.Queue[bytes] = asyncio.Queue()
     stopping.on_line = told.put_nowait
-    async with connected_core(job.settings, job.sockets()) as core:
+    async with connected_core(job.settings, job.sockets(), worker=job.worker) as core:
         app = App(core)
         core.tasks.start("reload", _follow(told, app))
         return await serve_app(app, stopping, lambda: _say_serving(core))

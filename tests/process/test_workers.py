@@ -61,6 +61,30 @@ async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Comman
     assert f"with {WORKERS} workers" in serving.line
 
 
+async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_of(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await serve(slb, valkey, "--name", "box", "--log-format", "json")
+    for _ in range(20):
+        await slb.get(f"{serving.url}/p", Connection="close")
+    await slb.get(f"{serving.api}/nowhere")
+    assert await serving.process.stop() == 0
+    lines = [orjson.loads(line) for line in serving.process.log.read_text().splitlines()]
+    assert {(line["instance"], line["worker"]) for line in lines if line["event"] == "redis_up"} == {
+        ("box", "supervisor"),
+        ("box/0", "0"),
+        ("box/1", "1"),
+    }
+    assert {(line["instance"], line["worker"]) for line in lines if line.get("path") == "/nowhere"} == {
+        ("box", "supervisor")
+    }
+    assert {line["instance"] for line in lines if line["event"] == "request" and line["path"] == "/p"} <= {
+        "box/0",
+        "box/1",
+    }
+    assert all("worker" in line for line in lines)
+
+
 async def test_the_line_that_says_it_serves_comes_once_it_does(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
     assert (await slb.get(f"{serving.url}/p"))[0] == 404

@@ -75,7 +75,7 @@ async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_an
     app = cast("App", SimpleNamespace(core=core, reconfigure=reconfigure))
     following = asyncio.create_task(work._follow(told, app))
     for most in (2, 3):
-        told.put_nowait(Job(load_settings({"max_headers": most}, {}), [], Path("api"), []).to_line())
+        told.put_nowait(Job(load_settings({"max_headers": most}, {}), [], Path("api"), [], "0").to_line())
     await eventually(lambda: held == [2, 1, 3])
     assert "halfway" in caplog.text
     following.cancel()

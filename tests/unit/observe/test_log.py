@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +17,9 @@ from slb.observe.log import (
     AccessLog,
     LogFormat,
     configure_logging,
-    console_line,
+    console_lines,
     is_readable,
-    json_line,
+    json_lines,
     stderr_sink,
 )
 from tests.support.logs import logging_as_before
@@ -51,6 +52,22 @@ def test_an_event_is_one_line_of_json_with_time_and_level() -> None:
     (line,) = lines(out)
     assert line.pop("timestamp").endswith("Z")
     assert line == {"event": "redis_up", "level": "info", "redis": "redis://h:6379/0", "tries": 3}
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_every_line_says_whose_it_is_once_that_is_known(form: LogFormat) -> None:
+    out, said = configured(form=form), {"instance": "box@127.0.0.2:8080", "worker": "1"}
+    structlog.get_logger().info("before")
+    configure_logging("info", form, out, said)
+    structlog.get_logger().info("redis_up")
+    logging.getLogger("asyncio").warning("slow")
+    render = json_lines(said) if form == "json" else console_lines(said)
+    before, *after = [*out.getvalue().splitlines(), render({"path": "/p"}).decode(), render({}).decode()]
+    assert "box" not in before
+    assert len(after) == 4
+    for line in after:
+        found = json.loads(line) if form == "json" else dict(re.findall(r"(instance|worker)=(\S+)", line))
+        assert {name: found[name] for name in said} == said
 
 
 def test_events_of_the_standard_librarys_loggers_take_the_same_form() -> None:
@@ -200,11 +217,11 @@ def test_a_sink_that_fails_loses_lines_and_raises_nothing() -> None:
 
 
 def test_the_readable_line_shows_the_main_fields_first_and_leaves_out_what_is_empty() -> None:
-    line = console_line({"method": "GET", "path": "/p1", "status": 200, "reason": "", "duration": 0.0031234567})
+    line = console_lines()({"method": "GET", "path": "/p1", "status": 200, "reason": "", "duration": 0.0031234567})
     assert line.decode().partition(" ")[2] == "GET /p1 200 duration=0.00312346\n"
 
 
-@pytest.mark.parametrize("render", [json_line, console_line])
+@pytest.mark.parametrize("render", [json_lines(), console_lines()])
 def test_nothing_a_client_sends_starts_a_line_or_speaks_to_the_terminal(render: Any) -> None:
     line = render({"method": "GET", "path": "/\r\nGET /forged\x1b[2J\u2028\x9b", "status": 200})
     text = line.decode()
@@ -214,8 +231,8 @@ def test_nothing_a_client_sends_starts_a_line_or_speaks_to_the_terminal(render: 
 
 
 def test_what_is_no_valid_text_is_written_all_the_same() -> None:
-    assert b"/caf" in console_line({"path": "/caf\udce9"})
-    assert b"/caf" in json_line({"path": "/caf\udce9"})
+    assert b"/caf" in console_lines()({"path": "/caf\udce9"})
+    assert b"/caf" in json_lines()({"path": "/caf\udce9"})
 
 
 def test_a_pipe_gets_whole_lines_in_pieces_it_takes_at_once() -> None:
