@@ -2,12 +2,12 @@
 is made in core.py."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Protocol
 
+import structlog
 import uvloop
 from aiohttp import web
 
@@ -23,7 +23,6 @@ from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of, use_all_descriptors
 from slb.listening import Sockets, begin_listening
-from slb.names import counted
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
 from slb.proxy.listener import ProxyServer
@@ -31,7 +30,7 @@ from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 
-_log = logging.getLogger("slb")
+_log = structlog.get_logger("slb")
 
 
 class App:
@@ -81,7 +80,7 @@ class App:
     def _warn_of_few_descriptors(self) -> None:
         limit, wanted = use_all_descriptors(), self.core.settings.max_connections
         if limit < wanted:
-            _log.warning("max_connections = %d, but this process may have %d files open: ulimit -n", wanted, limit)
+            _log.warning("few_descriptors", max_connections=wanted, open_files=limit, hint="raise ulimit -n")
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold; what is being served is not touched."""
@@ -105,10 +104,10 @@ class App:
         connections = core.metrics.connections() + self._proxy.arriving
         if connections or core.settings.drain_delay:
             _log.info(
-                "%s stops: waits for %s, for at most %g s; a second Ctrl-C (or SIGTERM) cuts them off",
-                core.instances.info.name,
-                counted(connections, "connection"),
-                core.settings.drain_delay + core.settings.drain_timeout,
+                "stopping",
+                connections=connections,
+                at_most=core.settings.drain_delay + core.settings.drain_timeout,
+                hint="a second Ctrl-C (or SIGTERM) cuts them off",
             )
 
     async def _drain(self, hurried: asyncio.Event) -> None:
@@ -118,9 +117,9 @@ class App:
         hurry.cancel()
         if not drain.done():
             drain.cancel()
-            _log.warning("told twice to stop: requests in flight are cut off")
+            _log.warning("requests_cut_off", requests=self._proxy.in_flight, why="told_twice")
         elif cut := drain.result():
-            _log.warning("the drain timeout has passed: %s in flight cut off", counted(cut, "request"))
+            _log.warning("requests_cut_off", requests=cut, why="drain_timeout")
 
     async def _leave(self) -> int:
         """How many requests were cut off."""

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
+import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -50,6 +51,8 @@ from slb.quota.service import QuotaService
 from slb.reload import Reloader, Source
 from slb.routing.mirror import Mirror
 
+_log = structlog.get_logger("slb")
+
 _API_GRACE = 2.0
 """Seconds the applications may take to finish their own answers at the end."""
 
@@ -73,7 +76,7 @@ class Core:
         self.sockets = sockets
         self.connection = connection
         self.metrics = metrics
-        self.tasks = Tasks()
+        self.tasks = Tasks(_task_ended)
         self.stopping = False
         self.started = time.time()
         self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
@@ -224,6 +227,10 @@ class Core:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MetricsCollector(self.metrics))
         return generate_latest(registry)
+
+
+def _task_ended(name: str, error: BaseException | None) -> None:
+    _log.critical("task_ended", task=name, exc_info=error)
 
 
 @asynccontextmanager

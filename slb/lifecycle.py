@@ -10,6 +10,8 @@ from typing import Any
 
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PARENT_GONE = "parent_gone"
+"""The event of the log that whoever started this process is gone, and it ends."""
 _LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one line on stdin: settings for a great many routes."""
 
@@ -53,7 +55,7 @@ class Stopping:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
             self.on_line(line)
-        _log.warning("whoever started this process is gone: it ends")
+        _log.warning(PARENT_GONE)
         self.requested.set()
 
 
@@ -61,11 +63,17 @@ _CANCEL_AGAIN = 3.0
 """Seconds a cancelled task may take to put its things in order."""
 
 
-class Tasks:
-    """Background tasks that are to run until they are stopped. One that ends before is logged, and `failed` is set:
-    a process without its watcher would go on with a table that is never true again."""
+def _tell(name: str, error: BaseException | None) -> None:
+    _log.critical("the background task %r ended", name, exc_info=error)
 
-    def __init__(self) -> None:
+
+class Tasks:
+    """Background tasks that are to run until they are stopped. One that ends before is told of (its name, and what
+    it failed with), and `failed` is set: a process without its watcher would go on with a table that is never true
+    again."""
+
+    def __init__(self, tell: Callable[[str, BaseException | None], None] = _tell) -> None:
+        self._tell = tell
         self.failed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -88,7 +96,7 @@ class Tasks:
         if task not in self._tasks:
             return
         error = None if task.cancelled() else task.exception()
-        _log.critical("the background task %r ended", task.get_name(), exc_info=error)
+        self._tell(task.get_name(), error)
         self.failed.set()
 
 

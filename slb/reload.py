@@ -4,11 +4,12 @@ All of them hold at once, or none: what is not valid is refused, and the old one
 """
 
 import asyncio
-import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import structlog
 
 from slb.config import Settings
 from slb.errors import ConfigError
@@ -39,7 +40,7 @@ NEEDS_RESTART = frozenset(
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""
 
-_log = logging.getLogger("slb.reload")
+_log = structlog.get_logger("slb.reload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +101,22 @@ class Reloader:
             await self._hold(await asyncio.to_thread(self._source.load))
         except ConfigError as error:
             self._count("refused")
-            _log.error("settings refused: %s; the old ones hold", error)
-        except Exception:  # noqa: BLE001 -- logged; what held before goes on
+            _log.error("settings_refused", error=str(error))
+        except Exception as error:  # noqa: BLE001 -- logged; what held before goes on
             self._count("refused")
-            _log.exception("settings refused: slb itself failed over them; the old ones hold")
+            _log.exception("settings_refused", error=repr(error))
 
     async def _hold(self, read: Settings) -> None:
         changed = [name for name in Settings.model_fields if getattr(read, name) != getattr(self._current, name)]
         later = [name for name in changed if name in NEEDS_RESTART]
-        if later:
-            _log.warning("these settings have changed, and hold after a restart: %s", ", ".join(later))
         kept = {name: getattr(self._current, name) for name in later}
         self._current = await hold(self._apply, read.model_copy(update=kept), self._current)
         self._count("applied")
         now = [name for name in changed if name not in NEEDS_RESTART]
-        _log.info("settings reloaded: %s", ", ".join(now) or "nothing has changed")
+        if later:
+            _log.warning("settings_need_restart", names=later)
+        if now or not later:
+            _log.info("settings_reloaded", names=now)
 
     async def _is_due(self, asked: asyncio.Event) -> bool:
         try:

@@ -4,12 +4,13 @@ Where neither is set the listener takes connections itself, and nothing of this 
 """
 
 import asyncio
-import logging
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
+
+import structlog
 
 from slb.addresses import Network, in_networks
 from slb.listening import waiting
@@ -30,7 +31,7 @@ trust to whoever is behind."""
 Peer = tuple[Any, ...]
 """As the socket module has it: address, port, and for IPv6 two more."""
 
-_log = logging.getLogger("slb.proxy")
+_log = structlog.get_logger("slb.proxy")
 
 
 class _Refused(Exception):
@@ -123,7 +124,7 @@ class Entrance:
             self._take(accepted, peer)
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        _log.error("no connection can be accepted: %s", error.strerror)
+        _log.error("accept_failed", error=error.strerror, again_in=_PAUSE)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         loop.call_later(_PAUSE, self._go_on, listener)

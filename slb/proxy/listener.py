@@ -107,6 +107,11 @@ class ProxyServer:
         """Connections that are not at HTTP yet."""
         return len(self._entrance)
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that have begun and not ended."""
+        return sum(connection.exchange is not None for connection in self._plane.connections)
+
     def reconfigure(self, settings: Settings) -> None:
         """Let these hold for connections from now on. What the listener is built around stays: TLS, PROXY."""
         self._plane.reconfigure(settings)
@@ -131,12 +136,12 @@ class ProxyServer:
         except TimeoutError:
             self._stop_listening()
             await self._entrance.abort()
-        left = list(self._plane.connections)
-        for connection in left:
+        cut = self.in_flight
+        for connection in list(self._plane.connections):
             connection.transport.abort()
         self._plane.pools.close()
         self._plane.wheel.stop()
-        return sum(connection.exchange is not None for connection in left)
+        return cut
 
     async def _hold_newcomers(self) -> None:
         listeners = [*(bound for _, bound in self._servers), *self._entrance.listeners]

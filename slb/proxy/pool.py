@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
-import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+
+import structlog
 
 from slb.addresses import is_address
 from slb.balance.upstream import LiveUpstream
@@ -19,7 +20,7 @@ from slb.proxy.upstream import UpstreamConnection
 _OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Why this machine has no socket to give. Taken for the upstream's fault it would eject the whole fleet."""
 
-_log = logging.getLogger("slb.proxy")
+_log = structlog.get_logger("slb.proxy")
 
 
 class ConnectFailed(Exception):
@@ -118,7 +119,7 @@ class Pool:
         except ConnectFailed:
             raise
         except Exception as error:  # who waits for this would wait for ever
-            _log.exception("no connection to %s, by a fault of slb's own", spec.member)
+            _log.exception("connect_broke", upstream=spec.member)
             raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
         finally:
             self._open -= not connected

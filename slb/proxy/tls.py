@@ -5,13 +5,15 @@ what cannot be used is refused and logged, and the old one stays.
 """
 
 import asyncio
-import logging
 import os
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+import structlog
 
 from slb.config import Settings, certificate_files
 from slb.errors import ConfigError
@@ -25,7 +27,7 @@ SHUTDOWN_TIMEOUT = 5.0
 LOOK_AGAIN = 5.0
 """Seconds between two looks at the files."""
 
-_log = logging.getLogger("slb.tls")
+_log = structlog.get_logger("slb.tls")
 
 Seen = tuple[tuple[int, int, int], ...]
 """Of each file what changes with it: time, size, inode."""
@@ -190,17 +192,18 @@ class Certificates:
         try:
             self._loaded[number] = self._load(old.pair)
         except Exception as error:  # noqa: BLE001 -- whatever a file does to its reader, what was read before serves
-            _refused(self._metrics, "the old certificate stays", error)
+            _refused(self._metrics, "certificate_refused", error, file=str(old.pair.certificate))
         else:
             self._names = by_name(self._loaded)
-            _log.info("new certificate from %s", old.pair.certificate)
+            _log.info("certificate_replaced", file=str(old.pair.certificate))
 
     def _load(self, pair: Pair) -> Certificate:
         loaded = Certificate(pair)
         loaded.context.sni_callback = self._choose
         self._metrics.tls_not_after[str(pair.certificate)] = loaded.not_after
         if loaded.not_after < self._clock():
-            _log.warning("the certificate in %s has expired", pair.certificate)
+            ended = datetime.fromtimestamp(loaded.not_after, UTC).isoformat()
+            _log.warning("certificate_expired", file=str(pair.certificate), not_after=ended)
         return loaded
 
     def _choose(self, handshake: ssl.SSLObject, asked: str | None, _: ssl.SSLContext) -> None:
@@ -255,9 +258,13 @@ class UpstreamTls:
         try:
             self._context = self._load()
         except Exception as error:  # noqa: BLE001
-            _refused(self._metrics, "the old context stays", error)
+            _refused(self._metrics, "upstream_certificates_refused", error, files=self._named())
         else:
-            _log.info("new certificates for upstreams")
+            _log.info("upstream_certificates_replaced", files=self._named())
+
+    def _named(self) -> list[str]:
+        """Each file once: a certificate and its key may stand in one."""
+        return list(dict.fromkeys(map(str, self._files)))
 
     def _load(self) -> ssl.SSLContext:
         """Raises ConfigError."""
@@ -286,10 +293,12 @@ class UpstreamTls:
 # -- both
 
 
-def _refused(metrics: Metrics, what: str, error: Exception) -> None:
-    """Tell of files that cannot be used; of what nobody expected, with the traceback."""
+def _refused(metrics: Metrics, event: str, error: Exception, **which: object) -> None:
+    """Tell of files that cannot be used: what was read before serves on. Of what nobody expected, with the
+    traceback."""
     metrics.tls_reload_failures += 1
-    _log.error("%s: %s", what, error, exc_info=None if isinstance(error, ConfigError) else error)
+    traceback = None if isinstance(error, ConfigError) else error
+    _log.error(event, **which, error=str(error), exc_info=traceback)
 
 
 async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> None:

@@ -1,11 +1,11 @@
 """The workers as one instance: their metrics added up, their traffic, whether any of them is ready."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
+import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
@@ -19,7 +19,7 @@ _TIMEOUT = ClientTimeout(total=2)
 _INTERVAL = 1.0
 """Seconds between two looks at the workers' /status."""
 
-_log = logging.getLogger("slb.supervisor")
+_log = structlog.get_logger("slb.supervisor")
 
 
 class Fleet:
@@ -106,7 +106,7 @@ class Fleet:
             ):
                 return worker, life, await reply.read()
         except (ClientError, OSError, TimeoutError) as error:
-            _log.warning("worker %d did not answer %s: %s", worker.index, path, error or type(error).__name__)
+            _log.warning("worker_silent", number=worker.index, path=path, error=str(error) or type(error).__name__)
             return worker, life, None
 
 

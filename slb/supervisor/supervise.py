@@ -1,11 +1,11 @@
 """The supervisor: sockets, workers, the API; no traffic."""
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.app import run_loop
@@ -30,7 +30,7 @@ _KILL_AFTER = 5.0
 _LONGEST_DIRECTORY = 70
 """Characters: a socket address holds 104 on macOS, 108 on Linux, the rest of the name included."""
 
-_log = logging.getLogger("slb.supervisor")
+_log = structlog.get_logger("slb.supervisor")
 
 
 def supervise(settings: Settings, source: Source, end_with_stdin: bool = False) -> int:
@@ -129,7 +129,7 @@ class Supervisor:
             await asyncio.wait((all_ended,), timeout=_KILL_AFTER)
         hurry.cancel()
         if not all_ended.done():
-            _log.warning("workers that did not end are killed")
+            _log.warning("workers_killed", numbers=[each.index for each in self._workers if each.pid is not None])
             for worker in self._workers:
                 worker.kill()
         await all_ended

@@ -1,24 +1,32 @@
 """A worker: an instance that was told everything by its supervisor, and ends with it."""
 
 import asyncio
-import logging
+import os
 import signal
 import sys
+from contextlib import suppress
+
+import structlog
 
 from slb.app import App, run_loop, serve_app
 from slb.core import Core, connected_core
-from slb.lifecycle import Stopping
+from slb.lifecycle import PARENT_GONE, Stopping
 from slb.observe.log import configure_logging
 from slb.reload import hold
 from slb.supervisor.job import LISTENING, READY, Job
 
-_log = logging.getLogger("slb.reload")
+_log = structlog.get_logger("slb.reload")
 
 
 def run_worker() -> int:
     """The hidden command `slb worker`; the exit code."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's to hear; its workers are told on stdin
-    job = Job.from_line(_first_line())
+    line = _first_line()
+    if not line.endswith(b"\n"):
+        configure_logging()
+        _log.warning(PARENT_GONE)
+        return 0
+    job = Job.from_line(line)
     configure_logging(job.settings.log_level, job.settings.log_format)
     return run_loop(lambda stopping: _work(job, stopping), end_with_stdin=True)
 
@@ -44,8 +52,8 @@ async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
         line = await told.get()
         try:
             await hold(app.reconfigure, Job.from_line(line).settings, app.core.settings)
-        except Exception:  # noqa: BLE001 -- logged; what held before goes on
-            _log.exception("settings refused: this worker failed over them; the old ones hold")
+        except Exception as error:  # noqa: BLE001 -- logged; what held before goes on
+            _log.exception("settings_refused", error=repr(error))
 
 
 def _say_serving(core: Core) -> None:
@@ -64,5 +72,7 @@ def _say_serving(core: Core) -> None:
 
 
 def _say(line: bytes) -> None:
-    sys.stdout.buffer.write(line)
-    sys.stdout.flush()
+    """A supervisor that is gone hears nothing; the end of stdin says that it is, and is waited for. Unbuffered:
+    what is left in a buffer fails again at exit."""
+    with suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), line)

@@ -1,12 +1,13 @@
 """Worker processes: started, started again when they die, stopped together."""
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+import structlog
 
 from slb.supervisor.job import LISTENING, READY, Job
 
@@ -15,7 +16,7 @@ _LAST_PAUSE = 5.0
 _STEADY = 10.0
 """Seconds a worker has to live for its next death to count as the first."""
 
-_log = logging.getLogger("slb.supervisor")
+_log = structlog.get_logger("slb.supervisor")
 
 
 class Worker:
@@ -44,7 +45,7 @@ class Worker:
             if self._stopping.is_set():
                 return
             pause = _FIRST_PAUSE if loop.time() - started > _STEADY else pause
-            _log.error("worker %d ended with %d, the next one starts in %g s", self.index, code, pause)
+            _log.error("worker_ended", number=self.index, code=code, next_in=pause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, _LAST_PAUSE)

@@ -158,7 +158,8 @@ async def test_a_killed_worker_is_started_again_and_traffic_goes_on(slb: Command
     after = await until_all_ready(slb, serving)
     assert before[0] not in after
     assert before[1] in after
-    assert "worker 0 ended with -9" in serving.process.log.read_text()
+    log = map(orjson.loads, serving.process.log.read_text().splitlines())
+    assert [(line["number"], line["code"]) for line in log if line["event"] == "worker_ended"] == [(0, -9)]
 
 
 async def test_told_to_stop_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:

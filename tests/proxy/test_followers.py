@@ -1,12 +1,12 @@
 """Whoever follows files or a supervisor goes on, whatever one reload comes to."""
 
 import asyncio
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.app import App
 from slb.config import Settings, load_settings
@@ -23,45 +23,46 @@ def fails(*_: object) -> None:
 
 
 async def test_a_fault_over_a_new_certificate_is_logged_and_the_next_one_is_taken(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = Metrics()
     loaded = certificates(Settings(tls_certificates=(authority.issue("a", "a.test"),)), metrics)
     assert loaded is not None
     old = loaded.context
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, capture_logs() as told:
         patch.setattr(loaded, "_load", fails)
         authority.issue("a", "a.test")
         loaded.reload()
     assert (loaded.context, metrics.tls_reload_failures) == (old, 1)
-    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert record.exc_info is not None
-    assert record.getMessage() == "the old certificate stays: a fault of slb's own"
+    (line,) = told
+    assert line.pop("exc_info") is not None
+    assert (line["event"], line["error"]) == ("certificate_refused", "a fault of slb's own")
+    assert Path(line["file"]).name == "a.pem"
     authority.issue("a", "a.test")
     loaded.reload()
     assert loaded.context is not old
 
 
 async def test_a_fault_over_new_files_for_upstreams_is_logged_and_the_next_ones_are_taken(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = authority.issue("own", "slb.test").split(":")
     part = UpstreamTls(load_settings({"upstream_certificate": certificate, "upstream_key": key}, {}), Metrics())
     old = await part.context()
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, capture_logs() as told:
         patch.setattr(part, "_load", fails)
         authority.issue("own", "slb.test")
         part.reload()
     assert await part.context() is old
-    assert "the old context stays: a fault of slb's own" in caplog.text
+    assert [(line["event"], line["error"], line["files"]) for line in told] == [
+        ("upstream_certificates_refused", "a fault of slb's own", [certificate, key])
+    ]
     authority.issue("own", "slb.test")
     part.reload()
     assert await part.context() is not old
 
 
-async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_and_goes_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_and_goes_on() -> None:
     held: list[int] = []
     core = SimpleNamespace(settings=load_settings({"max_headers": 1}, {}))
 
@@ -73,10 +74,11 @@ async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_an
 
     told: asyncio.Queue[bytes] = asyncio.Queue()
     app = cast("App", SimpleNamespace(core=core, reconfigure=reconfigure))
-    following = asyncio.create_task(work._follow(told, app))
-    for most in (2, 3):
-        told.put_nowait(Job(load_settings({"max_headers": most}, {}), [], Path("api"), [], "0").to_line())
-    await eventually(lambda: held == [2, 1, 3])
-    assert "halfway" in caplog.text
+    with capture_logs() as lines:
+        following = asyncio.create_task(work._follow(told, app))
+        for most in (2, 3):
+            told.put_nowait(Job(load_settings({"max_headers": most}, {}), [], Path("api"), [], "0").to_line())
+        await eventually(lambda: held == [2, 1, 3])
+    assert [(line["event"], line["error"]) for line in lines] == [("settings_refused", "RuntimeError('halfway')")]
     following.cancel()
     await asyncio.wait([following])

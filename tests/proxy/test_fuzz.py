@@ -16,6 +16,7 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from tests.proxy.mutations import REPLIES, REPLY_LINES, REQUEST_LINES, REQUESTS, Mutant, mutants
 from tests.proxy.rig import Rig, final, say
@@ -31,9 +32,10 @@ Check = Callable[[Rig, Any], Coroutine[Any, Any, None]]
 @pytest.fixture(autouse=True)
 def nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Whatever peers send: it is counted and in the access log, and no warning to the operator."""
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), capture_logs() as events:
         yield
         assert [record.getMessage() for record in caplog.records] == []
+        assert events == []
 
 
 def fuzz(strategy: st.SearchStrategy[Any], check: Check, examples: list[Any], **options: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from slb.config import Settings
 from slb.observe.metrics import Metrics
@@ -187,9 +188,7 @@ async def test_connections_that_have_not_named_their_client_do_not_hold_a_drain_
     assert await wire.ended()
 
 
-async def test_accepting_goes_on_once_there_are_descriptors_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_accepting_goes_on_once_there_are_descriptors_again(monkeypatch: pytest.MonkeyPatch) -> None:
     class Exhausted(socket.socket):
         failures = 2
 
@@ -209,15 +208,14 @@ async def test_accepting_goes_on_once_there_are_descriptors_again(
     listener.bind(("127.0.0.1", 0))
     address = listener.getsockname()
     doors = entrance.Entrance(Greeter, None, (ip_network("127.0.0.0/8"),), 10, 0, 0, Metrics())
-    doors.open(listener, 10)
-    reader, writer = await asyncio.open_connection(*address)
-    writer.write(LINE)
-    assert await asyncio.wait_for(reader.read(), PATIENCE) == b"192.0.2.7"
+    with capture_logs() as lines:
+        doors.open(listener, 10)
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(LINE)
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b"192.0.2.7"
     writer.close()
     doors.close()
-    assert [record.message for record in caplog.records] == [
-        "no connection can be accepted: Too many open files"
-    ] * 2
+    assert [(line["event"], line["error"]) for line in lines] == [("accept_failed", "Too many open files")] * 2
 
 
 def test_without_trusted_proxies_the_setting_makes_no_sense() -> None:

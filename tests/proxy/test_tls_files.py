@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.config import Settings
 from slb.errors import ConfigError
@@ -31,14 +32,15 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
 
 
 async def test_a_broken_renewal_is_refused_and_the_old_certificate_stays(
-    proxies: MakeProxy, origin: Origin, authority: Authority, caplog: pytest.LogCaptureFixture
+    proxies: MakeProxy, origin: Origin, authority: Authority
 ) -> None:
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
     async with following(proxy):
-        authority.write("a.key", b"half a k")
-        await eventually(lambda: proxy.metrics.tls_reload_failures == 1)
+        with capture_logs() as told:
+            authority.write("a.key", b"half a k")
+            await eventually(lambda: proxy.metrics.tls_reload_failures == 1)
         assert await names_for(proxy, authority, "a.test") == {"a.test"}
-        assert [record.message for record in caplog.records if "a.key" in record.message]
+        assert [line["event"] for line in told if "a.key" in line["error"]] == ["certificate_refused"]
         before = dict(proxy.metrics.tls_not_after)
         authority.issue("a", "a.test", "new.test", ends=datetime.now(UTC) + timedelta(days=3))
         await eventually(lambda: proxy.metrics.tls_not_after != before)
@@ -46,9 +48,7 @@ async def test_a_broken_renewal_is_refused_and_the_old_certificate_stays(
     assert names_shown(wire) == {"a.test", "new.test"}
 
 
-def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_again(
-    authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_again(authority: Authority) -> None:
     metrics = Metrics()
     loaded = certificates(Settings(tls_certificates=(authority.issue("a", "a.test"),)), metrics)
     assert loaded is not None
@@ -56,10 +56,11 @@ def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_a
     loaded.reload()
     assert loaded.context is first
     authority.write("a.pem", b"not PEM")
-    loaded.reload()
-    loaded.reload()
+    with capture_logs() as told:
+        loaded.reload()
+        loaded.reload()
     assert loaded.context is first
-    assert metrics.tls_reload_failures == len(caplog.records) == 1
+    assert metrics.tls_reload_failures == len(told) == 1
 
 
 def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_and_the_old_one_stays(
@@ -136,12 +137,12 @@ def test_upstream_files_that_cannot_be_used_end_the_start(authority: Authority, 
         UpstreamTls(Settings(upstream_certificate=rubbish), Metrics())
 
 
-def test_an_expired_certificate_is_served_with_a_warning(
-    authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_expired_certificate_is_served_with_a_warning(authority: Authority) -> None:
     ended = datetime.now(UTC) - timedelta(days=1)
     metrics = Metrics()
     pair = authority.issue("a", "a.test", ends=ended)
-    certificates(Settings(tls_certificates=(pair,)), metrics)
+    with capture_logs() as told:
+        certificates(Settings(tls_certificates=(pair,)), metrics)
     assert list(metrics.tls_not_after.values()) == [pytest.approx(ended.timestamp(), abs=1)]
-    assert "has expired" in caplog.text
+    ((event, file),) = [(line["event"], line["file"]) for line in told]
+    assert (event, f"{file}:{pair.partition(':')[2]}") == ("certificate_expired", pair)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.config import Settings, load_settings
 from slb.errors import ConfigError
@@ -40,31 +41,46 @@ def fails(error: Exception) -> Callable[[], Settings]:
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "told"),
     [
-        (ConfigError("retries = 'many'"), "settings refused: retries = 'many'; the old ones hold"),
-        (PermissionError("not yours"), "settings refused: slb itself failed over them; the old ones hold"),
+        (ConfigError("retries = 'many'"), "retries = 'many'"),
+        (PermissionError("not yours"), "PermissionError('not yours')"),
     ],
 )
-async def test_settings_that_cannot_be_read_are_refused_and_logged(
-    error: Exception, line: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_settings_that_cannot_be_read_are_refused_and_logged(error: Exception, told: str) -> None:
     process = Process(fails(error))
-    await process.reloader.reload()
+    with capture_logs() as lines:
+        await process.reloader.reload()
     assert (process.held, process.counted) == ([], ["refused"])
-    assert [record.getMessage() for record in caplog.records] == [line]
-    assert (caplog.records[0].exc_info is not None) == isinstance(error, PermissionError)
+    assert [(line["event"], line["error"]) for line in lines] == [("settings_refused", told)]
+    assert ("exc_info" in lines[0]) == isinstance(error, PermissionError)
 
 
-async def test_settings_that_hold_only_in_part_are_taken_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_reload_tells_what_holds_from_now_and_what_waits_for_a_restart() -> None:
+    elsewhere = settings(max_headers=1, listen="127.0.0.1:9")
+    read = iter([elsewhere, settings(max_headers=2, listen="127.0.0.1:9"), settings(max_headers=2)])
+    process = Process(lambda: next(read))
+    with capture_logs() as lines:
+        for _ in range(3):
+            await process.reloader.reload()
+    assert [(line["event"], line["names"]) for line in lines] == [
+        ("settings_need_restart", ["listen"]),
+        ("settings_need_restart", ["listen"]),
+        ("settings_reloaded", ["max_headers"]),
+        ("settings_reloaded", []),
+    ]
+
+
+async def test_settings_that_hold_only_in_part_are_taken_back() -> None:
     read = iter([settings(max_headers=2), settings(max_headers=3), settings(max_headers=4)])
     process = Process(lambda: next(read))
     process.breaks_over = {3}
-    for _ in range(3):
-        await process.reloader.reload()
+    with capture_logs() as lines:
+        for _ in range(3):
+            await process.reloader.reload()
     assert process.held == [2, 3, 2, 4]
     assert process.counted == ["applied", "refused", "applied"]
-    assert "halfway" in caplog.text
+    assert [line["error"] for line in lines if line["event"] == "settings_refused"] == ["RuntimeError('halfway')"]
 
 
 async def test_whoever_follows_the_files_goes_on_after_a_reload_that_failed(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ async def test_a_background_task_that_fails_is_logged_with_its_name_and_told(
     assert "no more" in str(record.exc_info)
 
 
+async def test_who_made_the_tasks_may_tell_of_their_end_in_words_of_its_own() -> None:
+    told: list[tuple[str, BaseException | None]] = []
+    tasks = Tasks(lambda name, error: told.append((name, error)))
+    tasks.start("watcher", asyncio.sleep(0))
+    await asyncio.wait_for(tasks.failed.wait(), 5)
+    assert told == [("watcher", None)]
+
+
 async def test_a_background_task_that_just_ends_is_a_failure_too() -> None:
     tasks = Tasks()
     tasks.start("heartbeat", asyncio.sleep(0))
