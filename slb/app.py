@@ -171,7 +171,7 @@ async def _serve(settings: Settings, source: Source, sockets: Sockets, revive: b
     async with connected_core(settings, sockets, revive) as core:
         app = App(core)
         core.follow_settings(source, app.reconfigure, asked)
-        return await serve_app(app, stopping, lambda: announce(core))
+        return await serve_app(app, stopping, lambda: announce(core, core.mirror.ready))
 
 
 class Serving(Protocol):

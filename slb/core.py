@@ -249,14 +249,17 @@ async def connected_core(
         await connection.aclose()
 
 
-def announce(core: Core, workers: str = "") -> None:
-    """One line for a person, and for programs that wait for it, once everything listens."""
+def announce(core: Core, is_ready: bool, workers: str = "") -> None:
+    """One line for a person, and for programs that wait for it, once everything listens. `is_ready`: whether there
+    is a table to serve."""
     sockets, connection = core.sockets, core.connection
     scheme = "https" if core.settings.tls_certificates else "http"
     traffic = ", ".join(f"{scheme}://{each}" for each in sockets.data_shown()) or "the quota router"
     redis = connection.url_shown
     if connection.embedded is not None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"
+    redis += "" if connection.up else ", which does not answer yet"
+    redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
     print(
         f"slb {__version__} serves {traffic}{workers}, API http://{sockets.api_shown()}, Redis: {redis}", flush=True
     )

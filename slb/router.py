@@ -52,7 +52,7 @@ async def _serve(settings: Settings, source: Source, sockets: Sockets, stopping:
     asked = reload_on_hangup()
     async with connected_core(settings, sockets) as core:
         core.follow_settings(source, core.reconfigure, asked)
-        return await serve_app(RouterApp(core), stopping, lambda: announce(core))
+        return await serve_app(RouterApp(core), stopping, lambda: announce(core, is_ready=True))
 
 
 def _no_pools() -> LedgerShown:

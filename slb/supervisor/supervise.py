@@ -94,7 +94,7 @@ class Supervisor:
         ends = (stopping.requested, core.tasks.failed)
         await self._workers_listen(*ends)
         if not any(end.is_set() for end in ends):
-            announce(core, f" with {len(self._workers)} workers")
+            announce(core, fleet.ready(), f" with {len(self._workers)} workers")
         await first_of(*ends)
         await self._stop(running, stopping.hurried)
         return int(core.tasks.failed.is_set() or stopping.hurried.is_set())

@@ -138,12 +138,22 @@ async def test_a_redis_that_is_merely_away_does_not_end_the_start(slb: Commands,
     assert await first.process.stop() == 0
     valkey.kill()
     second = await slb.until_ready(await slb.serve(redis=valkey.url))
+    assert second.line.rstrip().endswith(f"Redis: {valkey.url}, which does not answer yet")
     assert (await slb.get(f"{second.url}/p"))[0] == 200, "from the table on disk"
     status = await slb.json(f"{second.api}/status")
     assert status["redis"]["mode"] == "fail_open"
     valkey.start()
     await slb.upstream("b", "--register", second.api, "--path", "/q")
     await slb.until_status(f"{second.url}/q", 200)
+
+
+async def test_without_redis_and_a_table_on_disk_it_says_that_it_serves_nothing_yet(
+    slb: Commands, valkey: Valkey
+) -> None:
+    valkey.kill()
+    serving = await slb.serve(redis=valkey.url)
+    assert "which does not answer yet: no routes are known, and every request gets 503 not_ready" in serving.line
+    assert (await slb.get(f"{serving.url}/p"))[0] == 503
 
 
 async def test_it_ends_with_its_stdin_where_it_is_told_to(slb: Commands, valkey: Valkey) -> None:

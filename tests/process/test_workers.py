@@ -15,6 +15,7 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 WORKERS = 2
+NO_ROUTES = ": no routes are known, and every request gets 503 not_ready"
 
 
 async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
@@ -59,6 +60,7 @@ async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Comman
     instances = (await slb.json(f"{serving.api}/instances"))["instances"]
     assert sorted(each["name"] for each in instances) == ["box/0", "box/1"]
     assert f"with {WORKERS} workers" in serving.line
+    assert NO_ROUTES not in serving.line
 
 
 async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_of(
@@ -95,6 +97,7 @@ async def test_the_line_that_says_it_serves_comes_once_it_does(slb: Commands, va
 async def test_without_a_table_the_workers_are_not_ready_and_nobody_drains(slb: Commands, valkey: Valkey) -> None:
     valkey.kill()
     serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
+    assert serving.line.rstrip().endswith(f"{valkey.url}, which does not answer yet{NO_ROUTES}")
     for url in (f"{serving.url}/p", f"{serving.api}/readyz"):
         status, text = await slb.get(url)
         assert (status, orjson.loads(text)["error"]) == (503, "not_ready")
