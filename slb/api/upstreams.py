@@ -52,9 +52,10 @@ class UpstreamsEndpoint:
 
     async def patch(self, request: web.Request) -> web.Response:
         member = self._known(request)
-        changes = _changes(await read_object(request, self._parts.settings.head_timeout))
+        body = await read_object(request, self._parts.settings.head_timeout)
+        changes = _changes(body)
         await self._parts.registry.patch_upstream(member, changes)
-        _log.info("upstream_changed", upstream=member, changes=dict(changes))
+        _log.info("upstream_changed", upstream=member, **{name: body[name] for name in changes})
         await self._parts.watcher.shown(lambda mirror: _follows(mirror, member, changes), _SHOWN_WITHIN)
         return json_reply(_shown(self._parts.mirror, member))
 

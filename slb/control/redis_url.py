@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 from redis.asyncio.connection import parse_url
 
 from slb.errors import RedisRefused
+from slb.observe.log import MASK
 
 EMBEDDED = "embedded"
 _SCHEMES = ("redis", "rediss", "unix")
 _SECRET_QUERY = re.compile(r"(?<=[?&])(password|ssl_password|ssl_keyfile)=[^&]*")
-_USER_INFO = re.compile(r"(?<=://)([^:@/?]*):?.*@")
+_USER_INFO = re.compile(r"(?<=://)([^:@/?]*)(:?.*)@")
 
 
 def scheme_of(url: str) -> str:
@@ -24,8 +25,13 @@ def scheme_of(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without its secrets. Greedy to the last '@', so that a malformed one hides its password too."""
-    return _SECRET_QUERY.sub(r"\1=***", _USER_INFO.sub(r"\1:***@", url))
+    """The URL without its secrets. Greedy to the last '@', so that a malformed one hides its password too; a user
+    without a password stays as it is."""
+    return _SECRET_QUERY.sub(rf"\1={MASK}", _USER_INFO.sub(_without_password, url))
+
+
+def _without_password(found: re.Match[str]) -> str:
+    return found[0] if found[2] in ("", ":") else f"{found[1]}:{MASK}@"
 
 
 def options(url: str) -> dict[str, Any]:

@@ -23,13 +23,14 @@ import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 MASK = "**********"
+"""What stands for a secret, wherever one would be shown: as pydantic has it."""
 LogFormat = Literal["auto", "json", "console"]
 Render = Callable[[dict[str, Any]], bytes]
 """The fields of a request -> its line."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
-_SECRET_NAME = re.compile(r"token|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(://[^/?#@\s:]*:)[^/?#\s]*@")
+_SECRET_NAME = re.compile(r"token(?!s_per_)|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(://[^/?#@\s:]*:)[^/?#\s]+@")
 _BEARER = re.compile(r"(bearer\s+)[^\s,'\"]+", re.IGNORECASE)
 
 _SHARES = {"all": 1.0, "errors": 0.0, "off": -1.0}
@@ -87,8 +88,22 @@ def masked(text: str) -> str:
 def _renderers(out: TextIO, format: LogFormat) -> list[Processor]:  # noqa: A002
     strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if is_readable(format, out):
-        return [strip, structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=_masked_traceback)]
+        console = structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=_masked_traceback)
+        return [strip, _plain_event, console]
     return [strip, structlog.processors.format_exc_info, _mask_event, _json_event]
+
+
+def _plain_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """For a person: lists, tables and what is not set without Python's spelling."""
+    return {name: value if name == "exc_info" else _plain(value) for name, value in event.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_plain(each)}" for name, each in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(_plain(each)) for each in value) or "-"
+    return "-" if value is None else value
 
 
 def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:

@@ -114,7 +114,7 @@ class Pool:
         except TimeoutError:
             for attempt in made:
                 attempt.abort_if_made()
-            last = f" ({tried[len(made) - 1]} port {spec.port})" if made else ""
+            last = f" ({tried[len(made) - 1]} port {spec.port})" if made and not is_address(spec.host) else ""
             raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
         except ConnectFailed:
             raise
@@ -176,12 +176,17 @@ class Pool:
                 if error.errno in _OUR_LIMITS:
                     raise ConnectFailed(f"{spec.member}: {fault(error)}, here at slb", OVERLOADED) from None
                 connection.abort_if_made()
-                failures.append(f"{address} port {spec.port}: {fault(error)}")
+                failures.append(f"{self._named(address)}{fault(error)}")
                 continue
             if not connection.transport.is_closing():
                 return connection
-            failures.append(f"{address} port {spec.port}: the connection was closed")
+            failures.append(f"{self._named(address)}the connection was closed")
         raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}")
+
+    def _named(self, address: str) -> str:
+        """Which of several hosts it was, where the upstream goes by a name."""
+        spec = self.upstream.spec
+        return "" if is_address(spec.host) else f"{address} port {spec.port}: "
 
     async def _connect_one(
         self, connection: UpstreamConnection, address: str, secure: ssl.SSLContext | None

@@ -3,6 +3,7 @@ while Redis is away."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import count
 from random import Random
 from typing import Any
@@ -152,7 +153,7 @@ class QuotaService:
         if verb != "put":
             return Denied(row)
         limits = _limits(row)
-        _log.info("quota_model_set", model=model, limits=row)
+        _log.info("quota_model_set", model=model, **asdict(limits))
         return limits
 
     async def delete(self, model: str) -> bool:

@@ -289,6 +289,15 @@ async def test_a_post_whose_idle_connection_ends_before_a_byte_of_it_is_written_
     assert (origin.requests[1].whole, origin.connections) == (b"hi", 2)
 
 
+async def test_an_upstream_that_goes_by_its_address_is_named_once_where_it_refuses(
+    proxy: Proxy, origin: Origin, refusing: Refusing
+) -> None:
+    away = refusing()
+    proxy.route("/", away, origin)
+    assert [(await proxy.get("/")).status for _ in range(2)] == [200] * 2
+    assert [line["failed"] for line in proxy.logged() if "failed" in line] == [[f"{away}: Connection refused"]]
+
+
 async def test_a_refused_connection_is_tried_elsewhere_however_often(
     proxies: MakeProxy, origin: Origin, refusing: Refusing
 ) -> None:

@@ -59,12 +59,15 @@ async def test_what_slb_needs_of_its_connections_wins_over_the_url(
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("redis://user:hunter2@h:6379/1", "redis://user:***@h:6379/1"),
-        ("redis://:hunter2@h", "redis://:***@h"),
-        ("redis://:hun/ter2@h", "redis://:***@h"),
-        ("redis://:hun?ter2@h", "redis://:***@h"),
-        ("redis://:hun@ter2@h", "redis://:***@h"),
-        ("unix:///s?password=hunter2&db=1", "unix:///s?password=***&db=1"),
+        ("redis://user:hunter2@h:6379/1", "redis://user:**********@h:6379/1"),
+        ("redis://user@h", "redis://user@h"),
+        ("redis://user:@h", "redis://user:@h"),
+        ("redis://hun/ter2@h", "redis://hun:**********@h"),
+        ("redis://:hunter2@h", "redis://:**********@h"),
+        ("redis://:hun/ter2@h", "redis://:**********@h"),
+        ("redis://:hun?ter2@h", "redis://:**********@h"),
+        ("redis://:hun@ter2@h", "redis://:**********@h"),
+        ("unix:///s?password=hunter2&db=1", "unix:///s?password=**********&db=1"),
         ("redis://h", "redis://h"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from slb.control.acl import acl_rules
 from slb.control.connection import Connection
@@ -61,7 +62,10 @@ async def test_limits_that_are_put_hold_from_the_next_decision_on_everywhere(sta
     one, other = await start(), await start()
     await one.quota.put("a", AMPLE)
     assert isinstance(await other.ask(10), Admitted)
-    limits = await one.quota.put("a", {"paused": True})
+    with capture_logs() as lines:
+        limits = await one.quota.put("a", {"paused": True})
+    (line,) = [line for line in lines if line["event"] == "quota_model_set"]
+    assert (line["model"], line["max_tokens_per_minute"], line["paused"]) == ("a", 60_000_000, True)
     assert isinstance(limits, Limits)
     assert (limits.max_tokens_per_minute, limits.paused) == (60_000_000, True)
     told = await other.ask(10)

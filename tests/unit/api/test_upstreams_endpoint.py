@@ -1,6 +1,7 @@
 """/upstreams/<member>: drained, weighed, shown."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.control.connection import Connection
 from slb.control.registry import Registry
@@ -37,7 +38,11 @@ async def test_a_drained_upstream_is_sent_nothing_by_any_route_until_that_is_tak
 
 
 async def test_attributes_change_and_null_takes_one_back(registered: Api) -> None:
-    answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"weight": None, "slots": 4, "node": "gpu-7"})
+    body = {"weight": None, "slots": 4, "node": "gpu-7"}
+    with capture_logs() as told:
+        answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", body)
+    changed = {"event": "upstream_changed", "log_level": "info", "upstream": MEMBER, **body}
+    assert [line for line in told if line["event"] == "upstream_changed"] == [changed]
     assert (answer.json["weight"], answer.json["slots"], answer.json["node"]) == (1, 4, "gpu-7")
     assert (await registered.call("GET", f"/upstreams/{MEMBER}")).json == answer.json
 

@@ -98,7 +98,7 @@ def test_check_config_shows_what_is_in_force_and_masks_secrets(
     assert "listen = 127.0.0.1:1" in lines
     assert "api = 127.0.0.1:3" in lines
     assert "api_token = **********" in lines
-    assert lines[-1] == "Redis is at redis://user:***@h:6379/1"
+    assert lines[-1] == "Redis is at redis://user:**********@h:6379/1"
     assert "s3cret" not in out
 
 

@@ -77,6 +77,20 @@ def test_events_of_the_standard_librarys_loggers_take_the_same_form() -> None:
     assert (line["event"], line["level"]) == ("took long", "warning")
 
 
+def test_on_a_terminal_lists_tables_and_what_is_not_set_are_plain_text() -> None:
+    out = configured(form="console")
+    structlog.get_logger().info("changed", names=["a", "b"], changes={"weight": 2, "zone": None}, drain=None)
+    shown = out.getvalue().partition("changed")[2].split()
+    assert " ".join(shown) == "changes='weight=2 zone=-' drain=- names='a, b'"
+
+
+def test_limits_in_tokens_a_minute_are_no_secret() -> None:
+    out = configured()
+    structlog.get_logger().info("quota_model_set", max_tokens_per_minute=10, tokens="hush", api_tokens="hush")
+    (line,) = lines(out)
+    assert (line["max_tokens_per_minute"], line["tokens"], line["api_tokens"]) == (10, MASK, MASK)
+
+
 def test_events_below_the_level_are_not_written() -> None:
     out = configured("warning")
     structlog.get_logger().info("quiet")
@@ -219,6 +233,11 @@ def test_a_sink_that_fails_loses_lines_and_raises_nothing() -> None:
 def test_the_readable_line_shows_the_main_fields_first_and_leaves_out_what_is_empty() -> None:
     line = console_lines()({"method": "GET", "path": "/p1", "status": 200, "reason": "", "duration": 0.0031234567})
     assert line.decode().partition(" ")[2] == "GET /p1 200 duration=0.00312346\n"
+
+
+def test_what_is_not_known_of_a_refused_request_is_a_dash_and_attempts_that_failed_are_a_list() -> None:
+    line = console_lines()({"method": "", "path": "", "status": 400, "failed": ("a: refused", "b: reset")})
+    assert line.decode().partition(" ")[2] == "- - 400 failed=a: refused; b: reset\n"
 
 
 @pytest.mark.parametrize("render", [json_lines(), console_lines()])
