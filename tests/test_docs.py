@@ -110,6 +110,20 @@ def test_operations_has_every_command_with_its_options() -> None:
     assert rows == dict(_listed(typer.main.get_command(app), "slb"))
 
 
+def test_operations_has_every_event_of_the_log() -> None:
+    """The library's own, of slb.client and the quota router's callers, are not a process's."""
+    code = "".join(
+        file.read_text()
+        for file in sorted((ROOT / "slb").rglob("*.py"))
+        if file.parent.name != "client" and file.name not in ("client.py", "standin.py")
+    )
+    listed = {name for row in _rows(OPERATIONS, "event") for name in re.findall(r"[a-z_]{6,}", row[0])}
+    told = set(re.findall(r'_log\.(?:info|warning|error|critical|exception)\(\s*"([a-z_]+)"', code))
+    assert told - listed == set()
+    made_up = {"upstream_added", "upstream_removed"}
+    assert [name for name in listed - made_up if f'"{name}"' not in code] == []
+
+
 @pytest.mark.parametrize("sample", _samples("toml"))
 def test_every_toml_sample_is_one_slb_accepts(sample: str, tmp_path: Path) -> None:
     file = tmp_path / "slb.toml"
