@@ -101,9 +101,9 @@ async def test_the_drain_timeout_bounds_how_long_it_waits(slb: Commands, valkey:
 
 
 def events(serving: Serving, name: str) -> list[dict[str, Any]]:
-    """What its log tells under this name."""
-    lines = map(orjson.loads, serving.process.log.read_text().splitlines())
-    return [line for line in lines if line["event"] == name]
+    """What its log tells under this name, in lines that have ended."""
+    whole, _, _ = serving.process.log.read_text().rpartition("\n")
+    return [line for line in map(orjson.loads, whole.splitlines()) if line["event"] == name]
 
 
 async def in_flight(slb: Commands, serving: Serving, count: int) -> None:
