@@ -120,16 +120,15 @@ def memory(
 def slow(
     clients: Annotated[int, typer.Option(min=3, help="Slow ones: heads, bodies and readers, a third each.")] = 200,
     rate: Annotated[int, typer.Option(min=1, help="Healthy requests per second.")] = 500,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Without slow clients, and again with them.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Without slow clients, and again with them.")] = 4.0,
+    rounds: Annotated[int, typer.Option(min=1, help="How often; noise of the machine goes to both.")] = 7,
     json: Json = None,
     check: Check = False,
 ) -> None:
     """Slow clients beside healthy ones: what the healthy ones notice."""
-    plan = slowness.Plan(clients, rate, seconds)
-    settings: dict[str, object] = {"clients": clients, "rate": rate, "seconds": seconds}
-    code = run(
-        "slow", lambda fleet, steps: slowness.measure(fleet, steps, plan), slowness.STEPS, settings, json, check
-    )
+    plan = slowness.Plan(clients, rate, seconds, rounds)
+    settings: dict[str, object] = {"clients": clients, "rate": rate, "seconds": seconds, "rounds": rounds}
+    code = run("slow", lambda fleet, steps: slowness.measure(fleet, steps, plan), rounds, settings, json, check)
     raise typer.Exit(code)
 
 
