@@ -210,7 +210,8 @@ class Exchange(Timed):
         self._plane.outbox.post(self.client.transport, start + payload if start else payload)
         if ended:
             self.connection = None
-            request_ended, upstream = self.request_ended, connection.pool.upstream
+            upload, upstream = self.upload, connection.pool.upstream
+            request_ended = upload is None or upload.ended  # as the property says, one call less
             if upstream.failures:
                 self._was_served_by(upstream)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)

@@ -12,29 +12,27 @@ Parsed = TypeVar("Parsed")
 _SEEN = 4096
 
 
-class HeadCache(Generic[Parsed]):
-    """bytes -> what `parse` made of them; at most about `limit` bytes.
+class HeadCache(dict[bytes, Parsed], Generic[Parsed]):
+    """`cache[block]`: what `parse` made of it, or whatever it raises; at most about `limit` bytes. `get` and `in`
+    tell of the young generation alone.
 
     A head is kept from its second coming on: one that never comes again (a traceparent in each) then costs no
-    memory, and the memory it was parsed in stays warm. Two generations: the young one is filled, becomes the old
-    one, and what is asked for again is carried over. That keeps what repeats without a list to reorder.
+    memory, and the memory it was parsed in stays warm. Two generations: the young one, the dict itself, is filled,
+    becomes the old one, and what is asked for again is carried over. That keeps what repeats without a list to
+    reorder, and what is found costs no call.
     """
 
-    __slots__ = ("_half", "_old", "_parse", "_seen", "_size", "_young")
+    __slots__ = ("_half", "_old", "_parse", "_seen", "_size")
 
     def __init__(self, parse: Callable[[bytes], Parsed], limit: int = 1 << 20) -> None:
+        super().__init__()
         self._parse = parse
         self._half = limit // 2
-        self._young: dict[bytes, Parsed] = {}
         self._old: dict[bytes, Parsed] = {}
         self._size = 0
         self._seen = [0] * _SEEN
 
-    def get(self, block: bytes) -> Parsed:
-        """The parsed head; whatever `parse` raises."""
-        found = self._young.get(block)
-        if found is not None:
-            return found
+    def __missing__(self, block: bytes) -> Parsed:
         found = self._old.get(block)
         if found is not None:
             self._keep(block, found)
@@ -51,5 +49,6 @@ class HeadCache(Generic[Parsed]):
         size = 2 * len(block) + 300
         self._size += size
         if self._size > self._half:
-            self._old, self._young, self._size = self._young, {}, size
-        self._young[block] = parsed
+            self._old, self._size = dict(self), size
+            self.clear()
+        self[block] = parsed

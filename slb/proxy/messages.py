@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def request_start(exchange: "Exchange", plane: "Plane") -> bytes:
     """The head of the request as the upstream gets it."""
-    line, head = exchange.line, exchange.head
+    line, head, peer = exchange.line, exchange.head, exchange.client.peer
     return b"%b %b HTTP/1.1\r\n%b%b%b%b%b\r\n" % (
         line.method,
         line.forwarded_target,
         head.fields if head.host is not None else _own_host(exchange) + head.fields,
-        exchange.client.peer.forwarded(head),
+        peer.forwarded(head) if head.is_forwarded else peer.line,
         b"" if head.plain else _what_heads_rarely_say(exchange),
         b"" if head.request_id and head.trace else _identity(exchange, plane),
         plane.own_line[line.minor],
@@ -52,12 +52,14 @@ def _identity(exchange: "Exchange", plane: "Plane") -> bytes:
 
 def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
     """The head of the reply as the client gets it."""
+    line = exchange.line
+    keeps = exchange.keep_client and not exchange.head.close
     return b"%b%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
         head.start,
         b"" if head.dated else date_line(),
         exchange.request_id,
         b"Transfer-Encoding: chunked\r\n" if exchange.chunks_reply else b"",
-        connection_line(exchange.line, exchange.head, exchange.keep_client),
+        b"" if keeps and line.minor else connection_line(line, exchange.head, exchange.keep_client),
         _timing(exchange, now) if exchange.head.wants_timing else b"",
     )
 

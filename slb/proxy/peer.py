@@ -10,9 +10,10 @@ _PROTO = (b"http", b"https")
 
 
 class Peer:
-    """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed."""
+    """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed; `line`: what
+    upstreams are told where nothing was said of others."""
 
-    __slots__ = ("_for", "_line", "_proto", "_trusted", "address", "is_trusted")
+    __slots__ = ("_for", "_proto", "_trusted", "address", "is_trusted", "line")
 
     def __init__(self, transport: asyncio.Transport, trusted_proxies: tuple[Network, ...]) -> None:
         peername = transport.get_extra_info("peername")
@@ -22,12 +23,12 @@ class Peer:
         self._trusted = trusted_proxies
         self._for = self.address.encode()
         self._proto = _PROTO[transport.get_extra_info("sslcontext") is not None]
-        self._line = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % (self._for, self._proto)
+        self.line = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % (self._for, self._proto)
 
     def forwarded(self, head: RequestHead) -> bytes:
         """X-Forwarded-For and -Proto as this hop sends them; what a trusted peer has said is appended to."""
         if not head.is_forwarded:
-            return self._line
+            return self.line
         lines = b"X-Forwarded-For: %b\r\n" % (
             b"%b, %b" % (head.forwarded_for, self._for) if head.forwarded_for else self._for
         )

@@ -217,7 +217,7 @@ async def _part(limit: asyncio.Timeout, addresses: int) -> AsyncIterator[None]:
     except TimeoutError as error:
         if error.errno is not None:
             raise
-        raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:.3g} s") from None
+        raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:.2g} s") from None
 
 
 class Pools:

@@ -42,7 +42,7 @@ class RequestReader:
             self._check_size(end, line_end)
         line = self._lines.get(data[:line_end])
         block = data[line_end:end]
-        head = self._heads.get(block)
+        head = self._heads[block]
         if line.minor == 0 or line.host is not None or head.host is None:
             head = self._together(line, head, block)
         return line, head
@@ -54,7 +54,7 @@ class RequestReader:
         if line.minor == 0 and head.length == CHUNKED:
             raise Refused(BAD_REQUEST, "HTTP/1.0 knows no Transfer-Encoding")
         if line.host is not None:
-            return self._heads.get(b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block))
+            return self._heads[b"Host: %b\r\n" % line.host + _HOST_FIELD.sub(b"", block)]
         return head
 
     def body(self, line: RequestLine, head: RequestHead, rest: bytes) -> tuple[Body | None, bytes, bytes]:

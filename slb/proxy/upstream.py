@@ -119,7 +119,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
                 exchange.reply_malformed(self, "a line ends without CR")
             return
         try:
-            head = self.pool.reply_heads.get(data[:end])
+            head = self.pool.reply_heads[data[:end]]
         except MalformedReply as error:
             exchange.reply_malformed(self, str(error))
             return

@@ -39,8 +39,8 @@ class VaryingHeads:
             rest = rest[:start] + rest[match.end() :]
             match = _LINE.search(rest, start)
         if not cut:
-            return self._common.get(block)
-        common = self._common.get(rest[2:])
+            return self._common[block]
+        common = self._common[rest[2:]]
         if common.has_state or common.upgrade or common.lines + len(cut) > self._max_headers:
             return self._parse(block)
         head = RequestHead()
