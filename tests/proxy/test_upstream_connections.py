@@ -1,8 +1,8 @@
 """Connections to upstreams: kept, replaced, ended; and what becomes of them when their upstream leaves."""
 
 import asyncio
-import re
 import contextlib
+import re
 import resource
 from collections.abc import Iterator
 
