@@ -1,6 +1,5 @@
 """One active check: a GET on a connection of its own."""
 
-import asyncio
 import errno
 import socket
 import ssl
@@ -13,6 +12,7 @@ from yarl import URL
 
 from slb import __version__
 from slb.addresses import AddressRules, is_address
+from slb.lookups import SingleFlight
 from slb.model import HealthCheck, Upstream
 
 _HEADERS = {"User-Agent": f"slb/{__version__} (health check)", "Accept": "*/*"}
@@ -66,28 +66,18 @@ class _RuledResolver(AbstractResolver):
     def __init__(self, rules: AddressRules) -> None:
         self._rules = rules
         self._resolver = aiohttp.ThreadedResolver()
-        self._lookups: dict[_Question, asyncio.Task[list[ResolveResult]]] = {}
+        self._lookups: SingleFlight[_Question, list[ResolveResult]] = SingleFlight()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        question = host, port, family
-        if question not in self._lookups:
-            lookup = self._lookups[question] = asyncio.create_task(self._resolver.resolve(host, port, family))
-            lookup.add_done_callback(lambda done: self._answered(question, done))
-        found = await asyncio.shield(self._lookups[question])
+        found = await self._lookups.of((host, port, family), lambda: self._resolver.resolve(host, port, family))
         refusals = [self._rules.refusal(each["host"], port) for each in found]
         allowed = [each for each, refusal in zip(found, refusals, strict=True) if refusal is None]
         if not allowed:
             raise OSError(errno.EACCES, refusals[0] if refusals else f"{host} has no address")
         return allowed
 
-    def _answered(self, question: "_Question", lookup: "asyncio.Task[list[ResolveResult]]") -> None:
-        del self._lookups[question]
-        if not lookup.cancelled():
-            lookup.exception()  # whoever waits for it is told; maybe nobody does any more
-
     async def close(self) -> Any:
-        for lookup in self._lookups.values():
-            lookup.cancel()
+        self._lookups.cancel()
         await self._resolver.close()

@@ -13,6 +13,7 @@ from slb.addresses import is_address
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.errors import INTERNAL, OVERLOADED, Reason
+from slb.lookups import SingleFlight
 from slb.proxy.plane import Plane
 from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls, fault
 from slb.proxy.upstream import UpstreamConnection
@@ -45,7 +46,7 @@ class Pool:
         self._open = 0
         self._closed = False
         self._is_name = not is_address(upstream.spec.host)
-        self._lookup: asyncio.Task[Sequence[str]] | None = None
+        self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
         self._tls = tls
         self.reconfigure(plane.settings)
 
@@ -136,15 +137,7 @@ class Pool:
         there are few, and a name server that does not answer would take them from all other names."""
         if not self._is_name:
             return await self._look_up(host, port)
-        if self._lookup is None:
-            self._lookup = asyncio.get_running_loop().create_task(self._look_up(host, port))
-            self._lookup.add_done_callback(self._looked_up)
-        return await asyncio.shield(self._lookup)
-
-    def _looked_up(self, lookup: "asyncio.Task[Sequence[str]]") -> None:
-        self._lookup = None
-        if not lookup.cancelled():
-            lookup.exception()  # whoever waits for it is told; maybe nobody does any more
+        return await self._lookups.of((host, port), lambda: self._look_up(host, port))
 
     async def _look_up(self, host: str, port: int) -> Sequence[str]:
         """The rules hold for each address, each time."""

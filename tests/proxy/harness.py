@@ -151,6 +151,11 @@ async def answer_ok(request: Request) -> None:
     await request.wire.send(OK)
 
 
+async def wait_for_end(request: Request) -> None:
+    """An upstream that never answers, until its request is taken back."""
+    await request.wire.ended()
+
+
 class Origin:
     """An upstream, of https where it has a `tls` context. `handle` is called for each request head; what it raises
     because a peer left is expected."""

@@ -11,20 +11,15 @@ from tests.proxy.harness import (
     PATIENCE,
     MakeOrigin,
     MakeProxy,
-    Origin,
     Proxy,
     Request,
     Wire,
     port_that_never_accepts,
+    wait_for_end,
 )
 from tests.support.waiting import eventually
 
 MEGABYTE = bytes(1 << 20)
-
-
-async def wait_for_end(request: Request) -> None:
-    """An upstream that never answers, until its request is taken back."""
-    await request.wire.ended()
 
 
 async def uploading(proxies: MakeProxy, origins: MakeOrigin, hold: asyncio.Event) -> tuple[Proxy, Wire]:
@@ -359,70 +354,3 @@ async def test_a_body_that_breaks_after_its_head_is_400_and_leaves_no_upstream_c
     assert (reply.status, reply.reason) == (400, "bad_request")
     assert await wire.ended()
     await eventually(lambda: origin.open == 0)
-
-
-async def test_a_draining_proxy_finishes_what_it_has_and_takes_nothing_new(
-    proxies: MakeProxy, origins: MakeOrigin
-) -> None:
-    async def slow(request: Request) -> None:
-        await go_on.wait()
-        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    go_on = asyncio.Event()
-    proxy = await proxies()
-    origin = await origins(slow)
-    proxy.route("/", origin)
-    busy, idle = await proxy.connect(), await proxy.connect()
-    running = asyncio.create_task(busy.get("/"))
-    await eventually(lambda: len(origin.requests) == 1)
-    drained = asyncio.create_task(proxy.server.drain(5))
-    assert await idle.ended()
-    go_on.set()
-    reply = await running
-    assert (reply.status, reply.one("Connection")) == (200, "close")
-    assert await drained == 0
-
-
-async def test_a_drain_ends_in_time_and_says_whom_it_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
-    proxy = await proxies()
-    origin = await origins(wait_for_end)
-    proxy.route("/", origin)
-    wire = await proxy.connect()
-    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-    await eventually(lambda: len(origin.requests) == 1)
-    assert await proxy.server.drain(0.05) == 1
-    assert await wire.ended()
-    await eventually(lambda: origin.open == 0)
-
-
-async def test_a_request_is_logged_with_where_it_went(proxy: Proxy, origin: Origin) -> None:
-    wire = await proxy.connect()
-    await wire.send(b"POST /a?secret=1 HTTP/1.1\r\nHost: h\r\nX-Request-Id: r\r\nContent-Length: 2\r\n\r\nhi")
-    await wire.reply()
-    line = proxy.logged()[0]
-    assert (line["method"], line["path"], line["status"], line["reason"]) == ("POST", "/a", 200, "")
-    assert (line["route"], line["upstream"], line["request_id"]) == ("/", origin.member, "r")
-    assert (line["bytes_in"], line["bytes_out"], line["client"], line["attempts"]) == (2, 2, "127.0.0.1", 1)
-    assert 0 < line["first_byte"] <= line["duration"]
-
-
-async def test_an_error_names_the_very_address(proxies: MakeProxy, origins: MakeOrigin) -> None:
-    """`localhost` may be many hosts; the one that failed is in the log."""
-
-    async def hang_up(request: Request) -> None:
-        request.wire.reset()
-
-    proxy = await proxies()
-    origin = await origins(hang_up)
-    port = origin.member.rpartition(":")[2]
-    proxy.route("/", f"localhost:{port}")
-    await proxy.get("/")
-    assert f"localhost:{port} (127.0.0.1 port {port})" in proxy.logged()[0]["detail"]
-
-
-async def test_with_errors_only_a_good_request_leaves_no_line(proxies: MakeProxy, origin: Origin) -> None:
-    proxy = await proxies(access_log="errors")
-    proxy.route("/api", origin)
-    await proxy.get("/api")
-    await proxy.get("/nowhere")
-    assert [line["reason"] for line in proxy.logged()] == ["no_route"]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from slb.proxy import entrance, listener
-from tests.proxy.harness import PATIENCE, MakeProxy, Origin, Wire
+from tests.proxy.harness import PATIENCE, MakeOrigin, MakeProxy, Origin, Request, Wire, wait_for_end
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
@@ -61,3 +61,37 @@ async def test_handshakes_go_on_while_any_of_them_gets_through(
         writer.close()
     assert statuses == [200] * 6
     assert await asyncio.wait_for(drain, PATIENCE) == 0
+
+
+async def test_a_draining_proxy_finishes_what_it_has_and_takes_nothing_new(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def slow(request: Request) -> None:
+        await go_on.wait()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    go_on = asyncio.Event()
+    proxy = await proxies()
+    origin = await origins(slow)
+    proxy.route("/", origin)
+    busy, idle = await proxy.connect(), await proxy.connect()
+    running = asyncio.create_task(busy.get("/"))
+    await eventually(lambda: len(origin.requests) == 1)
+    drained = asyncio.create_task(proxy.server.drain(5))
+    assert await idle.ended()
+    go_on.set()
+    reply = await running
+    assert (reply.status, reply.one("Connection")) == (200, "close")
+    assert await drained == 0
+
+
+async def test_a_drain_ends_in_time_and_says_whom_it_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    origin = await origins(wait_for_end)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: len(origin.requests) == 1)
+    assert await proxy.server.drain(0.05) == 1
+    assert await wire.ended()
+    await eventually(lambda: origin.open == 0)

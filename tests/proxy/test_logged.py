@@ -1,0 +1,36 @@
+"""What the access log tells of a request."""
+
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
+
+
+async def test_a_request_is_logged_with_where_it_went(proxy: Proxy, origin: Origin) -> None:
+    wire = await proxy.connect()
+    await wire.send(b"POST /a?secret=1 HTTP/1.1\r\nHost: h\r\nX-Request-Id: r\r\nContent-Length: 2\r\n\r\nhi")
+    await wire.reply()
+    line = proxy.logged()[0]
+    assert (line["method"], line["path"], line["status"], line["reason"]) == ("POST", "/a", 200, "")
+    assert (line["route"], line["upstream"], line["request_id"]) == ("/", origin.member, "r")
+    assert (line["bytes_in"], line["bytes_out"], line["client"], line["attempts"]) == (2, 2, "127.0.0.1", 1)
+    assert 0 < line["first_byte"] <= line["duration"]
+
+
+async def test_an_error_names_the_very_address(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    """`localhost` may be many hosts; the one that failed is in the log."""
+
+    async def hang_up(request: Request) -> None:
+        request.wire.reset()
+
+    proxy = await proxies()
+    origin = await origins(hang_up)
+    port = origin.member.rpartition(":")[2]
+    proxy.route("/", f"localhost:{port}")
+    await proxy.get("/")
+    assert f"localhost:{port} (127.0.0.1 port {port})" in proxy.logged()[0]["detail"]
+
+
+async def test_with_errors_only_a_good_request_leaves_no_line(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(access_log="errors")
+    proxy.route("/api", origin)
+    await proxy.get("/api")
+    await proxy.get("/nowhere")
+    assert [line["reason"] for line in proxy.logged()] == ["no_route"]
