@@ -2,10 +2,13 @@
 
 import asyncio
 import re
+import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.deadlines import Timed
+from slb.proxy.early_reply import LastWords, duplicate_socket, unread_in
 from slb.proxy.replies import MalformedReply, ReplyHead
 
 if TYPE_CHECKING:
@@ -22,11 +25,13 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     __slots__ = (
         "_body",
+        "_duplicate",
         "_ended",
         "_head",
         "_partial",
         "_paused",
         "_posted_at",
+        "_raw",
         "counted",
         "exchange",
         "pool",
@@ -47,12 +52,19 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self._body: Body | None = None
         self._paused = False
         self._posted_at = -1
+        self._duplicate: socket.socket | None = None
+        self._raw: asyncio.Transport | None = None
         self.unsent = False
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
+
+    def secured(self, transport: asyncio.Transport) -> None:
+        """TLS has shaken hands: `transport` is what speaks through it."""
+        self._raw = self.transport
+        self.connection_made(transport)
 
     # -- lent to an exchange
 
@@ -62,8 +74,16 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
         self.unsent = False
+        if exchange.upload is not None and not exchange.upload.ended:
+            self._expect_early_reply()
         outbox.post(self.transport, data)
         self.pool.wheel.arm(self, first_byte_due)
+
+    def _expect_early_reply(self) -> None:
+        self._duplicate = duplicate_socket(self.transport)
+        raw, self._raw = self._raw, None
+        if raw is not None:  # once: it stays for as long as the connection does
+            raw.set_protocol(LastWords(cast("asyncio.BufferedProtocol", raw.get_protocol()), self._unread))
 
     def abandon(self) -> None:
         """The exchange has no more use for this connection, and it is in no state to serve another."""
@@ -114,7 +134,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         if end < 4 or end > self.pool.max_head:
             self._partial = data
             if len(data) > self.pool.max_head:
-                exchange.reply_malformed(self, "the reply's head is too long")
+                exchange.reply_malformed(self, "the reply's head is too long", blame=False)
             elif _BARE_LF.search(data):
                 exchange.reply_malformed(self, "a line ends without CR")
             return
@@ -168,6 +188,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self.used = True
         if self._paused:
             self.resume_reading()
+        self._close_duplicate()
         if reusable and (body is None or not body.rest):
             self.pool.put(self, now)
         else:
@@ -222,9 +243,24 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)
+        for data in self._unread():
+            self.data_received(data)
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.upstream_lost(self, clean=error is None and self._ended, heard=bool(self._partial))
+
+    def _unread(self) -> Iterator[bytes]:
+        """A write can end the connection before what the upstream has said to it was read."""
+        if self._duplicate is not None:
+            for data in unread_in(self._duplicate):
+                if self.exchange is not None:
+                    yield data
+        self._close_duplicate()
+
+    def _close_duplicate(self) -> None:
+        duplicate, self._duplicate = self._duplicate, None
+        if duplicate is not None:
+            duplicate.close()
 
     @property
     def ends_with_connection(self) -> bool:
