@@ -49,10 +49,7 @@ def _section(server: Server, told: dict[str, Counter[int]], uploads: int) -> Sec
         Figure(f"lost by {name}", uploads - statuses[REFUSED], at_most=0 if name == SLB.name else None)
         for name, statuses in told.items()
     ]
-    notes = [
-        f"{name}: {', '.join(_times(status, n) for status, n in sorted(each.items()))}"
-        for name, each in told.items()
-    ]
+    notes = [f"{name}: {_statuses(statuses)}" for name, statuses in told.items()]
     notes += [f"{peer.name} is not installed: {peer.install}" for peer in PEERS if peer.name not in told]
     return Section(f"{server.name}: early replies to {uploads} uploads of 4 MiB", figures, notes)
 

@@ -3,11 +3,11 @@
 import asyncio
 import sys
 
-import tornado.web
+from tornado.web import Application, RequestHandler, stream_request_body
 
 
-@tornado.web.stream_request_body  # type: ignore[misc]
-class Refusing(tornado.web.RequestHandler):  # type: ignore[misc]
+@stream_request_body
+class Refusing(RequestHandler):  # type: ignore[misc]
     """413 to all, with nothing of the body read."""
 
     def prepare(self) -> None:
@@ -20,7 +20,7 @@ class Refusing(tornado.web.RequestHandler):  # type: ignore[misc]
 
 async def main() -> None:
     """Serve until killed."""
-    tornado.web.Application([("/.*", Refusing)]).listen(int(sys.argv[1]), "127.0.0.1")
+    Application([("/.*", Refusing)]).listen(int(sys.argv[1]), "127.0.0.1")
     await asyncio.Event().wait()
 
 
