@@ -18,9 +18,9 @@ UNTIL_CLOSE: Final = -2
 LAST_CHUNK = b"0\r\n\r\n"
 _MAX_SIZE_LINE = 4096
 _MAX_TRAILERS = 16 * 1024
-_CHUNKS_AT_ONCE = 256
-"""Chunks taken at a time: a fraction of a millisecond, whatever they hold. The event loop reads up to 256 KiB at
-once, which is 40,000 chunks of one byte."""
+_CHUNKS_AT_ONCE = 100
+"""Chunks taken at a time: some tenths of a millisecond at most, whatever they hold. The event loop reads up to
+256 KiB at once, which is 40,000 chunks of one byte."""
 _LINE_AT_ONCE = 256
 """Bytes of a size line with extensions that take as long as a chunk."""
 

@@ -11,8 +11,8 @@ from slb.proxy.deadlines import Timed
 
 FULL_READ = 128 * 1024
 """Bytes of one read that are a turn's worth."""
-TURN = 0.0005
-"""Seconds for what is done at once with what was read."""
+TURN = 0.0001
+"""Seconds for what is done at once with what was read. A request of others takes some five turns."""
 
 TURN_OVER = 1
 """Why reading is paused. Whoever inherits has further reasons, each a bit of its own."""
