@@ -73,6 +73,7 @@ class Exchange(Timed):
     _interims = 0
     _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
     _reply_keep_alive = False
+    _replaced = False
     _over = False
     entry: Entry | None = None
     _slot = -1
@@ -164,6 +165,9 @@ class Exchange(Timed):
     def interim(self, head: ReplyHead) -> bool:
         """A 1xx reply, for clients that know them. False where it is one too many."""
         self._interims += 1
+        settings = self.route.settings
+        if settings.interim_extends and self.connection is not None:
+            self._plane.wheel.arm(self.connection, self._plane.clock() + settings.first_byte_timeout)
         if self.line.minor == 1:
             self.reached_client = True
             self._plane.outbox.post(self.client.transport, head.start + b"\r\n")
@@ -186,7 +190,8 @@ class Exchange(Timed):
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.signals is not None and head.is_event_stream:
                 self.handle.lasts()
-        if self._plane.draining or self.client.is_last or (head.status >= 400 and not self.request_ended):
+        upload = self.upload
+        if self._plane.draining or self.client.is_last or (upload is not None and not upload.ended):
             self.keep_client = False
         self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
 
@@ -270,9 +275,10 @@ class Exchange(Timed):
             return
         upstream = connection.pool.upstream
         is_stale = connection.used and not heard and not self.reached_client and not self.status
-        if is_stale and (self._may_repeat() or (connection.unsent and self._is_whole)):
-            # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
-            self.connection = None
+        if is_stale and ((self._may_repeat() and not self._replaced) or (connection.unsent and self._is_whole)):
+            # The upstream had given up a pooled connection: that was no answer to this request, and no attempt. Not
+            # twice, unless nothing was sent: a request that ends each connection it comes to is no bad luck.
+            self.connection, self._replaced = None, True
             self._connect(connection.pool)
             return
         self._failed_at(
