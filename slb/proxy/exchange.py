@@ -165,9 +165,6 @@ class Exchange(Timed):
     def interim(self, head: ReplyHead) -> bool:
         """A 1xx reply, for clients that know them. False where it is one too many."""
         self._interims += 1
-        settings = self.route.settings
-        if settings.interim_extends and self.connection is not None:
-            self._plane.wheel.arm(self.connection, self._plane.clock() + settings.first_byte_timeout)
         if self.line.minor == 1:
             self.reached_client = True
             self._plane.outbox.post(self.client.transport, head.start + b"\r\n")
@@ -190,8 +187,7 @@ class Exchange(Timed):
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.signals is not None and head.is_event_stream:
                 self.handle.lasts()
-        upload = self.upload
-        if self._plane.draining or self.client.is_last or (upload is not None and not upload.ended):
+        if self._plane.draining or self.client.is_last or (self.upload is not None and not self.upload.ended):
             self.keep_client = False
         self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
 
@@ -276,8 +272,8 @@ class Exchange(Timed):
         upstream = connection.pool.upstream
         is_stale = connection.used and not heard and not self.reached_client and not self.status
         if is_stale and ((self._may_repeat() and not self._replaced) or (connection.unsent and self._is_whole)):
-            # The upstream had given up a pooled connection: that was no answer to this request, and no attempt. Not
-            # twice, unless nothing was sent: a request that ends each connection it comes to is no bad luck.
+            # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
+            # Once: a request that ends every connection it is sent on would kill each upstream twice.
             self.connection, self._replaced = None, True
             self._connect(connection.pool)
             return

@@ -29,8 +29,8 @@ class MalformedReply(ValueError):
 
 class ReplyHead:
     """What a reply's head says. start: status line and fields to pass on, without the empty line. length: bytes of
-    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies). keep_alive: the connection goes on
-    behind the reply, unless its end is the body's. dated: it has a Date."""
+    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies). keep_alive: the connection
+    goes on behind the reply, unless its end is the body's. dated: it has a Date."""
 
     __slots__ = ("bodiless", "dated", "keep_alive", "length", "start", "status", "upgrade")
 
@@ -99,7 +99,7 @@ _OWN = frozenset({HOP, CONNECTION, CODING, REQUEST_ID, TE, UPGRADE})
 
 def _passed_on(lines: list[bytes], found: list[Field], named: set[bytes], without_length: bool) -> bytes:
     kept: list[bytes] = []
-    for line, (kind, _, name) in zip(lines, found, strict=True):
+    for line, (kind, value, name) in zip(lines, found, strict=True):
         if kind not in _OWN and not (kind == LENGTH and without_length) and name not in named:
-            kept.append(line + b"\r\n")
+            kept.append(b"Content-Length: %d\r\n" % int(value) if kind == LENGTH else line + b"\r\n")
     return b"".join(kept)
