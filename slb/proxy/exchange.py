@@ -274,7 +274,7 @@ class Exchange(Timed):
         if is_stale and ((self._may_repeat() and not self._replaced) or (connection.unsent and self._is_whole)):
             # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
             # Once: a request that ends every connection it is sent on would kill each upstream twice.
-            self.connection, self._replaced = None, True
+            self.connection, self._replaced = None, self._replaced or not connection.unsent
             self._connect(connection.pool)
             return
         self._failed_at(

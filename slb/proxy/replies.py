@@ -100,6 +100,9 @@ _OWN = frozenset({HOP, CONNECTION, CODING, REQUEST_ID, TE, UPGRADE})
 def _passed_on(lines: list[bytes], found: list[Field], named: set[bytes], without_length: bool) -> bytes:
     kept: list[bytes] = []
     for line, (kind, value, name) in zip(lines, found, strict=True):
-        if kind not in _OWN and not (kind == LENGTH and without_length) and name not in named:
-            kept.append(b"Content-Length: %d\r\n" % int(value) if kind == LENGTH else line + b"\r\n")
+        if kind == LENGTH:
+            if not without_length:
+                kept.append(b"Content-Length: %d\r\n" % int(value))
+        elif kind not in _OWN and name not in named:
+            kept.append(line + b"\r\n")
     return b"".join(kept)
