@@ -1,10 +1,12 @@
 """A request that kills whatever serves it: how often it is sent, and to whom."""
 
 import asyncio
+import socket
 
 import pytest
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire, answer_ok
+from tests.proxy.test_retries import blocking
 from tests.support.waiting import eventually
 
 
@@ -96,3 +98,30 @@ async def test_each_request_has_a_replacement_of_its_own(proxies: MakeProxy, ori
     wire = await proxy.connect()
     assert [(await wire.get("/")).status for _ in range(5)] == [200] * 5
     assert (sum(proxy.metrics.retries.values()), origin.connections) == (0, 5)
+
+
+async def test_a_connection_that_ended_before_a_byte_was_written_does_not_count_as_the_one_given_up(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """One upstream's idle connection ends unsent, its fresh one is killed; the other's idle one was given up."""
+
+    async def scripted(request: Request) -> None:
+        if request.target == "/killer" and not survived.pop(0):
+            request.wire.reset()
+        else:
+            await answer_ok(request)
+
+    survived = [False, False, True]
+    proxy = await proxies()
+    two = [await origins(scripted) for _ in range(2)]
+    await warm(proxy, two)
+    proxy.route("/", *two)
+    wire = await proxy.connect()
+    assert (await wire.get("/")).status == 200
+    (first,) = [each for each in two if each.requests[-1].target != "/"]
+    with blocking(wire) as client, blocking(first.requests[0].wire) as idle:
+        client.send(b"GET /killer HTTP/1.1\r\nHost: h\r\n\r\n")
+        idle.shutdown(socket.SHUT_WR)
+    assert (await wire.reply()).status == 200
+    assert sorted(killed(*two)) == [1, 2]
+    assert survived == []
