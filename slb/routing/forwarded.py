@@ -13,6 +13,7 @@ from slb.routing.table import Route, Table
 
 _HERE = frozenset((".", "%2e", "%2E"))
 _UP = frozenset(first + second for first in _HERE for second in _HERE)
+_NOTHING = frozenset(("", *_HERE))
 _DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}+(?:/|\Z)")
 _SEGMENT = re.compile(r"/++[^/]++")
 _SLASHES = re.compile(r"/++")
@@ -60,10 +61,10 @@ def _without_dots(path: str) -> str:
     for segment in segments:
         if segment in _UP:
             kept.pop()
-        elif segment and segment not in _HERE:
+        elif segment not in _NOTHING:
             kept.append(segment)
-    is_folder = not segments[-1] or segments[-1] in _HERE | _UP
-    return "/".join(["", *kept, *([""] if is_folder or not kept else [])])
+    is_folder = segments[-1] in _NOTHING or segments[-1] in _UP
+    return "/" + "/".join(kept) + "/" * (is_folder and bool(kept))
 
 
 def _end_of(route: str, path: str) -> int:
