@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from slb.observe.histogram import Histogram
 
 Rows = Iterable[tuple[Sequence[str], float]]
 """The values of the labels, and the sample's own."""
@@ -26,4 +28,12 @@ def gauges(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetr
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, figure in rows:
         family.add_metric(values, figure)
+    return family
+
+
+def histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
+    """One for each route."""
+    family = HistogramMetricFamily(name, text, labels=("route",))
+    for route, histogram in by_route.items():
+        family.add_metric((route,), histogram.buckets(), histogram.sum)
     return family
