@@ -140,8 +140,8 @@ async def deployed(
 
 async def check(fleet: Fleet, deploy: Deploy, prometheus: Prometheus) -> None:
     """rate() extrapolates what it saw to the ends of its window: what was sent bounds it only up to a factor, and
-    hardly where series live short. So what it starts from is bounded exactly, and rate() itself where the bound is 0,
-    or where series live long."""
+    hardly where series live short. So what it starts from is bounded exactly, and rate() itself where nothing was
+    sent, or where series live long."""
     scrapes = await prometheus.scrapes()
     for name, digit in (
         ("slb_requests_total", ""),
