@@ -2,24 +2,30 @@
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from slb.observe.collectors import MetricsCollector
+from slb.observe.metrics import Metrics
 from tests.process.commands import Commands, Serving
 from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth
 from tests.support.valkey import Valkey
+from tests.test_docs import DOCUMENTS, _samples
 
 pytestmark = pytest.mark.skipif(
     not (PROMETHEUS.exists() and PROMTOOL.exists()), reason="apt-get install --no-install-recommends prometheus"
 )
 
+TOTAL = {"counter": "_total"}
 BURST = 20
 IDLE = 1.0
 """Seconds over which a rate is taken while nothing is sent."""
@@ -206,6 +212,8 @@ async def test_promtool_finds_no_fault_with_the_metrics(
     _, text = await slb.get(f"{serving.api}/metrics")
     for name in ("slb_build_info", "process_resident_memory_bytes", "process_open_fds"):
         assert text.count(f"\n{name}") == 1, name
+    documented = "".join(file.read_text() for file in DOCUMENTS)
+    assert [name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if f"`{name}" not in documented] == []
     promtool = await asyncio.create_subprocess_exec(
         PROMTOOL,
         "check",
@@ -216,3 +224,15 @@ async def test_promtool_finds_no_fault_with_the_metrics(
     )
     said, _ = await promtool.communicate(text.encode())
     assert (promtool.returncode, said) == (0, b"")
+
+
+@pytest.mark.parametrize("rules", _samples("yaml"))
+async def test_promtool_accepts_the_documented_rules_and_their_metrics_are_there(
+    rules: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(rules)
+    promtool = await asyncio.create_subprocess_exec(PROMTOOL, "check", "rules", file)
+    assert await promtool.wait() == 0
+    measured = {f"{each.name}{TOTAL.get(each.type, '')}" for each in MetricsCollector(Metrics()).collect()}
+    assert set(re.findall(r"slb_[a-z_]+", rules)) <= measured
