@@ -226,7 +226,7 @@ class Core:
 
     async def metrics_text(self) -> bytes:
         """This process's metrics in the text format."""
-        return text_of_process(MetricsCollector(self.metrics))
+        return await text_of_process(MetricsCollector(self.metrics))
 
 
 def _task_ended(name: str, error: BaseException | None) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from slb import __version__
-from slb.observe.families import Rows, by_one, counters, gauges, histograms
+from slb.observe.families import Rows, batches, by_one, counters, gauges, histograms
 from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCollector
 from slb.observe.ring import RingCollector
@@ -48,12 +48,9 @@ class MetricsCollector(Collector):
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
         yield from TrafficCollector(metrics.traffic).collect()
-        yield gauges(
-            "slb_upstream_inflight",
-            "Requests in flight: of this instance, or (global, all instances say the same) of the fleet.",
-            ("upstream", "scope"),
-            self._inflight(),
-        )
+        text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."
+        for part in batches(self._inflight()):
+            yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
         yield counters("slb_retries", "Attempts after the first.", ("reason",), by_one(metrics.retries))
         refused = by_one(metrics.retries_refused)
         yield counters("slb_retries_refused", "Attempts that the retry budget did not allow.", ("reason",), refused)

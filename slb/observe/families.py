@@ -1,13 +1,25 @@
 """Prometheus's families of samples, made of what was counted in plain dicts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from slb.observe.histogram import Histogram
 
+_T = TypeVar("_T")
+
 Rows = Iterable[tuple[Sequence[str], float]]
 """The values of the labels, and the sample's own."""
+
+
+def batches(rows: Iterable[_T], size: int = 200) -> Iterator[list[_T]]:
+    """For a family that is made in parts, of which there is always one; `rows` are asked for as they are needed."""
+    left = iter(rows)
+    yield list(islice(left, size))
+    while batch := list(islice(left, size)):
+        yield batch
 
 
 def by_one(counts: Mapping[str, float]) -> Rows:

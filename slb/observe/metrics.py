@@ -67,7 +67,7 @@ class Metrics:
     @property
     def requests(self) -> dict[RequestKey, int]:
         """How many ended how, by route and upstream; a copy."""
-        return self.traffic.requests()
+        return dict(self.traffic.requests())
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
         """`routes` are those of the table from now on: what was counted of others ends with them."""

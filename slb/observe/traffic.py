@@ -178,14 +178,12 @@ class Traffic:
         """Whether series of `path` have not ended."""
         return self._table is None or path in self._table
 
-    def requests(self) -> dict[RequestKey, int]:
+    def requests(self) -> Iterator[tuple[RequestKey, int]]:
         """Of those upstreams that have not left, and of "": how many ended how."""
-        return {
-            (path, upstream, *outcome): count
-            for path, counts in list(self.routes.items())
-            for upstream, at_upstream in list(counts.upstreams.items())
-            for outcome, count in list(at_upstream.outcomes.items())
-        }
+        for path, counts in list(self.routes.items()):
+            for upstream, at_upstream in list(counts.upstreams.items()):
+                for outcome, count in list(at_upstream.outcomes.items()):
+                    yield (path, upstream, *outcome), count
 
     def totals(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each route there is, "" too, used or not, and its requests by `CODES`."""

@@ -10,12 +10,16 @@ from prometheus_client.core import SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.families import counters, histograms
+from slb.observe.families import batches, counters, histograms
 from slb.observe.traffic import CODES, Traffic
+
+_HISTOGRAMS = 10
+"""In one part of their family: each has as many samples as there are bounds."""
 
 
 class TrafficCollector(Collector):
-    """Of the requests of one process."""
+    """Of the requests of one process. Families come in parts, for `text_of_process`: there can be many thousand
+    series, and what is not written yet has not been looked up either."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
@@ -26,51 +30,50 @@ class TrafficCollector(Collector):
         yield from self._bytes()
 
     def _requests(self) -> Iterator[Metric]:
-        yield counters(
-            "slb_route_requests",
-            "Requests answered or abandoned (4xx): all of a route's, for alerts.",
-            ("route", "code"),
-            (
-                ((route, code), count)
-                for route, by_code in self._traffic.totals()
-                for code, count in zip(CODES, by_code, strict=True)
-            ),
+        totals = (
+            ((route, code), count)
+            for route, by_code in self._traffic.totals()
+            for code, count in zip(CODES, by_code, strict=True)
         )
-        yield counters(
-            "slb_requests",
-            "The same, by who served them and how they ended (code 499: abandoned).",
-            ("route", "upstream", "code", "reason"),
-            (
-                ((route, upstream, str(status), reason), count)
-                for (route, upstream, status, reason), count in self._traffic.requests().items()
-            ),
+        text = "Requests answered or abandoned (4xx): all of a route's, for alerts."
+        for some in batches(totals):
+            yield counters("slb_route_requests", text, ("route", "code"), some)
+        requests = (
+            ((route, upstream, str(status), reason), count)
+            for (route, upstream, status, reason), count in self._traffic.requests()
         )
+        text = "The same, by who served them and how they ended (code 499: abandoned)."
+        for part in batches(requests):
+            yield counters("slb_requests", text, ("route", "upstream", "code", "reason"), part)
 
     def _times(self) -> Iterator[Metric]:
         routes = list(self._traffic.routes.values())
-        for name, text, by_route in (
-            (
-                "slb_request_duration_seconds",
-                "From the request's head to its end.",
-                {each.path: each.durations for each in routes},
-            ),
-            (
-                "slb_time_to_first_byte_seconds",
-                "From the request's head to the reply's.",
-                {each.path: each.first_bytes for each in routes},
-            ),
+        durations = ((each.path, each.durations) for each in routes)
+        first_bytes = ((each.path, each.first_bytes) for each in routes)
+        for name, text, rows in (
+            ("slb_request_duration_seconds", "From the request's head to its end.", durations),
+            ("slb_time_to_first_byte_seconds", "From the request's head to the reply's.", first_bytes),
         ):
-            yield histograms(name, text, {path: times for path, times in by_route.items() if any(times.counts)})
-        summary = SummaryMetricFamily(
-            "slb_upstream_request_duration_seconds",
-            "From when a request was sent to the upstream to its end.",
-            labels=("route", "upstream"),
+            for part in batches((row for row in rows if any(row[1].counts)), _HISTOGRAMS):
+                yield histograms(name, text, dict(part))
+        yield from self._times_of_upstreams()
+
+    def _times_of_upstreams(self) -> Iterator[Metric]:
+        found = (
+            ((route.path, upstream), sent, counts.seconds)
+            for route in list(self._traffic.routes.values())
+            for upstream, counts in list(route.upstreams.items())
+            if upstream and (sent := counts.sent)
         )
-        for route in routes:
-            for upstream, counts in list(route.upstreams.items()):
-                if upstream and (sent := counts.sent):
-                    summary.add_metric((route.path, upstream), sent, counts.seconds)
-        yield summary
+        for part in batches(found):
+            family = SummaryMetricFamily(
+                "slb_upstream_request_duration_seconds",
+                "From when a request was sent to the upstream to its end.",
+                labels=("route", "upstream"),
+            )
+            for labels, sent, seconds in part:
+                family.add_metric(labels, sent, seconds)
+            yield family
 
     def _bytes(self) -> Iterator[Metric]:
         routes = list(self._traffic.routes.values())
@@ -78,4 +81,5 @@ class TrafficCollector(Collector):
             ("slb_request_bytes", "Of requests' bodies.", [(each.path, each.bytes_in) for each in routes]),
             ("slb_response_bytes", "Of replies' bodies.", [(each.path, each.bytes_out) for each in routes]),
         ):
-            yield counters(name, text, ("route",), (((path,), count) for path, count in by_route))
+            for part in batches(by_route):
+                yield counters(name, text, ("route",), (((path,), count) for path, count in part))

@@ -1,7 +1,7 @@
 """The workers as one instance: their metrics added up, their traffic, whether any of them is ready."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -30,7 +30,7 @@ class Fleet:
         self,
         workers: Sequence[Worker],
         sums: Sums,
-        own_metrics: Callable[[], bytes],
+        own_metrics: Callable[[], Awaitable[bytes]],
         show_inflight: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._workers = workers
@@ -62,7 +62,7 @@ class Fleet:
             for worker, life, text in texts:
                 if text is not None and worker.life == life and worker.pid is not None:
                     self._sums.read((worker.index, life), text.decode())
-            self._sums.read((-1, 0), self._own_metrics().decode())
+            self._sums.read((-1, 0), (await self._own_metrics()).decode())
             return self._sums.text()
 
     def status_extra(self) -> dict[str, Any]:

@@ -160,6 +160,7 @@ class Supervisor:
         )
 
 
-def _own_metrics(metrics: Metrics) -> bytes:
+async def _own_metrics(metrics: Metrics) -> bytes:
     """Reloads, what the API refused, and the quota router's: its workers have none. The process itself, as each."""
-    return text_of_process(ReloadCollector(metrics), ApiRequestsCollector(metrics), QuotaCollector(metrics.quota))
+    of_the_api = ApiRequestsCollector(metrics)
+    return await text_of_process(ReloadCollector(metrics), of_the_api, QuotaCollector(metrics.quota))
