@@ -85,12 +85,16 @@ class UpstreamCounts:
 class RouteCounts:
     """Of one route. `bytes_in`, `bytes_out`: of bodies. `of_the_gone`: the outcomes of upstreams that have left."""
 
-    __slots__ = ("bytes_in", "bytes_out", "durations", "first_bytes", "members", "of_the_gone", "path", "upstreams")
+    __slots__ = (
+        *("_named", "bytes_in", "bytes_out", "durations", "first_bytes"),
+        *("members", "of_the_gone", "path", "upstreams"),
+    )
 
     def __init__(self, path: str, members: Sequence[Member] | None) -> None:
         """`members` None: whatever upstream is named is one."""
         self.path = path
         self.members = members
+        self._named = _names(members) if members is not None else None
         self.upstreams: dict[str, UpstreamCounts] = {}
         self.of_the_gone: Counter[Outcome] = Counter()
         self.durations = Histogram()
@@ -100,15 +104,14 @@ class RouteCounts:
 
     def at(self, upstream: str) -> UpstreamCounts:
         """Of one of its upstreams, or of "" where it is none of them."""
-        if self.members is not None and all(each.member != upstream for each in self.members):
+        if self._named is not None and upstream not in self._named:
             upstream = ""
         return self.upstreams.setdefault(upstream, UpstreamCounts())
 
     def keep(self, members: Sequence[Member]) -> None:
         """What is counted of all other upstreams ends."""
-        self.members = members
-        kept = {"", *(each.member for each in members)}
-        for upstream in self.upstreams.keys() - kept:
+        self.members, self._named = members, _names(members)
+        for upstream in self.upstreams.keys() - self._named - {""}:
             self.of_the_gone.update(self.upstreams.pop(upstream).outcomes)
 
     def outcomes(self) -> Counter[Outcome]:
@@ -117,6 +120,11 @@ class RouteCounts:
         for counts in list(self.upstreams.values()):
             total.update(dict(counts.outcomes))
         return total
+
+
+def _names(members: Sequence[Member]) -> frozenset[str]:
+    """A look-up for each request that ends late, or is an upstream's first."""
+    return frozenset(each.member for each in members)
 
 
 class Traffic:
