@@ -17,6 +17,7 @@ from aiohttp import web
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from tests.process.commands import Commands, Serving
+from tests.process.test_workers import until_all_ready
 from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth
 from tests.support.valkey import Valkey
 from tests.test_docs import DOCUMENTS, _samples
@@ -111,16 +112,6 @@ class Deploy:
         self.idle.append((since, time.time()))
 
 
-async def workers_of(slb: Commands, serving: Serving) -> list[int]:
-    """Process ids, once all are ready."""
-    async with asyncio.timeout(30):
-        while True:
-            workers = (await slb.json(f"{serving.api}/status"))["workers"]
-            if all(worker["ready"] for worker in workers):
-                return [worker["pid"] for worker in workers]
-            await asyncio.sleep(0.05)
-
-
 @pytest.fixture
 async def stack() -> AsyncIterator[AsyncExitStack]:
     async with AsyncExitStack() as stack:
@@ -137,10 +128,10 @@ async def deployed(
     deploy = Deploy(fleet, prometheus)
     for number in range(rounds):
         await deploy.under_traffic(members)
-        pids = await workers_of(slb, serving) if kills else []
+        pids = await until_all_ready(slb, serving) if kills else []
         await deploy.in_peace(members, pids[number % 2 : number % 2 + 1])
         if kills:
-            await workers_of(slb, serving)
+            await until_all_ready(slb, serving)
     return fleet, deploy, prometheus
 
 
@@ -196,7 +187,7 @@ async def test_no_rate_is_above_what_was_sent_while_upstreams_and_workers_come_a
     slb: Commands, valkey: Valkey, stack: AsyncExitStack
 ) -> None:
     serving = await slb.until_ready(await slb.serve("--workers", "2", redis=valkey.url))
-    await workers_of(slb, serving)
+    await until_all_ready(slb, serving)
     await check(*await deployed(slb, serving, stack, rounds=2, kills=True))
 
 
