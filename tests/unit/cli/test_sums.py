@@ -1,10 +1,13 @@
 """The workers' metrics added up."""
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
+from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Families, Sums, parsed
 
 UPSTREAM = "10.0.0.1:80"
@@ -158,3 +161,21 @@ def test_requests_in_flight_end_with_their_worker() -> None:
 def test_the_sum_of_one_is_what_it_showed() -> None:
     metrics = worker(3)
     assert shown(sums_of(metrics)) == parsed(text_of(metrics))
+
+
+async def test_two_scrapes_at_once_count_nothing_twice() -> None:
+    """What was read first would come last, and look like a counter that began anew."""
+    values = iter((5, 7))
+
+    async def own_metrics() -> bytes:
+        value = next(values)
+        for _ in range(10 if value == 5 else 0):
+            await asyncio.sleep(0)
+        return b"# TYPE slb_full_syncs_total counter\nslb_full_syncs_total %d\n" % value
+
+    fleet = Fleet([], Sums(), own_metrics, lambda _: None)
+    texts = await asyncio.gather(fleet.metrics_text(), fleet.metrics_text())
+    assert [parsed(text.decode())["slb_full_syncs"].samples for text in texts] == [
+        {("slb_full_syncs_total", ()): 5},
+        {("slb_full_syncs_total", ()): 7},
+    ]
