@@ -72,6 +72,7 @@ class Settings(BaseModel):
     proxy_protocol: bool = False
     tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"
+    access_log_probes: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
     drain_delay: Duration = 0.0

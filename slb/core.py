@@ -16,7 +16,6 @@ from uuid import uuid4
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
 
 from slb import __version__
 from slb.addresses import AddressRules
@@ -42,6 +41,7 @@ from slb.lifecycle import Tasks
 from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe.collectors import MetricsCollector
+from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
 from slb.proxy.target import judge_for_api
@@ -210,6 +210,8 @@ class Core:
         if not answered.client:
             return
         self.metrics.api_requests[answered.status, answered.reason] += 1
+        if answered.is_probe and not self.settings.access_log_probes:
+            return
         if self.access_log.wants(answered.status, answered.reason):
             self.access_log.write(
                 method=answered.method,
@@ -224,9 +226,7 @@ class Core:
 
     async def metrics_text(self) -> bytes:
         """This process's metrics in the text format."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(MetricsCollector(self.metrics))
-        return generate_latest(registry)
+        return await text_of_process(MetricsCollector(self.metrics))
 
 
 def _task_ended(name: str, error: BaseException | None) -> None:

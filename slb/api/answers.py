@@ -8,6 +8,8 @@ from aiohttp.abc import AbstractAccessLogger
 
 from slb.api.replies import REQUEST_ID, Refusal
 
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
+
 
 class Answered(NamedTuple):
     """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read;
@@ -20,6 +22,11 @@ class Answered(NamedTuple):
     request_id: str
     client: str
     seconds: float
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it told a load balancer or Prometheus what they ask for every few seconds."""
+        return self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD")
 
 
 OnAnswer = Callable[[Answered], None]

@@ -155,8 +155,8 @@ class UpstreamsShown(TypedDict):
 
 
 class TrafficShown(TypedDict):
-    """Of this process, since its start. `by_route` has "" for what no route took; `inflight_by_upstream` has those
-    that have any."""
+    """Of this process, since its start; `by_route` since each became a route, "" for what no route took or whose
+    route left first. `inflight_by_upstream` has those that have any."""
 
     requests: int
     by_code: dict[str, int]

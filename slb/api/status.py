@@ -119,11 +119,11 @@ class StatusEndpoint:
         metrics = self._parts.metrics
         by_code: Counter[str] = Counter()
         by_reason: Counter[str] = Counter()
-        by_route: Counter[str] = Counter()
-        for (route, _, code, reason), count in metrics.requests.items():
-            by_code[str(code)] += count
-            by_route[route] += count
-            by_reason[reason] += count
+        ended = {path: counts.outcomes() for path, counts in metrics.traffic.routes.items()}
+        for outcomes in (*ended.values(), metrics.traffic.ended_with_routes):
+            for (code, reason), count in outcomes.items():
+                by_code[str(code)] += count
+                by_reason[reason] += count
         by_reason.pop("", None)
         inflight = {
             upstream.member: upstream.inflight
@@ -134,7 +134,7 @@ class StatusEndpoint:
             requests=by_code.total(),
             by_code=dict(by_code),
             by_reason=dict(by_reason),
-            by_route=dict(by_route),
+            by_route={path: outcomes.total() for path, outcomes in ended.items()},
             retries=sum(metrics.retries.values()),
             inflight=sum(inflight.values()),
             inflight_by_upstream=inflight,

@@ -60,7 +60,7 @@ def _once(client: ApiClient, seconds: float) -> None:
 
 def _rates(before: Json, after: Json, seconds: float) -> dict[str, float]:
     counts, earlier = after["traffic"]["by_route"], before["traffic"]["by_route"]
-    return {route: (count - earlier.get(route, 0)) / seconds for route, count in counts.items()}
+    return {route: max(0, count - earlier.get(route, 0)) / seconds for route, count in counts.items()}
 
 
 # -- every second

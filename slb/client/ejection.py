@@ -23,6 +23,7 @@ class Ejection:
         self._passive = Passive(mirror, self._availability, metrics, clock, self._wake.set)
         self.failed = self._passive.failed
         mirror.on_swap(metrics.forget_upstreams)
+        mirror.on_swap(lambda _: metrics.follow_routes(mirror.table.routes))
         mirror.on_swap(lambda _: self._wake.set())
 
     async def run(self) -> None:

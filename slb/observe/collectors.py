@@ -4,21 +4,22 @@ Families are made anew at each scrape. The quota router's and the rings' stand b
 `ring`; the client library's in `outbound`.
 """
 
+import platform
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    SummaryMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.families import Rows, by_one, counters, gauges
-from slb.observe.metrics import Histogram, Metrics
+from slb import __version__
+from slb.observe.families import Rows, batches, by_one, counters, gauges, histograms
+from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCollector
 from slb.observe.ring import RingCollector
+from slb.observe.traffic_families import TrafficCollector
+
+_T = TypeVar("_T")
 
 
 class MetricsCollector(Collector):
@@ -28,6 +29,12 @@ class MetricsCollector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
+        yield gauges(
+            "slb_build_info",
+            "1, with the versions of slb and Python.",
+            ("version", "python"),
+            [((__version__, platform.python_version()), 1)],
+        )
         yield from self._traffic()
         yield from self._entrance()
         yield from self._health()
@@ -40,25 +47,10 @@ class MetricsCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
-        yield counters(
-            "slb_requests",
-            "Requests answered or abandoned (code 499).",
-            ("route", "upstream", "code", "reason"),
-            (
-                ((route, upstream, str(code), reason), count)
-                for (route, upstream, code, reason), count in list(metrics.requests.items())
-            ),
-        )
-        yield _histograms("slb_request_duration_seconds", "From the request's head to its end.", metrics.durations)
-        yield _histograms(
-            "slb_time_to_first_byte_seconds", "From the request's head to the reply's.", metrics.first_bytes
-        )
-        yield gauges(
-            "slb_upstream_inflight",
-            "Requests in flight: of this instance, or (global, all instances say the same) of the fleet.",
-            ("upstream", "scope"),
-            self._inflight(),
-        )
+        yield from TrafficCollector(metrics.traffic).collect()
+        text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."
+        for part in batches(self._inflight()):
+            yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
         yield counters("slb_retries", "Attempts after the first.", ("reason",), by_one(metrics.retries))
         refused = by_one(metrics.retries_refused)
         yield counters("slb_retries_refused", "Attempts that the retry budget did not allow.", ("reason",), refused)
@@ -70,7 +62,7 @@ class MetricsCollector(Collector):
         yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections())
 
     def _inflight(self) -> Rows:
-        used = {upstream for _, upstream, _, _ in self._metrics.requests}
+        used = {member for route in list(self._metrics.traffic.routes.values()) for member in list(route.upstreams)}
         for member, count in self._metrics.inflight():
             if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write
                 yield (member, "local"), count
@@ -105,12 +97,12 @@ class MetricsCollector(Collector):
 
     def _health(self) -> Iterator[Metric]:
         yield from health_families(self._metrics)
-        yield counters(
-            "slb_health_checks",
-            "Active checks made by this instance.",
-            ("upstream", "result"),
-            list(self._metrics.health_checks.items()),
-        )
+        checks, of_the_gone = list(self._metrics.health_checks.items()), self._metrics.health_checks_of_the_gone
+        totals = {result: of_the_gone[result] for result in ("passed", "failed")}
+        for (_, result), count in checks:
+            totals[result] += count
+        yield counters("slb_checks", "Active checks made by this instance.", ("result",), by_one(totals))
+        yield counters("slb_health_checks", "The same, by upstream.", ("upstream", "result"), checks)
 
     def _control_plane(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -167,11 +159,12 @@ class AdmissionCollector(Collector):
             ("pool",),
             (((pool,), is_shared) for pool, is_shared in metrics.pools_shared()),
         )
-        yield _histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", metrics.queue_wait)
+        waits = _of_routes(metrics, metrics.queue_wait)
+        yield histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", waits)
         position = SummaryMetricFamily(
             "slb_queue_position", "How many of its class were before a request that had to wait.", labels=("route",)
         )
-        for route, seen in list(metrics.queue_positions.items()):
+        for route, seen in _of_routes(metrics, metrics.queue_positions).items():
             position.add_metric((route,), seen["count"], seen["sum"])
         yield position
         yield counters("slb_shed", "Requests that got no slot.", ("reason",), by_one(metrics.shed))
@@ -208,12 +201,10 @@ def health_families(metrics: Metrics) -> Iterator[Metric]:
         ("upstream",),
         (((member,), is_up) for member, is_up in metrics.upstreams_up()),
     )
-    yield counters(
-        "slb_upstream_ejections",
-        "Taken out for failing requests.",
-        ("upstream", "reason"),
-        list(metrics.ejections.items()),
-    )
+    ejections = list(metrics.ejections.items())
+    total = metrics.ejections_of_the_gone + sum(count for _, count in ejections)
+    yield CounterMetricFamily("slb_ejections", "Upstreams taken out for failing requests.", value=total)
+    yield counters("slb_upstream_ejections", "The same, by upstream.", ("upstream", "reason"), ejections)
     panics = list(metrics.panics.items())
     yield gauges(
         "slb_panic",
@@ -224,8 +215,6 @@ def health_families(metrics: Metrics) -> Iterator[Metric]:
     yield counters("slb_panics", "Times a route began to panic.", ("route",), by_one(dict(panics)))
 
 
-def _histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, text, labels=("route",))
-    for route, histogram in list(by_route.items()):
-        family.add_metric((route,), histogram.buckets(), histogram.sum)
-    return family
+def _of_routes(metrics: Metrics, by_route: Mapping[str, _T]) -> dict[str, _T]:
+    """What a request adds after its route has left is shown no more."""
+    return {route: counted for route, counted in list(by_route.items()) if metrics.traffic.is_route(route)}

@@ -1,11 +1,25 @@
 """Prometheus's families of samples, made of what was counted in plain dicts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from slb.observe.histogram import Histogram
+
+_T = TypeVar("_T")
 
 Rows = Iterable[tuple[Sequence[str], float]]
 """The values of the labels, and the sample's own."""
+
+
+def batches(rows: Iterable[_T], size: int = 200) -> Iterator[list[_T]]:
+    """For a family that is made in parts, of which there is always one; `rows` are asked for as they are needed."""
+    left = iter(rows)
+    yield list(islice(left, size))
+    while batch := list(islice(left, size)):
+        yield batch
 
 
 def by_one(counts: Mapping[str, float]) -> Rows:
@@ -26,4 +40,12 @@ def gauges(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetr
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, figure in rows:
         family.add_metric(values, figure)
+    return family
+
+
+def histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
+    """One for each route."""
+    family = HistogramMetricFamily(name, text, labels=("route",))
+    for route, histogram in by_route.items():
+        family.add_metric((route,), histogram.buckets(), histogram.sum)
     return family

@@ -9,7 +9,8 @@ from prometheus_client.registry import Collector
 
 from slb.observe.collectors import health_families
 from slb.observe.families import by_one, counters
-from slb.observe.metrics import Histogram, Metrics
+from slb.observe.histogram import Histogram
+from slb.observe.metrics import Metrics
 from slb.observe.ring import RingCollector, Rings
 
 NO_ANSWER = 0

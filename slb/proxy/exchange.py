@@ -62,6 +62,7 @@ class Exchange(Timed):
     status = 0
     bytes_in = 0
     bytes_out = 0
+    sent_at = 0.0
     first_byte_at = 0.0
     tried: tuple[LiveUpstream, ...] = ()
     avoided: frozenset[LiveUpstream] = frozenset()
@@ -153,7 +154,8 @@ class Exchange(Timed):
         data = request_start(self, self._plane)
         if self.upload is not None:
             data += self.upload.start()
-        connection.carry(self, data, self._plane.clock() + self.route.settings.first_byte_timeout)
+        now = self.sent_at = self._plane.clock()
+        connection.carry(self, data, now + self.route.settings.first_byte_timeout)
 
     @property
     def request_ended(self) -> bool:
@@ -317,6 +319,7 @@ class Exchange(Timed):
     def goes_elsewhere(self, delay: float) -> None:
         """Leave this upstream, and make another attempt in `delay` seconds."""
         self.detail = ""
+        self.sent_at = 0.0
         self._drop_connection()
         if self.handle is not None:
             self.handle.release(completed=False)
@@ -391,10 +394,9 @@ class Exchange(Timed):
             self.entry.leave()
         member = ""
         if handle is not None:
-            upstream = handle.upstream
-            member = upstream.member if plane.mirror.upstream(upstream.member) is upstream else ""
+            member = handle.upstream.member
             handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
         name = reason.name if reason is not None else ""
-        plane.metrics.request_ended(self.route.path, member, status, name, self.started, self.first_byte_at, now)
+        plane.metrics.traffic.request_ended(self, member, status, name, now)
         if plane.access_log.wants(status, name or "".join(self.failed)):
             plane.log_exchange(self, status, name, detail, now)

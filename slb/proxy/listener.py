@@ -70,12 +70,7 @@ class ProxyServer:
         metrics.inflight = lambda: [(live.member, live.inflight) for live in mirror.upstreams.values()]
         metrics.connections = lambda: len(self._plane.connections)
         mirror.on_swap(metrics.forget_upstreams)
-        mirror.on_swap(lambda _: self._forget_routes())
-
-    def _forget_routes(self) -> None:
-        routes = self._plane.mirror.table.routes
-        if len(self._plane.metrics.durations) > len(routes):
-            self._plane.metrics.forget_routes(routes)
+        mirror.on_swap(lambda _: metrics.follow_routes(mirror.table.routes))
 
     def report_failures_to(self, on_failure: Callable[[LiveUpstream, str], None]) -> None:
         """Call `on_failure(upstream, reason)` for each attempt that failed at an upstream."""

@@ -66,7 +66,7 @@ class Plane:
         self.via = b"slb-%08x" % rng.getrandbits(32)
         self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
         self.reply_heads = HeadCache(parse_reply)
-        self.retries = Retries(metrics.durations, clock, rng)
+        self.retries = Retries(metrics.traffic.finished, clock, rng)
         self.on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
         self.connections: set[Downstream] = set()
         self.turned_away: set[Downstream] = set()

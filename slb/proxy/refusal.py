@@ -68,7 +68,7 @@ def note(
     """Count and log a refusal that never became an exchange, `seconds` after the request began to come. `line`:
     None where there was none that could be read."""
     route = line.route.path if line is not None and line.route is not None else ""
-    plane.metrics.requests[route, "", reason.status, reason.name] += 1
+    plane.metrics.traffic.refused(route, (reason.status, reason.name))
     if plane.access_log.wants(reason.status, reason.name):
         plane.access_log.write(
             method=line.method.decode() if line is not None else "",

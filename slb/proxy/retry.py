@@ -1,13 +1,12 @@
 """Whether a request may be sent again, and how long to wait before it is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 from slb.balance.eligible import untried
 from slb.balance.order import second_choice
 from slb.balance.retry import IDEMPOTENT, backoff
 from slb.balance.upstream import LiveUpstream
-from slb.observe.metrics import Histogram
 from slb.routing.table import Route
 
 _IDEMPOTENT = frozenset(method.encode() for method in IDEMPOTENT)
@@ -56,9 +55,9 @@ class RetryBudget:
 
 
 class Retries:
-    """The budgets of all routes of one instance. `finished`: route path -> histogram that counts its requests."""
+    """The budgets of all routes of one instance. `finished`: route path -> how many of its requests have ended."""
 
-    def __init__(self, finished: Mapping[str, Histogram], clock: Callable[[], float], rng: Random) -> None:
+    def __init__(self, finished: Callable[[str], int], clock: Callable[[], float], rng: Random) -> None:
         self._finished = finished
         self._clock = clock
         self._rng = rng
@@ -72,10 +71,8 @@ class Retries:
 
     def affords(self, route: Route) -> bool:
         """Whether the budget has room for one more, which is taken from it."""
-        histogram = self._finished.get(route.path)
-        requests = sum(histogram.counts) if histogram is not None else 0
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
-        return budget.take(requests, self._clock())
+        return budget.take(self._finished(route.path), self._clock())
 
     def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
         """Whom a request goes to after it has failed elsewhere."""

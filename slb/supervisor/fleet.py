@@ -1,7 +1,7 @@
 """The workers as one instance: their metrics added up, their traffic, whether any of them is ready."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -30,7 +30,7 @@ class Fleet:
         self,
         workers: Sequence[Worker],
         sums: Sums,
-        own_metrics: Callable[[], bytes],
+        own_metrics: Callable[[], Awaitable[bytes]],
         show_inflight: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._workers = workers
@@ -40,6 +40,7 @@ class Fleet:
         self._traffic: dict[int, Traffic] = {}
         self._ledgers: dict[int, LedgerShown] = {}
         self._ended = no_traffic()
+        self._reading = asyncio.Lock()
 
     def ready(self) -> bool:
         """Whether any worker serves."""
@@ -54,13 +55,15 @@ class Fleet:
             self._ended = added((self._ended, lasting(last)))
 
     async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up."""
-        texts = await asyncio.gather(*(self._read(worker, "/metrics") for worker in self._ready_workers()))
-        for worker, life, text in texts:
-            if text is not None and worker.life == life and worker.pid is not None:
-                self._sums.read((worker.index, life), text.decode())
-        self._sums.read((-1, 0), self._own_metrics().decode())
-        return self._sums.text()
+        """All workers' metrics, added up. One scrape after another: what was read first has to be added first, or a
+        counter would seem to have begun anew."""
+        async with self._reading:
+            texts = await asyncio.gather(*(self._read(worker, "/metrics") for worker in self._ready_workers()))
+            for worker, life, text in texts:
+                if text is not None and worker.life == life and worker.pid is not None:
+                    self._sums.read((worker.index, life), text.decode())
+            self._sums.read((-1, 0), (await self._own_metrics()).decode())
+            return self._sums.text()
 
     def status_extra(self) -> dict[str, Any]:
         """For /status: the workers, and the traffic of all of them as of a second ago."""

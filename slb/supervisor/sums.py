@@ -1,11 +1,12 @@
 """The workers' metrics as one: counters, histograms and requests in flight are added, states are combined.
 
-Counters never go down when a worker dies: what it had counted when it was last read stays in the sum. That is what
-the reader of the sum saw last, so no rate shows a step.
+Counters are added up by what each has grown since it was read before. So the sum never goes down, which Prometheus
+would take for a counter that began anew and its whole value for events of this moment: not when a worker dies, nor
+when workers let go of an upstream's series one after another, nor when one of them starts a series again. A series
+of a route or an upstream ends once no worker has it any more.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -25,13 +26,18 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_ring_fading": max,
     "slb_zone_share": min,
     "slb_zone_health": min,
+    "slb_build_info": max,
+    "process_start_time_seconds": min,
+    "process_open_fds": max,
+    "process_max_fds": min,
 }
 """Of what every worker sees for itself, the worst holds; all else is a share of a sum."""
 
 _GLOBAL = ("scope", "global")
 """The label of what each worker says of the whole fleet: the same, but for the second in which it is read."""
 
-_LASTING = ("counter", "histogram")
+_LASTING = ("counter", "histogram", "summary")
+_OF_WHAT_LEAVES = frozenset({"route", "upstream"})
 
 Labels = tuple[tuple[str, str], ...]
 SampleKey = tuple[str, Labels]
@@ -45,6 +51,10 @@ class Family:
     kind: str
     help: str
     samples: dict[SampleKey, float] = field(default_factory=dict)
+
+    def empty(self) -> "Family":
+        """The same without samples."""
+        return Family(self.kind, self.help)
 
     def add(self, name: str, other: "Family") -> None:
         """Take in another process's samples of the same metric."""
@@ -74,24 +84,20 @@ def added_up(parts: Iterable[Families]) -> Families:
     total: Families = {}
     for families in parts:
         for name, family in families.items():
-            total.setdefault(name, Family(family.kind, family.help)).add(name, family)
+            total.setdefault(name, family.empty()).add(name, family)
     return total
 
 
-def lasting(families: Families) -> Families:
-    """What stays of a process that has ended: what it counted, no longer told apart by upstream."""
-    kept: Families = {}
-    for name, family in families.items():
-        if family.kind in _LASTING:
-            kept[name] = Family(family.kind, family.help, _without_upstream(family.samples))
-    return kept
+def _grown(now: Family, before: Family) -> Iterator[tuple[SampleKey, float]]:
+    """By how much each sample has grown. Where one of a histogram's has shrunk, all of it began anew."""
+    anew = {_of_one(key) for key, value in before.samples.items() if now.samples.get(key, 0.0) < value}
+    for key, value in now.samples.items():
+        yield key, value if _of_one(key) in anew else value - before.samples.get(key, 0.0)
 
 
-def _without_upstream(samples: Mapping[SampleKey, float]) -> dict[SampleKey, float]:
-    merged: defaultdict[SampleKey, float] = defaultdict(float)
-    for (name, labels), value in samples.items():
-        merged[name, tuple((label, "" if label == "upstream" else text) for label, text in labels)] += value
-    return dict(merged)
+def _of_one(key: SampleKey) -> Labels:
+    """What the samples of one counter, histogram or summary have in common."""
+    return tuple(label for label in key[1] if label[0] != "le")
 
 
 class Sums:
@@ -99,21 +105,39 @@ class Sums:
 
     def __init__(self) -> None:
         self._latest: dict[Hashable, Families] = {}
-        self._ended: Families = {}
+        self._counted: Families = {}
 
     def read(self, source: Hashable, text: str) -> None:
-        """Keep what `source` shows now. Raises ValueError for what is not in the text format."""
-        self._latest[source] = parsed(text)
+        """Take in what `source` shows now, which is later than what it showed before. Raises ValueError for what is
+        not in the text format."""
+        families, before = parsed(text), self._latest.get(source, {})
+        for name, family in families.items():
+            if family.kind in _LASTING:
+                counted = self._counted.setdefault(name, family.empty()).samples
+                for key, growth in _grown(family, before.get(name, family.empty())):
+                    counted[key] = counted.get(key, 0.0) + growth
+        self._latest[source] = families
 
     def ended(self, source: Hashable) -> None:
         """`source` is gone; its counts stay."""
-        self._ended = added_up((self._ended, lasting(self._latest.pop(source, {}))))
+        self._latest.pop(source, None)
 
     def text(self) -> bytes:
         """The sum, in the text format."""
+        total = added_up(self._latest.values())
+        for name, family in self._counted.items():
+            living = total.setdefault(name, family.empty()).samples
+            for key in [key for key in family.samples if key not in living and _leaves(key)]:
+                del family.samples[key]
+            total[name] = family
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Shown(added_up((self._ended, *self._latest.values()))))
+        registry.register(_Shown(total))
         return generate_latest(registry)
+
+
+def _leaves(key: SampleKey) -> bool:
+    """Whether it is a sample of a route or an upstream, which may be gone for ever."""
+    return any(label in _OF_WHAT_LEAVES for label, _ in key[1])
 
 
 class _Shown(Collector):

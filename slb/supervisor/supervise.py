@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
-from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.app import run_loop
 from slb.config import Settings
@@ -14,6 +13,7 @@ from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.collectors import ApiRequestsCollector, ReloadCollector
+from slb.observe.exposition import text_of_process
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCollector
@@ -160,10 +160,7 @@ class Supervisor:
         )
 
 
-def _own_metrics(metrics: Metrics) -> bytes:
-    """Reloads, what the API refused, and the quota router's: its workers have none."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ReloadCollector(metrics))
-    registry.register(ApiRequestsCollector(metrics))
-    registry.register(QuotaCollector(metrics.quota))
-    return generate_latest(registry)
+async def _own_metrics(metrics: Metrics) -> bytes:
+    """Reloads, what the API refused, and the quota router's: its workers have none. The process itself, as each."""
+    of_the_api = ApiRequestsCollector(metrics)
+    return await text_of_process(ReloadCollector(metrics), of_the_api, QuotaCollector(metrics.quota))

@@ -165,7 +165,8 @@ async def test_it_ends_with_its_stdin_where_it_is_told_to(slb: Commands, valkey:
 async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_traffic(
     slb: Commands, valkey: Valkey
 ) -> None:
-    serving = await slb.until_ready(await slb.serve("--log-format", "json", redis=valkey.url))
+    probes = {"SLB_ACCESS_LOG_PROBES": "true"}
+    serving = await slb.until_ready(await slb.serve("--log-format", "json", redis=valkey.url, env=probes))
     assert (await slb.get(f"{serving.api}/nowhere", **{"X-Request-Id": "of-the-api"}))[0] == 404
     assert (await slb.get(f"{serving.api}/healthz", **{"X-Request-Id": "well"}))[0] == 200
     async with slb.session.post(
@@ -193,6 +194,24 @@ async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_
         ("GET", "/healthz", 200, ""),
         ("POST", "/register", 400, "bad_request"),
     ]
+
+
+async def test_probes_and_scrapes_are_counted_and_stand_in_the_access_log_only_where_they_were_refused(
+    slb: Commands, valkey: Valkey
+) -> None:
+    with_token = {"SLB_API_TOKEN": "secret"}
+    serving = await slb.until_ready(await slb.serve("--log-format", "json", redis=valkey.url, env=with_token))
+    token = {"Authorization": "Bearer secret"}
+    for url in (f"{serving.api}/healthz", f"{serving.url}/_slb/healthz", f"{serving.url}/_slb/readyz"):
+        assert (await slb.get(url))[0] == 200
+    assert (await slb.get(f"{serving.api}/metrics"))[0] == 401
+    assert (await slb.get(f"{serving.api}/routes", **token))[0] == 200
+    metrics = (await slb.get(f"{serving.api}/metrics", **token))[1]
+    assert 'slb_api_requests_total{code="401",reason="unauthorized"} 1.0' in metrics
+    assert await serving.process.stop() == 0
+    lines = [orjson.loads(line) for line in serving.process.log.read_text().splitlines()]
+    seen = [(line["path"], line["status"]) for line in lines if line["event"] == "request"]
+    assert seen == [("/metrics", 401), ("/routes", 200)]
 
 
 async def test_the_access_log_keeps_the_apis_errors_only_where_that_is_asked(slb: Commands, valkey: Valkey) -> None:

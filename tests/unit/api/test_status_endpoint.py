@@ -56,8 +56,8 @@ async def test_readiness_does_not_flip_when_redis_is_lost(api: Api) -> None:
 async def test_status_tells_of_the_process_its_redis_and_its_traffic(serve: ApiMaker) -> None:
     api = await serve(status_extra=lambda: {"workers": [{"pid": 7}]})
     await api.call("POST", "/register", {"path": "/p1", "target": "10.0.0.1"})
-    api.metrics.requests["/p1", "10.0.0.1:80", 200, ""] += 5
-    api.metrics.requests["", "", 404, "no_route"] += 2
+    for route, outcome in [("/p1", (200, ""))] * 5 + [("", (404, "no_route"))] * 2:
+        api.metrics.traffic.refused(route, outcome)
     api.metrics.retries["upstream_connect"] += 1
     status = (await api.call("GET", "/status")).json
     assert status.pop("workers") == [{"pid": 7}]

@@ -1,11 +1,32 @@
 """The workers' metrics added up."""
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
+from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Families, Sums, parsed
+
+UPSTREAM = "10.0.0.1:80"
+DURATION = "slb_upstream_request_duration_seconds"
+
+
+class Upstream:
+    member = UPSTREAM
+
+
+class Route:
+    path = "/p"
+    members = (Upstream(),)
+
+
+class Request:
+    route = Route()
+    started = sent_at = first_byte_at = 10.0
+    bytes_in = bytes_out = 0
 
 
 def text_of(metrics: Metrics) -> str:
@@ -16,9 +37,8 @@ def text_of(metrics: Metrics) -> str:
 
 def worker(requests: int, redis_up: bool = True, staleness: float = 0.0) -> Metrics:
     metrics = Metrics()
-    metrics.requests["/p", "10.0.0.1:80", 200, ""] = requests
     for _ in range(requests):
-        metrics.durations["/p"].observe(0.02)
+        metrics.traffic.request_ended(Request(), UPSTREAM, 200, "", 10.02)
     metrics.redis_up = redis_up
     metrics.staleness = lambda: staleness
     metrics.inflight = lambda: [("10.0.0.1:80", 1)]
@@ -80,14 +100,55 @@ def test_of_states_the_worst_is_shown(order: tuple[int, int]) -> None:
     assert value(families, staleness, staleness) == 9.5
 
 
-def test_counters_do_not_go_down_when_a_worker_dies() -> None:
+def test_counters_do_not_change_when_a_worker_dies_and_its_next_life_adds_to_them() -> None:
     sums = sums_of(worker(3), worker(4))
     sums.ended(0)
-    families = shown(sums)
-    assert requests_in(families, "10.0.0.1:80") == 4
-    assert requests_in(families, "") == 3
+    for _ in range(2):
+        families = shown(sums)
+        assert requests_in(families, "10.0.0.1:80") == 7
+        assert requests_in(families, "") is None
+        assert value(families, DURATION, f"{DURATION}_count", route="/p", upstream=UPSTREAM) == 7
     sums.read("the next life of 0", text_of(worker(5)))
-    assert requests_in(shown(sums), "10.0.0.1:80") == 9
+    assert requests_in(shown(sums), "10.0.0.1:80") == 12
+
+
+def test_an_upstreams_series_neither_goes_down_nor_ends_before_the_last_worker_let_go_of_it() -> None:
+    workers = [worker(3), worker(4)]
+    sums, seen = sums_of(*workers), []
+    for index, metrics in enumerate(workers):
+        metrics.follow_routes({})
+        sums.read(index, text_of(metrics))
+        seen.append(requests_in(shown(sums), UPSTREAM))
+    assert seen == [7, None]
+
+
+def test_a_series_that_one_worker_starts_again_adds_what_it_counts_from_then_on() -> None:
+    sums = sums_of(worker(3), worker(4))
+    sums.read(0, text_of(worker(2)))
+    families = shown(sums)
+    assert requests_in(families, UPSTREAM) == 9
+    buckets = [
+        count
+        for (name, labels), count in families["slb_request_duration_seconds"].samples.items()
+        if name.endswith("_bucket") and ("route", "/p") in labels
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == 9
+
+
+def test_totals_of_routes_in_the_sum_are_there_from_the_start() -> None:
+    metrics = Metrics()
+    metrics.follow_routes({"/p": Route()})
+    families = shown(sums_of(metrics, worker(0)))
+    assert value(families, "slb_route_requests", "slb_route_requests_total", route="/p", code="5xx") == 0
+
+
+def test_what_a_dead_worker_alone_had_counted_without_a_route_stays() -> None:
+    died = worker(1)
+    died.retries["502"] += 2
+    sums = sums_of(died, worker(1))
+    sums.ended(0)
+    assert value(shown(sums), "slb_retries", "slb_retries_total", reason="502") == 2
 
 
 def test_requests_in_flight_end_with_their_worker() -> None:
@@ -100,3 +161,21 @@ def test_requests_in_flight_end_with_their_worker() -> None:
 def test_the_sum_of_one_is_what_it_showed() -> None:
     metrics = worker(3)
     assert shown(sums_of(metrics)) == parsed(text_of(metrics))
+
+
+async def test_two_scrapes_at_once_count_nothing_twice() -> None:
+    """What was read first would come last, and look like a counter that began anew."""
+    values = iter((5, 7))
+
+    async def own_metrics() -> bytes:
+        value = next(values)
+        for _ in range(10 if value == 5 else 0):
+            await asyncio.sleep(0)
+        return b"# TYPE slb_full_syncs_total counter\nslb_full_syncs_total %d\n" % value
+
+    fleet = Fleet([], Sums(), own_metrics, lambda _: None)
+    texts = await asyncio.gather(fleet.metrics_text(), fleet.metrics_text())
+    assert [parsed(text.decode())["slb_full_syncs"].samples for text in texts] == [
+        {("slb_full_syncs_total", ()): 5},
+        {("slb_full_syncs_total", ()): 7},
+    ]

@@ -1,0 +1,49 @@
+"""The text that Prometheus reads of a process, made in slices: with thousands of routes it has megabytes, and
+traffic goes on beside it."""
+
+import asyncio
+from collections.abc import Iterator
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+_SLICE = 200
+"""Samples written between two turns of the event loop: a few milliseconds."""
+
+
+async def text_of_process(*collectors: Collector) -> bytes:
+    """The metrics of `collectors`, and what the system knows of this process (`process_*`; Linux only). A family
+    may come in several parts, one behind the other; a large one had better."""
+    pieces: list[bytes] = []
+    name, written = "", 0
+    for collector in (*collectors, ProcessCollector(registry=None)):
+        for family in collector.collect():
+            for part in _parts(family):
+                lines = generate_latest(_Only(part))
+                pieces.append(_without_head(lines) if family.name == name else lines)
+                name, written = family.name, written + len(part.samples)
+                if written >= _SLICE:
+                    written = 0
+                    await asyncio.sleep(0)
+    return b"".join(pieces)
+
+
+def _parts(family: Metric) -> Iterator[Metric]:
+    for start in range(0, len(family.samples) or 1, _SLICE):
+        part = Metric(family.name, family.documentation, family.type)
+        part.samples = family.samples[start : start + _SLICE]
+        yield part
+
+
+def _without_head(lines: bytes) -> bytes:
+    """Without HELP and TYPE, which stand once."""
+    return lines.split(b"\n", 2)[2]
+
+
+class _Only(Collector):
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family

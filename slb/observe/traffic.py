@@ -1,0 +1,215 @@
+"""What is counted of requests: of each route, and of each upstream of a route.
+
+A series ends with what it is of, and its counts never become another's: Prometheus would take them for requests of
+this moment. A route's totals are added up from its parts when somebody asks, those of upstreams that have left
+included, so that they only ever grow, and a request costs no more for them.
+
+What cannot be told apart for ever is not told apart: only routes of the current table and the upstreams these have
+now are counted by name. All else (no route took it, or its route or upstream left before it ended) counts for the
+route "" or the upstream "". So clients can make no series. Whoever may register makes, for each upstream of a route
+that is used, at most one for each status and reason, and two more.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from slb.observe.histogram import LATENCY_BOUNDS, Histogram
+
+CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+"""What a route's totals are told apart by: so few that all of them can be there before the first request, for a
+counter that appears with its first event never shows that one as a rate."""
+
+Outcome = tuple[int, str]
+"""Status, and the reason: empty where slb did not answer itself."""
+
+RequestKey = tuple[str, str, int, str]
+"""Route path ("" where none took it), upstream member ("" where none was picked), status, reason."""
+
+
+class Member(Protocol):
+    """An upstream, as far as counting goes."""
+
+    @property
+    def member(self) -> str: ...
+
+
+class Members(Protocol):
+    """A route, as far as counting goes."""
+
+    @property
+    def members(self) -> Sequence[Member]: ...
+
+
+class Path(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
+class Request(Protocol):
+    """A request, as far as counting goes. Times are a clock's: `sent_at` 0 where nothing of it was sent to its last
+    upstream, `first_byte_at` 0 where no answer began. `bytes_in`, `bytes_out`: of the bodies."""
+
+    @property
+    def route(self) -> Path: ...
+    @property
+    def started(self) -> float: ...
+    @property
+    def sent_at(self) -> float: ...
+    @property
+    def first_byte_at(self) -> float: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def bytes_out(self) -> int: ...
+
+
+class UpstreamCounts:
+    """Of one upstream of one route. `unsent`: requests of which it was sent nothing; `seconds`: how long all others
+    took together, each from when it was sent there to its end."""
+
+    __slots__ = ("outcomes", "seconds", "unsent")
+
+    def __init__(self) -> None:
+        self.outcomes: defaultdict[Outcome, int] = defaultdict(int)
+        self.unsent = 0
+        self.seconds = 0.0
+
+    @property
+    def sent(self) -> int:
+        """How many it was sent."""
+        return sum(list(self.outcomes.values())) - self.unsent
+
+
+class RouteCounts:
+    """Of one route. `bytes_in`, `bytes_out`: of bodies. `of_the_gone`: the outcomes of upstreams that have left."""
+
+    __slots__ = (
+        *("_named", "bytes_in", "bytes_out", "durations", "first_bytes"),
+        *("members", "of_the_gone", "path", "upstreams"),
+    )
+
+    def __init__(self, path: str, members: Sequence[Member] | None) -> None:
+        """`members` None: whatever upstream is named is one."""
+        self.path = path
+        self.members = members
+        self._named = _names(members) if members is not None else None
+        self.upstreams: dict[str, UpstreamCounts] = {}
+        self.of_the_gone: Counter[Outcome] = Counter()
+        self.durations = Histogram()
+        self.first_bytes = Histogram()
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def at(self, upstream: str) -> UpstreamCounts:
+        """Of one of its upstreams, or of "" where it is none of them."""
+        if self._named is not None and upstream not in self._named:
+            upstream = ""
+        return self.upstreams.setdefault(upstream, UpstreamCounts())
+
+    def keep(self, members: Sequence[Member]) -> None:
+        """What is counted of all other upstreams ends."""
+        self.members, self._named = members, _names(members)
+        for upstream in self.upstreams.keys() - self._named - {""}:
+            self.of_the_gone.update(self.upstreams.pop(upstream).outcomes)
+
+    def outcomes(self) -> Counter[Outcome]:
+        """Of all its requests since it became a route."""
+        total = Counter(self.of_the_gone)
+        for counts in list(self.upstreams.values()):
+            total.update(dict(counts.outcomes))
+        return total
+
+
+def _names(members: Sequence[Member]) -> frozenset[str]:
+    """A look-up for each request that ends late, or is an upstream's first."""
+    return frozenset(each.member for each in members)
+
+
+class Traffic:
+    """Of all routes. `ended_with_routes`: the outcomes of routes that are none any more."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, RouteCounts] = {}
+        self.ended_with_routes: Counter[Outcome] = Counter()
+        self._table: Mapping[str, Members] | None = None
+
+    def request_ended(self, request: Request, upstream: str, status: int, reason: str, ended: float) -> None:
+        """Count a request that ended now, by the clock that its times are of. Every request comes by here, and what
+        is written out here would cost it a call elsewhere."""
+        try:
+            counts = self.routes[request.route.path]
+            at_upstream = counts.upstreams[upstream]
+        except KeyError:
+            counts, at_upstream = self._found(request.route.path, upstream)
+        at_upstream.outcomes[status, reason] += 1
+        if sent := request.sent_at:
+            at_upstream.seconds += ended - sent
+        else:
+            at_upstream.unsent += 1
+        if size := request.bytes_in:
+            counts.bytes_in += size
+        if size := request.bytes_out:
+            counts.bytes_out += size
+        started, times = request.started, counts.durations
+        times.counts[bisect_left(LATENCY_BOUNDS, ended - started)] += 1
+        times.sum += ended - started
+        if first_byte := request.first_byte_at:
+            times = counts.first_bytes
+            times.counts[bisect_left(LATENCY_BOUNDS, first_byte - started)] += 1
+            times.sum += first_byte - started
+
+    def refused(self, route: str, outcome: Outcome) -> None:
+        """Count a request that slb answered before it was sent anywhere; it has no duration."""
+        _, nobody = self._found(route, "")
+        nobody.outcomes[outcome] += 1
+        nobody.unsent += 1
+
+    def finished(self, route: str) -> int:
+        """How many requests of a route have ended, those left out that were `refused`."""
+        counts = self.routes.get(route)
+        return sum(counts.durations.counts) if counts is not None else 0
+
+    def follow(self, table: Mapping[str, Members]) -> None:
+        """`table` has the routes of now: series of routes and upstreams that have left end."""
+        self._table = table
+        for path, counts in list(self.routes.items()):
+            route = table.get(path)
+            if route is not None:
+                if route.members is not counts.members:
+                    counts.keep(route.members)
+            elif path:
+                self.ended_with_routes.update(self.routes.pop(path).outcomes())
+
+    def is_route(self, path: str) -> bool:
+        """Whether series of `path` have not ended."""
+        return self._table is None or path in self._table
+
+    def requests(self) -> Iterator[tuple[RequestKey, int]]:
+        """Of those upstreams that have not left, and of "": how many ended how."""
+        for path, counts in list(self.routes.items()):
+            for upstream, at_upstream in list(counts.upstreams.items()):
+                for outcome, count in list(at_upstream.outcomes.items()):
+                    yield (path, upstream, *outcome), count
+
+    def totals(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """Each route there is, "" too, used or not, and its requests by `CODES`."""
+        for path in self._paths():
+            found, counts = [0] * len(CODES), self.routes.get(path)
+            if counts is not None:
+                for (status, _), count in counts.outcomes().items():
+                    found[status // 100 - 1] += count
+            yield path, found
+
+    def _paths(self) -> Iterable[str]:
+        return dict.fromkeys(("", *(self.routes if self._table is None else self._table)))
+
+    def _found(self, path: str, upstream: str) -> tuple[RouteCounts, UpstreamCounts]:
+        """Where a request counts, whatever has left; made where it is the first."""
+        members: Sequence[Member] | None = None
+        if self._table is not None:
+            route = self._table.get(path)
+            path, members = (path, route.members) if route is not None else ("", ())
+        counts = self.routes.get(path) or self.routes.setdefault(path, RouteCounts(path, members))
+        return counts, counts.at(upstream)

@@ -1,0 +1,107 @@
+"""A real Prometheus: scrapes one address, and is asked what it saw."""
+
+import asyncio
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from aiohttp import ClientError, ClientSession
+
+from e2e.topology import free_port
+
+PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
+INTERVAL = 0.5
+"""Seconds between two scrapes."""
+
+_CONFIG = """
+global: {{scrape_interval: {interval}ms, scrape_timeout: {interval}ms}}
+scrape_configs: [{{job_name: slb, static_configs: [{{targets: ["{target}"]}}]}}]
+"""
+_ALL = "[1h]"
+
+
+class Sample(NamedTuple):
+    at: float
+    value: float
+
+
+Series = list[Sample]
+"""One series, in the order of time."""
+
+
+class Prometheus:
+    """`async with Prometheus(directory, "127.0.0.1:8081") as prometheus`; asked over `session`."""
+
+    def __init__(self, directory: Path, target: str, session: ClientSession) -> None:
+        self._directory = directory / "prometheus"
+        self._target = target
+        self._session = session
+        self._process: asyncio.subprocess.Process | None = None
+        self._address = f"127.0.0.1:{free_port('127.0.0.1')}"
+
+    async def __aenter__(self) -> "Prometheus":
+        self._directory.mkdir()
+        config = self._directory / "prometheus.yml"
+        config.write_text(_CONFIG.format(interval=int(INTERVAL * 1000), target=self._target))
+        self._process = await asyncio.create_subprocess_exec(
+            PROMETHEUS,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self._directory / 'data'}",
+            f"--web.listen-address={self._address}",
+            "--log.level=warn",
+        )
+        try:
+            await self.scraped(after=0.0)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.terminate()
+        await self._process.wait()
+
+    async def series(self, selector: str) -> list[Series]:
+        """All samples of all series so far, as they were scraped."""
+        found = await self._ask("query", query=selector + _ALL, time=time.time())
+        return [[Sample(at, float(value)) for at, value in each["values"]] for each in found]
+
+    async def range(self, query: str, start: float, end: float, step: float) -> Series:
+        """What a query gave at each step; steps at which it gave nothing are left out."""
+        found = await self._ask("query_range", query=query, start=start, end=end, step=step)
+        return [Sample(at, float(value)) for each in found for at, value in each["values"]]
+
+    async def scrapes(self) -> list[float]:
+        """When it got an answer."""
+        return [each.at for series in await self.series("up") for each in series if each.value == 1]
+
+    async def scraped(self, after: float, timeout: float = 30.0) -> float:
+        """Wait until it has got an answer that it asked for after this moment; when it asked."""
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    times = await self.scrapes()
+                except (ClientError, OSError):  # it is still starting
+                    times = []
+                if later := [at for at in times if at > after]:
+                    return later[0]
+                await asyncio.sleep(0.05)
+
+    async def _ask(self, what: str, **parameters: str | float) -> Any:
+        url = f"http://{self._address}/api/v1/{what}"
+        async with self._session.get(url, params=parameters, raise_for_status=True) as reply:
+            return orjson.loads(await reply.read())["data"]["result"]
+
+
+def growth(series: list[Series]) -> Series:
+    """By how much counters grew from one scrape to the next, as rate() sees it: nothing at a series' first sample,
+    and all of a value that is less than the one before."""
+    return sorted(
+        Sample(now.at, now.value - before.value if now.value >= before.value else now.value)
+        for each in series
+        for before, now in pairwise(each)
+    )
