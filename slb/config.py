@@ -92,6 +92,14 @@ class Settings(BaseModel):
         host_port(text)
         return text
 
+    @field_validator("api_token")
+    @classmethod
+    def _is_a_token(cls, value: SecretStr | None) -> SecretStr | None:
+        """Taken for none, it would open the API that somebody meant to close: a secret that is not mounted yet."""
+        if value is not None and not value.get_secret_value().strip():
+            raise ValueError("it is empty: write a token there, or leave the setting out")
+        return value
+
     @field_validator("upstream_networks", "trusted_proxies", mode="before")
     @classmethod
     def _are_networks(cls, value: Any) -> Any:
