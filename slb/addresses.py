@@ -11,7 +11,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 """Linux connects all of it to loopback or to nowhere (RFC 1122, 3.2.1.3)."""
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
-_RESERVED = ipaddress.ip_network("240.0.0.0/4")
+_RESERVED = ipaddress.IPv4Network("240.0.0.0/4")
 """RFC 1112, 4. Some clouds number pods out of it: who lists such a network in `upstream_networks` means it."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _METADATA = frozenset(

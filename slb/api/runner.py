@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from aiohttp import web
-from aiohttp.http import StreamWriter
+from aiohttp import hdrs, web
+from aiohttp.http import RawRequestMessage, StreamWriter
 from aiohttp.http_exceptions import LineTooLong
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from slb.api.answers import Answered, OnAnswer, answers_to
-from slb.api.replies import refusal, request_id_of, signed
+from slb.api.replies import EXPECTATION, refusal, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.config import Settings
 from slb.errors import (
@@ -105,7 +105,13 @@ class _Server(web.Server):
         make_request = made.request_factory
 
         def request_factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
-            return make_request(message, payload, protocol, _Writer(protocol, protocol._loop), task)
+            expected = message.headers.get(hdrs.EXPECT)
+            if expected:
+                message = _without_expectation(message)
+            request = make_request(message, payload, protocol, _Writer(protocol, protocol._loop), task)
+            if expected:
+                request[EXPECTATION] = expected
+            return request
 
         super().__init__(
             made.request_handler,
@@ -119,6 +125,13 @@ class _Server(web.Server):
 
     def __call__(self) -> web.RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
+
+
+def _without_expectation(message: RawRequestMessage) -> RawRequestMessage:
+    """As aiohttp may see it. It would say `100 Continue` to everybody, whoever asks and for whatever path."""
+    headers = CIMultiDict(message.headers)
+    headers.popall(hdrs.EXPECT)
+    return message._replace(headers=CIMultiDictProxy(headers))
 
 
 class _Writer(StreamWriter):

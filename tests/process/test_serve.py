@@ -171,9 +171,9 @@ async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_
     async with slb.session.post(
         f"{serving.url}/register", data=b"{", headers={"X-Request-Id": "of-traffic"}
     ) as reply:
-        assert reply.status == 400
+        assert reply.status == 403
     metrics = (await slb.get(f"{serving.api}/metrics"))[1]
-    for code, reason in (("404", "no_route"), ("400", "bad_request")):
+    for code, reason in (("404", "no_route"), ("403", "forbidden")):
         assert f'slb_api_requests_total{{code="{code}",reason="{reason}"}} 1.0' in metrics
     assert 'slb_api_requests_total{code="200",reason=""}' in metrics
     assert "slb_requests_total{" not in metrics
@@ -191,7 +191,7 @@ async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_
     assert seen == [
         ("GET", "/nowhere", 404, "no_route"),
         ("GET", "/healthz", 200, ""),
-        ("POST", "/register", 400, "bad_request"),
+        ("POST", "/register", 403, "forbidden"),
     ]
 
 
