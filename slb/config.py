@@ -52,6 +52,7 @@ class Settings(BaseModel):
     proxy_protocol: bool = False
     tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"
+    access_log_refused: Annotated[int, Field(ge=0)] = 32 * 1024
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
     drain_delay: Duration = 0.0

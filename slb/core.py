@@ -44,6 +44,7 @@ from slb.names import join_member
 from slb.observe.collectors import MetricsCollector
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
+from slb.observe.throttle import Throttle
 from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
@@ -172,6 +173,7 @@ class Core:
             parts.settings = settings
         logging.getLogger().setLevel(settings.log_level.upper())
         self.access_log.set_mode(settings.access_log)
+        self.access_log.refused.set_rate(settings.access_log_refused)
 
     def follow_settings(
         self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
@@ -192,7 +194,7 @@ class Core:
         self, application: web.Application, shortcut: Shortcut | None = None
     ) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = make_runner(application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut)
+        runner = make_runner(application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut, self.access_log.refused)
         await runner.setup()
         self._runners.append(runner)
         return runner
@@ -210,8 +212,10 @@ class Core:
         if not answered.client:
             return
         self.metrics.api_requests[answered.status, answered.reason] += 1
-        if self.access_log.wants(answered.status, answered.reason):
+        reached = not answered.reason
+        if self.access_log.wants(answered.status, answered.reason, reached):
             self.access_log.write(
+                reached,
                 method=answered.method,
                 path=answered.path,
                 status=answered.status,
@@ -268,7 +272,8 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
 def make_access_log(settings: Settings, said: Mapping[str, str]) -> AccessLog:
     """Lines as the event log has them: JSON, or readable."""
     make = console_lines if is_readable(settings.log_format, sys.stderr) else json_lines
-    return AccessLog(settings.access_log, Random(), stderr_sink(), make(said))
+    refused = Throttle(settings.access_log_refused)
+    return AccessLog(settings.access_log, Random(), stderr_sink(), make(said), refused)
 
 
 def instance_name(settings: Settings, sockets: Sockets) -> str:

@@ -394,5 +394,5 @@ class Exchange(Timed):
             handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
         name = reason.name if reason is not None else ""
         plane.metrics.request_ended(self.route.path, member, status, name, self.started, self.first_byte_at, now)
-        if plane.access_log.wants(status, name or "".join(self.failed)):
+        if plane.access_log.wants(status, name or "".join(self.failed), handle is not None):
             plane.log_exchange(self, status, name, detail, now)

@@ -131,6 +131,7 @@ class Plane:
         first_byte = exchange.first_byte_at - exchange.started if exchange.first_byte_at else None
         connection = exchange.connection
         self.access_log.write(
+            reached=upstream is not None,
             method=exchange.method.decode(),
             path=exchange.line.path.decode(),
             status=status,

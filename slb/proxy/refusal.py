@@ -68,8 +68,9 @@ def note(
     None where there was none that could be read."""
     route = line.route.path if line is not None and line.route is not None else ""
     plane.metrics.requests[route, "", reason.status, reason.name] += 1
-    if plane.access_log.wants(reason.status, reason.name):
+    if plane.access_log.wants(reason.status, reason.name, reached=False):
         plane.access_log.write(
+            reached=False,
             method=line.method.decode() if line is not None else "",
             path=line.path.decode() if line is not None else "",
             status=reason.status,

@@ -205,3 +205,23 @@ async def test_the_access_log_keeps_the_apis_errors_only_where_that_is_asked(slb
     lines = serving.process.log.read_text()
     assert '"path":"/nowhere"' in lines
     assert "/healthz" not in lines
+
+
+async def test_what_the_api_refuses_cannot_fill_the_log(slb: Commands, valkey: Valkey) -> None:
+    """Neither what it cannot read nor what it does not have."""
+    serving = await slb.until_ready(
+        await slb.serve("--log-format", "json", redis=valkey.url, env={"SLB_ACCESS_LOG_REFUSED": "40"})
+    )
+    host, port = serving.api.removeprefix("http://").split(":")
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+        assert (await slb.get(f"{serving.api}/nowhere"))[0] == 404
+    assert await serving.process.stop() == 0
+    lines = [orjson.loads(line) for line in serving.process.log.read_text().splitlines() if line.startswith("{")]
+    refused = [line for line in lines if line["event"] == "malformed_request" or line.get("reason")]
+    told = [line["lines"] for line in lines if line["event"] == "access_log_suppressed"]
+    assert len(refused) + sum(told) >= 60  # and what was refused before it was ready
+    assert 0 < len(refused) < 6
