@@ -22,9 +22,9 @@ _METADATA = frozenset(
 _TUNNELS = tuple(
     ipaddress.IPv6Network(each) for each in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32")
 )
-"""IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215: where in it the IPv4
-address stands is the network's own affair), Teredo (RFC 4380). A gateway on the way makes an IPv4 address of these
-that nobody here can judge, and nobody runs an upstream behind one."""
+"""IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215: where in it the
+IPv4 address stands is the network's own affair), Teredo (RFC 4380). A gateway on the way makes an IPv4 address of
+these that nobody here can judge, and nobody runs an upstream behind one."""
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 """The same of the first half of an interface identifier (RFC 5214, 6.1)."""
 
@@ -55,7 +55,9 @@ class AddressRules:
         if kind:
             return f"{ip} is {kind}, which is never an upstream"
         if address in _RESERVED and not self._names_reserved(address):
-            return f"{ip} is reserved (240.0.0.0/4): list its network in upstream_networks to have it as an upstream"
+            return (
+                f"{ip} is reserved (240.0.0.0/4): list its network in upstream_networks to have it as an upstream"
+            )
         if any(self.is_listener(address, port, host, own_port) for host, own_port in self._own()):
             return f"{ip} port {port} is slb's own listener"
         if self.networks and not any(address in network for network in self.networks):
@@ -63,7 +65,7 @@ class AddressRules:
         return None
 
     def _names_reserved(self, address: Address) -> bool:
-        """Whether a network of reserved addresses is listed that `address` is in. Listing all addresses names none."""
+        """Whether `address` is in a listed network of reserved addresses. Listing all addresses names none."""
         listed = (each for each in self.networks if isinstance(each, ipaddress.IPv4Network))
         return any(address in each and each.subnet_of(_RESERVED) for each in listed)
 

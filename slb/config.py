@@ -49,6 +49,7 @@ class Settings(BaseModel):
     data_register: bool = True
     upstream_networks: tuple[Network, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
+    client_detail: Literal["plain", "full"] = "plain"
     proxy_protocol: bool = False
     tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"

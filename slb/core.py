@@ -194,7 +194,9 @@ class Core:
         self, application: web.Application, shortcut: Shortcut | None = None
     ) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = make_runner(application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut, self.access_log.refused)
+        runner = make_runner(
+            application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut, self.access_log.refused
+        )
         await runner.setup()
         self._runners.append(runner)
         return runner

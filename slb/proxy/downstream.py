@@ -232,7 +232,7 @@ class Downstream(asyncio.Protocol, Timed):
         self.exchange = None
         keep = ended and not self._plane.draining and not self.is_last
         connection = connection_line(line, head, keep)
-        message = answer(reason, detail, request_id, connection, line.method != b"HEAD")
+        message = answer(reason, detail, request_id, connection, line.method != b"HEAD", self._plane.tells_all)
         self._plane.outbox.post(self.transport, message)
         self._next_or_close(keep and keeps_open(line, head), ended, self._plane.clock())
 
@@ -338,7 +338,7 @@ class Downstream(asyncio.Protocol, Timed):
         request_id = request_id or plane.new_request_id()
         seconds = max(0.0, plane.clock() - self._head_since)
         note(plane, reason, detail, request_id, self.peer.address, seconds, line)
-        message = answer(reason, detail, request_id, b"Connection: close\r\n", with_body=True)
+        message = answer(reason, detail, request_id, b"Connection: close\r\n", True, plane.tells_all)
         plane.outbox.post(self.transport, message)
         self._linger()
 

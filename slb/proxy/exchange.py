@@ -188,7 +188,7 @@ class Exchange(Timed):
                 self.handle.lasts()
         if self._plane.draining or self.client.is_last or (head.status >= 400 and not self.request_ended):
             self.keep_client = False
-        self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
+        self._pass_on(connection, reply_start(self, self._plane, head, now), payload, ended, now)
 
     def _choose_framing(self) -> None:
         """How the client learns where a reply of unknown length ends."""
@@ -243,7 +243,8 @@ class Exchange(Timed):
         self._was_served_by(connection.pool.upstream)
         if self.handle is not None:
             self.handle.lasts()
-        open_tunnel(self, self._plane, connection, switching_start(self, head, self.first_byte_at) + rest)
+        start = switching_start(self, self._plane, head, self.first_byte_at)
+        open_tunnel(self, self._plane, connection, start + rest)
         return True
 
     def tunnel_ended(self, up: int, down: int) -> None:
