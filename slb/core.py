@@ -32,6 +32,7 @@ from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
@@ -247,6 +248,7 @@ async def connected_core(
     which of several processes this is. Every line of the log says whose it is from here on."""
     said = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
     configure_logging(settings.log_level, settings.log_format, said=said)
+    check_data_dir(settings.data_dir)
     metrics = Metrics()
     connection = await connect(settings, metrics, revive=revive)
     try:

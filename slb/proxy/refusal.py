@@ -36,8 +36,8 @@ def answer(
 ) -> bytes:
     """A whole reply: `{"error", "detail", "request_id"}`. Every reply that the data listener makes up itself is
     made here, and here it is decided what it says: `detail` may name upstreams, which is only for those whom the
-    setting `client_detail` lets know; all others get the reason's public sentence. `connection` is a Connection line
-    with its CRLF, or empty; a reply to HEAD says how long its body would have been and carries none."""
+    setting `client_detail` lets know; all others get the reason's public sentence. `connection` is a Connection
+    line with its CRLF, or empty; a reply to HEAD says how long its body would have been and carries none."""
     told = detail if tells_all or not reason.public else reason.public
     body = orjson.dumps({"error": reason.name, "detail": told, "request_id": request_id.decode()}) + b"\n"
     lines = [

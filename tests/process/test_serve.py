@@ -225,3 +225,39 @@ async def test_what_the_api_refuses_cannot_fill_the_log(slb: Commands, valkey: V
     told = [line["lines"] for line in lines if line["event"] == "access_log_suppressed"]
     assert len(refused) + sum(told) >= 60  # and what was refused before it was ready
     assert 0 < len(refused) < 6
+
+
+@pytest.mark.parametrize("words", [("serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"), ("check-config",)])
+async def test_a_data_directory_that_others_may_write_to_ends_the_start_in_one_line(
+    slb: Commands, valkey: Valkey, words: tuple[str, ...]
+) -> None:
+    """With a Redis elsewhere too: the table there is what is served while that is away."""
+    data = slb.directory / "shared"
+    data.mkdir()
+    data.chmod(0o777)
+    result = await slb.run(*words, "--redis", valkey.url, env={"SLB_DATA_DIR": str(data)})
+    assert result.code == 1
+    last = result.err.splitlines()[-1]
+    assert last.startswith(f"slb: data_dir: others may write to {data} (mode 0777)")
+    assert f"chmod go-w {data}" in last
+
+
+@pytest.mark.parametrize("text", ["[]", '{"version":1}\n{"path":[]}\n{"routes":1,"upstreams":0}', "\x00", None])
+async def test_a_table_of_wrong_shape_does_not_end_the_start(
+    slb: Commands, valkey: Valkey, text: str | None
+) -> None:
+    first = await slb.until_ready(await slb.serve(redis=valkey.url))
+    valkey.admin.sadd("slb_p", "127.0.0.1:1")
+    await eventually(lambda: list((slb.directory / "data").glob("table-*.json")), what="a table on disk")
+    assert await first.process.stop() == 0
+    (table,) = (slb.directory / "data").glob("table-*.json")
+    valkey.kill()
+    if text is None:
+        table.unlink()
+        table.mkdir()
+    else:
+        table.write_text(text)
+    second = await slb.serve(redis=valkey.url)
+    assert (await slb.get(f"{second.url}/p"))[0] == 503
+    assert '"event":"disk_table_unusable"' in second.process.log.read_text()
+    assert (await slb.get(f"{second.api}/healthz"))[0] == 200
