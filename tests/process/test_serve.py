@@ -242,13 +242,19 @@ async def test_a_data_directory_that_others_may_write_to_ends_the_start_in_one_l
     assert f"chmod go-w {data}" in last
 
 
-@pytest.mark.parametrize("text", ["[]", '{"version":1}\n{"path":[]}\n{"routes":1,"upstreams":0}', "\x00", None])
+SETTINGS_NO_TABLE = """{"version":1}
+{"path":"/p","members":["127.0.0.1:1"],"settings":["policy"]}
+{"routes":1,"upstreams":0}
+"""
+
+
+@pytest.mark.parametrize("text", ["[]", SETTINGS_NO_TABLE, "\x00", None], ids=["list", "settings", "nul", "folder"])
 async def test_a_table_of_wrong_shape_does_not_end_the_start(
     slb: Commands, valkey: Valkey, text: str | None
 ) -> None:
     first = await slb.until_ready(await slb.serve(redis=valkey.url))
     valkey.admin.sadd("slb_p", "127.0.0.1:1")
-    await eventually(lambda: list((slb.directory / "data").glob("table-*.json")), what="a table on disk")
+    await eventually(lambda: any((slb.directory / "data").glob("table-*.json")), what="a table on disk")
     assert await first.process.stop() == 0
     (table,) = (slb.directory / "data").glob("table-*.json")
     valkey.kill()
