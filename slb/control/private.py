@@ -1,8 +1,8 @@
 """Places on disk whose contents are believed: a server that answers there, a table that is served.
 
-So nobody else may own them or write to them. Who may only read finds addresses, and loses that. What is looked at
-is what was opened, and symbolic links are not followed: between a look at a name and its use another may stand
-there.
+So nobody else may own them or write to them. Who may only read finds addresses, and loses that. Symbolic links are
+not followed, and of a file it is what was opened that is looked at: between a look at a name and its use another
+may stand there.
 """
 
 import os
@@ -38,14 +38,16 @@ def check_data_dir(directory: Path) -> None:
 def check_private(directory: Path, setting: str) -> None:
     """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
     what slb keeps there: /var/lib has other users."""
-    if directory.is_symlink():
+    found = directory.lstat()
+    if stat.S_ISLNK(found.st_mode):
         raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")
+    if fault := _fault(found):
+        raise ConfigError(f"{setting}: {fault.format(directory)}")
+    if not found.st_mode & _OTHERS:
+        return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        found = os.fstat(opened)
-        if fault := _fault(found):
-            raise ConfigError(f"{setting}: {fault.format(directory)}")
-        if found.st_mode & _OTHERS and all(map(_is_ours, os.listdir(opened))):
+        if all(map(_is_ours, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)

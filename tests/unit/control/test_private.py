@@ -157,3 +157,11 @@ def test_a_file_that_others_may_write_or_that_is_none_is_not_read(tmp_path: Path
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="not a file"):
         read_private(tmp_path / "pipe")
+
+
+@as_root
+def test_one_of_somebody_elses_that_may_not_be_looked_into_is_refused_too(place: Path) -> None:
+    place.chmod(0)
+    os.chown(place, STRANGER, -1)
+    with pytest.raises(ConfigError, match=f"the user {STRANGER}"):
+        check_data_dir(place)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from structlog.testing import capture_logs
 
 from slb.observe.throttle import Throttle
@@ -21,24 +22,20 @@ def written(bucket: Throttle, lines: int, size: int) -> int:
     return count
 
 
-def test_ten_seconds_worth_may_come_at_once_and_then_so_much_a_second() -> None:
+@pytest.mark.parametrize(
+    ("rate", "size", "steps"),
+    [
+        (1000, 100, [(0.0, 100), (1.0, 10), (1000.0, 100)]),
+        (10, 1000, [(0.0, 1), (89.0, 0), (91.0, 1)]),
+    ],
+    ids=["ten seconds' worth may come at once and then so much a second", "a long line is paid for by the next"],
+)
+def test_so_many_lines_are_let_through(rate: int, size: int, steps: list[tuple[float, int]]) -> None:
     now = [0.0]
-    bucket = Throttle(1000, at(now))
-    assert written(bucket, 500, 100) == 100
-    now[0] = 1.0
-    assert written(bucket, 500, 100) == 10
-    now[0] = 1000.0
-    assert written(bucket, 500, 100) == 100
-
-
-def test_a_long_line_is_paid_for_by_those_that_follow() -> None:
-    now = [0.0]
-    bucket = Throttle(10, at(now))
-    assert written(bucket, 9, 1000) == 1
-    now[0] = 89.0
-    assert written(bucket, 9, 1000) == 0
-    now[0] = 91.0
-    assert written(bucket, 9, 1000) == 1
+    bucket = Throttle(rate, at(now))
+    for seconds, lines in steps:
+        now[0] = seconds
+        assert written(bucket, 500, size) == lines
 
 
 def test_none_is_no_limit_and_another_holds_at_once() -> None:
