@@ -93,7 +93,7 @@ class Topology:
         for address in ADDRESSES:
             self._instance(address, api)
         for name in UPSTREAMS:
-            self._upstream(name)
+            self._upstream(name, api)
 
     def _instance(self, address: str, api: int) -> None:
         """With the data directory the instances share their Redis: a Valkey the first one starts."""
@@ -102,8 +102,8 @@ class Topology:
         instance = self._process(f"slb at {address}", "serve", *places, *rest)
         instance.wait_until(lambda: _ready(address, self.port))
 
-    def _upstream(self, name: str) -> None:
-        through = f"http://{ADDRESSES[0]}:{self.port}"
+    def _upstream(self, name: str, api: int) -> None:
+        through = f"http://{ADDRESSES[0]}:{api}"
         self._process(name, "upstream", "--name", name, "--slots", "8", "--register", through, "--path", PATH)
 
     def _process(self, name: str, *arguments: str) -> Process:

@@ -11,7 +11,22 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 """Linux connects all of it to loopback or to nowhere (RFC 1122, 3.2.1.3)."""
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
+_RESERVED = ipaddress.IPv4Network("240.0.0.0/4")
+"""RFC 1112, 4. Some clouds number pods out of it: who lists such a network in `upstream_networks` means it."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_METADATA = frozenset(
+    ipaddress.ip_address(each)
+    for each in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
+)
+"""Where clouds hand out credentials (Alibaba, Azure, Oracle, AWS, Google), besides those that are link-local."""
+_TUNNELS = tuple(
+    ipaddress.IPv6Network(each) for each in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32")
+)
+"""IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215: where in it the
+IPv4 address stands is the network's own affair), Teredo (RFC 4380). A gateway on the way makes an IPv4 address of
+these that nobody here can judge, and nobody runs an upstream behind one."""
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+"""The same of the first half of an interface identifier (RFC 5214, 6.1)."""
 
 
 class AddressRules:
@@ -39,11 +54,20 @@ class AddressRules:
         kind = _never_an_upstream(address)
         if kind:
             return f"{ip} is {kind}, which is never an upstream"
+        if address in _RESERVED and not self._names_reserved(address):
+            return (
+                f"{ip} is reserved (240.0.0.0/4): list its network in upstream_networks to have it as an upstream"
+            )
         if any(self.is_listener(address, port, host, own_port) for host, own_port in self._own()):
             return f"{ip} port {port} is slb's own listener"
         if self.networks and not any(address in network for network in self.networks):
             return f"{ip} is in none of upstream_networks"
         return None
+
+    def _names_reserved(self, address: Address) -> bool:
+        """Whether `address` is in a listed network of reserved addresses. Listing all addresses names none."""
+        listed = (each for each in self.networks if isinstance(each, ipaddress.IPv4Network))
+        return any(address in each and each.subnet_of(_RESERVED) for each in listed)
 
     def is_listener(self, address: Address, port: int, host: str, own_port: int) -> bool:
         """Whether a listener of this machine, bound to `host`:`own_port`, would take what is sent to `address`."""
@@ -75,7 +99,8 @@ def in_networks(ip: str, networks: Sequence[Network]) -> bool:
 
 
 def unwrapped(ip: str) -> Address:
-    """The address packets go to: IPv4 out of its IPv6 wrappings (mapped, NAT64), no zone. Raises ValueError."""
+    """The address packets go to: IPv4 out of its IPv6 wrappings (mapped, NAT64, 6to4), no zone. Raises ValueError.
+    Wrappings whose way cannot be told are left as they are, and are no upstream's."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address in _NAT64:
@@ -104,4 +129,12 @@ def _never_an_upstream(address: Address) -> str | None:
         return "link-local"
     if address.is_multicast or address == _BROADCAST:
         return "multicast or broadcast"
+    if address in _METADATA:
+        return "a cloud's metadata service"
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback and _is_tunnel(address):
+        return "an IPv4 address inside IPv6 that a gateway unwraps"
     return None
+
+
+def _is_tunnel(address: ipaddress.IPv6Address) -> bool:
+    return any(address in network for network in _TUNNELS) or int(address) >> 32 & 0xFFFFFFFF in _ISATAP

@@ -73,6 +73,8 @@ class Settings(BaseModel):
     tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"
     access_log_probes: bool = False
+    client_detail: Literal["plain", "full"] = "plain"
+    access_log_refused: Annotated[int, Field(ge=0)] = 32 * 1024
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
     drain_delay: Duration = 0.0
@@ -112,6 +114,14 @@ class Settings(BaseModel):
     def _is_address(cls, text: str) -> str:
         host_port(text)
         return text
+
+    @field_validator("api_token")
+    @classmethod
+    def _is_a_token(cls, value: SecretStr | None) -> SecretStr | None:
+        """Taken for none, it would open the API that somebody meant to close: a secret that is not mounted yet."""
+        if value is not None and not value.get_secret_value().strip():
+            raise ValueError("it is empty: write a token there, or leave the setting out")
+        return value
 
     @field_validator("upstream_networks", "trusted_proxies", mode="before")
     @classmethod

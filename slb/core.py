@@ -31,6 +31,7 @@ from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
@@ -44,6 +45,7 @@ from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
+from slb.observe.throttle import Throttle
 from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
@@ -172,6 +174,7 @@ class Core:
             parts.settings = settings
         logging.getLogger().setLevel(settings.log_level.upper())
         self.access_log.set_mode(settings.access_log)
+        self.access_log.refused.set_rate(settings.access_log_refused)
 
     def follow_settings(
         self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
@@ -192,7 +195,9 @@ class Core:
         self, application: web.Application, shortcut: Shortcut | None = None
     ) -> web.AppRunner:
         """An application's runner, closed with this process."""
-        runner = make_runner(application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut)
+        runner = make_runner(
+            application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut, self.access_log.refused
+        )
         await runner.setup()
         self._runners.append(runner)
         return runner
@@ -212,8 +217,10 @@ class Core:
         self.metrics.api_requests[answered.status, answered.reason] += 1
         if answered.is_probe and not self.settings.access_log_probes:
             return
-        if self.access_log.wants(answered.status, answered.reason):
+        reached = not answered.reason
+        if self.access_log.wants(answered.status, answered.reason, reached):
             self.access_log.write(
+                reached,
                 method=answered.method,
                 path=answered.path,
                 status=answered.status,
@@ -241,6 +248,7 @@ async def connected_core(
     which of several processes this is. Every line of the log says whose it is from here on."""
     said = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
     configure_logging(settings.log_level, settings.log_format, said=said)
+    check_data_dir(settings.data_dir)
     metrics = Metrics()
     connection = await connect(settings, metrics, revive=revive)
     try:
@@ -268,7 +276,8 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
 def make_access_log(settings: Settings, said: Mapping[str, str]) -> AccessLog:
     """Lines as the event log has them: JSON, or readable."""
     make = console_lines if is_readable(settings.log_format, sys.stderr) else json_lines
-    return AccessLog(settings.access_log, Random(), stderr_sink(), make(said))
+    refused = Throttle(settings.access_log_refused)
+    return AccessLog(settings.access_log, Random(), stderr_sink(), make(said), refused)
 
 
 def instance_name(settings: Settings, sockets: Sockets) -> str:

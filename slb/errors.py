@@ -5,11 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why slb answers a request itself: the code a user looks up, its HTTP status, seconds for Retry-After."""
+    """Why slb answers a request itself: the code a user looks up, its HTTP status, seconds for Retry-After.
+
+    `public` is what a stranger is told in the place of a detail that names upstreams, routes or pools; where it is
+    empty the detail speaks of the request alone.
+    """
 
     name: str
     status: int
     retry_after: int | None = None
+    public: str = ""
 
 
 BAD_REQUEST = Reason("bad_request", 400)
@@ -27,20 +32,20 @@ BODY_TOO_LARGE = Reason("body_too_large", 413)
 URI_TOO_LONG = Reason("uri_too_long", 414)
 ESTIMATE_EXCEEDS_LIMIT = Reason("estimate_exceeds_limit", 422)
 HEADERS_TOO_LARGE = Reason("headers_too_large", 431)
-INTERNAL = Reason("internal", 500)
+INTERNAL = Reason("internal", 500, public="slb failed; its log tells more under this request id")
 SCRIPT_FAILED = Reason("script_failed", 500)
-UPSTREAM_CONNECT = Reason("upstream_connect", 502)
-UPSTREAM_RESET = Reason("upstream_reset", 502)
-UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502)
+UPSTREAM_CONNECT = Reason("upstream_connect", 502, public="no upstream could be reached")
+UPSTREAM_RESET = Reason("upstream_reset", 502, public="the upstream ended the connection before it had answered")
+UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502, public="the upstream's answer could not be read")
 NOT_READY = Reason("not_ready", 503, retry_after=1)
-NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1)
-POOL_SATURATED = Reason("pool_saturated", 503, retry_after=1)
-QUEUE_FULL = Reason("queue_full", 503, retry_after=1)
-QUEUE_TIMEOUT = Reason("queue_timeout", 503, retry_after=1)
-OVERLOADED = Reason("overloaded", 503, retry_after=1)
+NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1, public="no upstream takes requests now")
+POOL_SATURATED = Reason("pool_saturated", 503, retry_after=1, public="all upstreams are busy")
+QUEUE_FULL = Reason("queue_full", 503, retry_after=1, public="all upstreams are busy, and too many requests wait")
+QUEUE_TIMEOUT = Reason("queue_timeout", 503, retry_after=1, public="no upstream became free in time")
+OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
 DRAINING = Reason("draining", 503, retry_after=1)
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)
-UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504)
+UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504, public="no answer came in time")
 HTTP_VERSION = Reason("http_version", 505)
 LOOP = Reason("loop", 508)
 

@@ -1,12 +1,13 @@
 """The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+from pydantic import SecretStr
 
 from slb.api.answers import OnAnswer
-from slb.api.auth import authorise
+from slb.api.auth import authorise, authorise_traffic
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
 from slb.api.instances import InstancesEndpoint, KnownInstances
@@ -16,7 +17,7 @@ from slb.api.parts import ApiParts
 from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
-from slb.api.replies import closing, in_our_form
+from slb.api.replies import closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint
@@ -38,7 +39,7 @@ def make_api(parts: ApiParts) -> web.Application:
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
     endpoints += OpenApiEndpoint(endpoints).endpoints()
-    return _application(parts, endpoints, ())
+    return _application(parts, endpoints, authorise)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
@@ -55,14 +56,18 @@ def make_data_api(parts: ApiParts) -> web.Application:
         *RegisterEndpoint(parts, KnownInstances(parts.instances, parts.address_rules)).endpoints(),
         *health.endpoints(),
     ]
-    return _application(parts, endpoints, (closing,))
+    return _application(parts, endpoints, authorise_traffic, closing)
 
 
-def _application(parts: ApiParts, endpoints: Sequence[Endpoint], outer: Sequence[Middleware]) -> web.Application:
-    app = web.Application(
-        client_max_size=MAX_BODY,
-        middlewares=[*outer, in_our_form, authorise(lambda: parts.settings.api_token, open_paths(endpoints))],
-    )
+Authorise = Callable[[Callable[[], SecretStr | None], Container[str]], Middleware]
+
+
+def _application(
+    parts: ApiParts, endpoints: Sequence[Endpoint], may: Authorise, *outer: Middleware
+) -> web.Application:
+    """`may` makes the middleware that says who may call what is not open."""
+    guard = may(lambda: parts.settings.api_token, open_paths(endpoints))
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guard, continuing])
     for endpoint in endpoints:
         endpoint.add_to(app)
     return app

@@ -1,8 +1,11 @@
-"""Who may call the API: the holder of the token, or, where none is set, programs of this machine.
+"""Who may call the API: the holder of the token, or, where none is set, programs of this machine; and who may
+register by way of the data listener: the holder of the token.
 
 A loopback peer alone proves little: a browser's page and a proxy in front of slb connect from loopback too. Hence
 the Host (a page that rebinds DNS sends its own name), the Origin (a page that simply posts to 127.0.0.1) and
-the headers proxies add.
+the headers proxies add. No rule of this kind can guard the data listener, which is made to stand behind proxies:
+nginx's plain `proxy_pass` comes from loopback, with a literal Host and nothing added, and passes on whatever its
+clients send.
 """
 
 import hmac
@@ -19,9 +22,22 @@ from pydantic import SecretStr
 from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
 
 _SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
+_NOT_HERE = (
+    "without a token only the API listener takes registrations, since anybody's may come here through a proxy; "
+    "ask there, or set api_token (SLB_API_TOKEN)"
+)
 _FETCH_SITE = "Sec-Fetch-Site"
 """Browsers say here whose page asks, for requests too that carry no Origin."""
-_FORWARDING = frozenset({"forwarded", "via", "x-real-ip"})
+_FORWARDING = frozenset(
+    {
+        *("forwarded", "forwarded-for", "via", "cdn-loop", "x-real-ip", "client-ip", "x-client-ip"),
+        *("true-client-ip", "fastly-client-ip", "x-cluster-client-ip", "x-proxyuser-ip", "x-appengine-user-ip"),
+        *("x-azure-clientip", "x-original-forwarded-for", "x-original-host", "x-original-url", "x-rewrite-url"),
+    }
+)
+_FORWARDING_FAMILIES = ("x-forwarded", "x-envoy-", "cf-")
+"""What proxies and CDNs add to say whom or what they were asked by, of their own accord or in the setups their
+manuals show. Not those that programs set too: `X-Request-Id`, `X-Amzn-Trace-Id`, `traceparent`."""
 _REMEMBERED = 256
 """Addresses and Hosts already parsed: callers of the quota router ask thousands of times a second."""
 
@@ -37,6 +53,24 @@ def authorise(token: Callable[[], SecretStr | None], open_paths: Container[str])
                 _check_token(request.headers, secret.get_secret_value())
             else:
                 _check_local(request)
+        return await handler(request)
+
+    return check
+
+
+def authorise_traffic(token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
+    """The same for the data listener: the token, and nothing else. Pages that come through slb have its origin, so
+    that no other page's is the only one to fear: what a browser sends is refused, be it with a token."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path not in open_paths and request.match_info.http_exception is None:
+            if hdrs.ORIGIN in request.headers or _FETCH_SITE in request.headers:
+                raise Refused(FORBIDDEN, "no page may register upstreams")
+            secret = token()
+            if not secret:
+                raise Refused(FORBIDDEN, _NOT_HERE)
+            _check_token(request.headers, secret.get_secret_value())
         return await handler(request)
 
     return check
@@ -87,11 +121,13 @@ def _header_fault(headers: CIMultiDictProxy[str]) -> str | None:
     if len(hosts) > 1 or not is_literal_host(host):
         return f"without a token the Host has to be localhost or an address, not {', '.join(hosts)!r}"
     for name in headers:
-        if name.lower() in _FORWARDING or name.lower().startswith("x-forwarded-"):
+        lower = name.lower()
+        if lower in _FORWARDING or lower.startswith(_FORWARDING_FAMILIES):
             return f"without a token no request may come through a proxy (it has {name})"
-    origin = headers.get(hdrs.ORIGIN)
-    foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
-    if foreign or headers.get(_FETCH_SITE, "none").lower() not in ("none", "same-origin"):
+    origins = headers.getall(hdrs.ORIGIN, ())
+    foreign = any(each.partition("://")[2].lower() != host.lower() for each in origins)
+    sites = headers.getall(_FETCH_SITE, ())
+    if foreign or any(each.lower() not in ("none", "same-origin") for each in sites):
         return "without a token no other site's page may call the API"
     return None
 

@@ -7,7 +7,6 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from slb.api.replies import expectation
 from slb.errors import Reason
 
 
@@ -33,7 +32,7 @@ class Endpoint:
         pattern = self.path.replace("{path}", "{path:.*}").replace("{member}", "{member:.*}")
         pattern = pattern.replace("{model}", "{model:.*}")
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
-            app.router.add_route(method, pattern, self.handler, expect_handler=expectation)
+            app.router.add_route(method, pattern, self.handler)
 
 
 def open_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:

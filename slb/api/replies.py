@@ -30,6 +30,8 @@ from slb.errors import (
 )
 
 REQUEST_ID = "X-Request-Id"
+EXPECTATION = web.RequestKey("slb.expectation", str)
+"""Where a request keeps what its `Expect` said, until that is met: aiohttp would meet it before any middleware."""
 _USABLE_ID = re.compile(r"[!-~]{1,128}")
 _OF_STATUS = {reason.status: reason for reason in (NO_ROUTE, METHOD_NOT_ALLOWED, BODY_TOO_LARGE)}
 _log = structlog.get_logger("slb.api")
@@ -94,6 +96,8 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
         _log.exception("unexpected_exception", method=request.method, path=request.path, request_id=request_id)
         reply = refusal(INTERNAL, "slb failed; its log tells more under this request id", request_id)
+    if EXPECTATION in request:  # not met: its body may come all the same, or the next request in its place
+        reply.force_close()
     return signed(reply, request_id)
 
 
@@ -104,18 +108,17 @@ def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
     return reply
 
 
-async def expectation(request: web.Request) -> web.StreamResponse | None:
-    """Asks for the body of who waits for that, and refuses every other expectation: aiohttp's own handler refuses
-    it outside of all middlewares."""
-    if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
-        request_id = request_id_of(request.headers)
-        reply = refusal(BAD_REQUEST, "slb meets no expectation but 100-continue", request_id)
-        reply.force_close()
-        return signed(reply, request_id)
-    if request.version == (1, 1):
+@web.middleware
+async def continuing(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The innermost middleware: asks for the body of who waits for that, once all that the head decides is decided,
+    and refuses every other expectation. Nobody uploads anything only to learn that it may not."""
+    expected = request.get(EXPECTATION, "100-continue")
+    if expected.lower() != "100-continue":
+        raise Refused(BAD_REQUEST, "slb meets no expectation but 100-continue")
+    if request.match_info.http_exception is None and request.pop(EXPECTATION, "") and request.version == (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # aiohttp takes what was written for the beginning of the answer
-    return None
+    return await handler(request)
 
 
 @web.middleware

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from aiohttp import web
-from aiohttp.http import StreamWriter
+from aiohttp import hdrs, web
+from aiohttp.http import RawRequestMessage, StreamWriter
 from aiohttp.http_exceptions import LineTooLong
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from slb.api.answers import Answered, OnAnswer, answers_to
-from slb.api.replies import refusal, request_id_of, signed
+from slb.api.replies import EXPECTATION, refusal, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.config import Settings
 from slb.errors import (
@@ -31,6 +31,7 @@ from slb.errors import (
     URI_TOO_LONG,
     Refused,
 )
+from slb.observe.throttle import Throttle
 
 _log = structlog.get_logger("slb.api")
 
@@ -42,6 +43,9 @@ _MOST_BEHIND = 65_536
 
 _LINGER = 1.0
 """Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
+
+_EVENT = 160
+"""Bytes of an event's line besides its detail, about."""
 
 _NO_HTTP = b"\0\r\n\0\r\n\r\n"
 """No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""
@@ -65,15 +69,18 @@ def make_runner(
     judge: LineJudge = _any_line,
     on_answer: OnAnswer = _tell_nobody,
     shortcut: Shortcut | None = None,
+    throttle: Throttle | None = None,
 ) -> web.AppRunner:
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
     `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
-    each connection, `on_answer` is told of every answer; `shortcut` answers what it can before aiohttp sees it."""
+    each connection, `on_answer` is told of every answer; `shortcut` answers what it can before aiohttp sees it;
+    `throttle` bounds what is logged of requests that cannot be read."""
     return _Runner(
         app,
         settings,
         judge,
         shortcut,
+        throttle or Throttle(),
         access_log=logging.getLogger("slb.api"),
         access_log_class=answers_to(on_answer),
         lingering_time=_LINGER,
@@ -86,26 +93,46 @@ def make_runner(
 
 class _Runner(web.AppRunner):
     def __init__(
-        self, app: web.Application, settings: Settings, judge: LineJudge, shortcut: Shortcut | None, **options: Any
+        self,
+        app: web.Application,
+        settings: Settings,
+        judge: LineJudge,
+        shortcut: Shortcut | None,
+        throttle: Throttle,
+        **options: Any,
     ) -> None:
         super().__init__(app, **options)
         self._settings = settings
         self._judge = judge
         self._shortcut = shortcut
+        self._throttle = throttle
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return _Server(made, self._settings, self._judge, self._shortcut)
+        return _Server(made, self._settings, self._judge, self._shortcut, self._throttle)
 
 
 class _Server(web.Server):
     """Another server's handler and options, with our protocol."""
 
-    def __init__(self, made: web.Server, settings: Settings, judge: LineJudge, shortcut: Shortcut | None) -> None:
+    def __init__(
+        self,
+        made: web.Server,
+        settings: Settings,
+        judge: LineJudge,
+        shortcut: Shortcut | None,
+        throttle: Throttle,
+    ) -> None:
         make_request = made.request_factory
 
         def request_factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
-            return make_request(message, payload, protocol, _Writer(protocol, protocol._loop), task)
+            expected = message.headers.get(hdrs.EXPECT)
+            if expected:
+                message = _without_expectation(message)
+            request = make_request(message, payload, protocol, _Writer(protocol, protocol._loop), task)
+            if expected:
+                request[EXPECTATION] = expected
+            return request
 
         super().__init__(
             made.request_handler,
@@ -116,9 +143,17 @@ class _Server(web.Server):
         self.settings = settings
         self.judge = judge
         self.shortcut = shortcut
+        self.throttle = throttle
 
     def __call__(self) -> web.RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
+
+
+def _without_expectation(message: RawRequestMessage) -> RawRequestMessage:
+    """As aiohttp may see it. It would say `100 Continue` to everybody, whoever asks and for whatever path."""
+    headers = CIMultiDict(message.headers)
+    headers.popall(hdrs.EXPECT)
+    return message._replace(headers=CIMultiDictProxy(headers))
 
 
 class _Writer(StreamWriter):
@@ -266,7 +301,8 @@ class _Protocol(web.RequestHandler):
             _log.debug("client_gone", **said)
         elif status >= 500:
             _log.error("unexpected_exception", **said, exc_info=exc)
-        else:
+        elif self._rules.throttle.allows():
+            self._rules.throttle.spend(_EVENT + len(refused.detail))
             _log.info("malformed_request", **said)
         request_id = request_id_of(request.headers)
         reply = refusal(refused.reason, refused.detail, request_id)

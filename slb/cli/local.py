@@ -24,11 +24,13 @@ def add_to(app: typer.Typer) -> None:
 
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
     """Say which settings `slb serve` would run with, secrets masked, and which Redis; fails where it would."""
+    from slb.control.private import check_data_dir
     from slb.proxy.tls import check_files
 
     settings = _settings(config, redis, None)
     url = _checked_url(settings)
     check_files(settings)
+    check_data_dir(settings.data_dir)
     for name in type(settings).model_fields:
         typer.echo(f"{name} = {_shown(settings, name)}")
     typer.echo("")

@@ -23,7 +23,7 @@ def shed_when_full(session: Session, exempt: Container[str] = ()) -> Middleware:
             return await handler(request)
         session.metrics.shed += 1
         return web.json_response(
-            {"error": OVERLOADED.name, "detail": f"{session.outbound} calls of this server are out or waiting"},
+            {"error": OVERLOADED.name, "detail": "too many calls of this server are out or waiting"},
             status=OVERLOADED.status,
             headers={"Retry-After": str(OVERLOADED.retry_after)},
         )

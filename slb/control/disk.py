@@ -7,6 +7,7 @@ share it, and the last writer wins. Its modification time is when its contents w
 
 import asyncio
 import os
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -15,9 +16,11 @@ from pathlib import Path
 import orjson
 import structlog
 
+from slb.control.private import create_private, read_private
 from slb.control.reader import Snapshot
 from slb.control.slices import Slices
 from slb.model import RouteRecord
+from slb.names import is_normal_path, normal_member
 from slb.routing.mirror import Mirror
 
 _VERSION = 1
@@ -46,9 +49,8 @@ class DiskTable:
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
         """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there."""
         try:
-            written = self._path.read_bytes()
-            age = wall() - self._path.stat().st_mtime
-            return _parsed(written), max(0.0, age)
+            written, changed = read_private(self._path)
+            return _parsed(written), max(0.0, wall() - changed)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError) as error:
@@ -114,7 +116,7 @@ class DiskTable:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}.{id(self)}")
         try:
-            with unfinished.open("wb") as file:
+            with os.fdopen(create_private(unfinished), "wb") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -143,16 +145,37 @@ def _is_utf8(text: str) -> bool:
 
 
 def _parsed(written: bytes) -> Snapshot:
-    """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished."""
+    """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished. What it holds
+    is as sound as what the reader lets through: the mirror and the router rely on that."""
     header, *lines, last = [orjson.loads(line) for line in written.splitlines()]
     if header["version"] != _VERSION:
         raise ValueError(f"version {header['version']} of the file is not known")
     snapshot = Snapshot()
     for line in lines:
         if "path" in line:
-            snapshot.records[line["path"]] = RouteRecord(frozenset(line["members"]), line["settings"])
+            settings = None if line["settings"] is None else _texts(line["settings"])
+            members = frozenset(_member(each) for each in line["members"])
+            snapshot.records[_path(line["path"])] = RouteRecord(members, settings)
         else:
-            snapshot.attributes[line["member"]] = line["attributes"]
+            snapshot.attributes[_member(line["member"])] = _texts(line["attributes"])
     if (last["routes"], last["upstreams"]) != (len(snapshot.records), len(snapshot.attributes)):
         raise ValueError("the file is cut short")
     return snapshot
+
+
+def _path(value: object) -> str:
+    if isinstance(value, str) and is_normal_path(value):
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no path in normal form")
+
+
+def _member(value: object) -> str:
+    if isinstance(value, str) and normal_member(value) == value:
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no member in normal form")
+
+
+def _texts(value: object) -> dict[str, str]:
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no table of texts")

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from slb.control.locks import FileLock, wait_until
+from slb.control.private import check_contents, check_way_to, make_private
 from slb.control.valkey_process import ValkeyProcess
 from slb.errors import ConfigError
 
@@ -56,7 +57,7 @@ class EmbeddedServer:
     async def acquire(self) -> str:
         """Start the server or join the one that runs; its URL; cancelled, leave it. Raises ConfigError."""
         try:
-            await to_its_end(lambda: self._under_start_lock(self._join))
+            await to_its_end(lambda: self._enter())
         except asyncio.CancelledError:
             await self.release()
             raise
@@ -112,6 +113,20 @@ class EmbeddedServer:
             return str(error)
         return ""
 
+    def _enter(self) -> None:
+        """A server that listens here is taken for ours, and adopted: nobody else may have put it there."""
+        try:
+            make_private(self.directory.parent, "data_dir")
+            make_private(self.directory, "data_dir")
+            check_way_to(self.directory, "data_dir")
+            check_contents(self.directory, "data_dir")
+        except OSError as error:
+            raise self._unusable(error) from None
+        self._under_start_lock(self._join)
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"data_dir: the embedded Valkey cannot use {self.directory}: {error}")
+
     def _under_start_lock(self, action: Callable[[], Any]) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -123,7 +138,7 @@ class EmbeddedServer:
             finally:
                 lock.release()
         except OSError as error:
-            raise ConfigError(f"data_dir: the embedded Valkey cannot use {self.directory}: {error}") from None
+            raise self._unusable(error) from None
 
     def _join(self) -> None:
         self._process = ValkeyProcess(self.directory)

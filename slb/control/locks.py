@@ -20,7 +20,7 @@ class FileLock:
     def fd(self) -> int:
         """The open file, for a child to inherit: the lock then lives as long as any holder of the file does."""
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         return self._fd
 
     def try_shared(self) -> bool:

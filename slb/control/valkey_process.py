@@ -20,10 +20,14 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.retry import Retry
 
 from slb.control.locks import FileLock, wait_until
+from slb.control.private import make_private
 from slb.errors import ConfigError
 
 _SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path holds 108 on Linux and 104 on macOS, its end included."""
+
+_SHORT_PLACE = "XDG_RUNTIME_DIR"
+"""What says where sockets go whose own directory has too long a name."""
 
 _PROBE_SIZE = 64 * 1024
 """Bytes: about what a server's first files take."""
@@ -121,7 +125,7 @@ class ValkeyProcess:
         """Run valkey-server as a daemon of its own session: Ctrl-C in a terminal is not for it, and no process
         of ours has to reap it."""
         if self.socket.parent != self._directory:
-            _private(self.socket.parent)  # gone where another has stopped the server meanwhile
+            make_private(self.socket.parent, _SHORT_PLACE)  # gone where another has stopped the server meanwhile
         self.socket.unlink(missing_ok=True)
         self._pid_file.unlink(missing_ok=True)
         try:
@@ -187,7 +191,9 @@ def _socket_path(directory: Path) -> Path:
         return path
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     name = blake2b(os.fsencode(directory), digest_size=8).hexdigest()
-    return _private(base / f"slb-{os.getuid()}-{name}") / "valkey.sock"
+    place = base / f"slb-{os.getuid()}-{name}"
+    make_private(place, _SHORT_PLACE)
+    return place / "valkey.sock"
 
 
 def _server_binary() -> Path:
@@ -200,12 +206,3 @@ def _server_binary() -> Path:
         return Path(get_binary_path())
     except ValkeyServerError as error:
         raise ConfigError(f"the embedded Valkey cannot be run: {error}") from None
-
-
-def _private(directory: Path) -> Path:
-    """Make `directory` for this user only; refuse one that somebody else has put there."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or directory.is_symlink():
-        raise ConfigError(f"{directory} belongs to somebody else; set XDG_RUNTIME_DIR to a private directory")
-    return directory

@@ -22,6 +22,8 @@ import orjson
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
+from slb.observe.throttle import Throttle
+
 MASK = "**********"
 """What stands for a secret, wherever one would be shown: as pydantic has it."""
 LogFormat = Literal["auto", "json", "console"]
@@ -140,7 +142,8 @@ class AccessLog:
     """One line per request that is wanted: `mode` is all, errors, off, or a share (errors are always kept).
 
     `write(**fields)` only appends; lines leave together every 100 ms, at 64 KiB and at exit, through `sink`. A sink
-    that fails loses its lines (`lost` counts them) and never a request.
+    that fails loses its lines (`lost` counts them) and never a request. Lines of requests that were refused before
+    they reached an upstream cost their sender next to nothing: `refused` bounds how much those may write.
     """
 
     def __init__(
@@ -149,8 +152,10 @@ class AccessLog:
         rng: Random,
         write: Callable[[bytes], None],
         render: Render | None = None,
+        refused: Throttle | None = None,
     ) -> None:
         self.lost = 0
+        self.refused = refused or Throttle()
         self.set_mode(mode)
         self._rng = rng
         self._sink = write
@@ -163,21 +168,27 @@ class AccessLog:
         """Log these from now on."""
         self._share = _SHARES[mode] if mode in _SHARES else float(mode)
 
-    def wants(self, status: int, reason: str) -> bool:
-        """Whether this request is to be logged: an error (5xx or a reason), or drawn with the configured share."""
+    def wants(self, status: int, reason: str, reached: bool = True) -> bool:
+        """Whether this request is to be logged: an error (5xx or a reason), or drawn with the configured share; and
+        where it did not reach an upstream, whether there is room for it."""
         share = self._share
+        if not reached:
+            return share >= 0 and self.refused.allows()
         if share >= 1:
             return True
         if status >= 500 or reason:
             return share >= 0
         return share > 0 and self._rng.random() < share
 
-    def write(self, **fields: Any) -> None:
-        """Append one line; floats are seconds, and shown to the microsecond; bytes are not taken."""
+    def write(self, reached: bool = True, **fields: Any) -> None:
+        """Append one line; floats are seconds, and shown to the microsecond; bytes are not taken. `reached` as
+        `wants` was told it."""
         for name, value in fields.items():
             if isinstance(value, float):
                 fields[name] = round(value, _SECONDS_DECIMALS)
         line = self._render(fields)
+        if not reached:
+            self.refused.spend(len(line))
         if not self._lines:
             self._flush_later()
         self._lines.append(line)
@@ -197,6 +208,7 @@ class AccessLog:
 
     def close(self) -> None:
         """Flush, and forget the hook at exit."""
+        self.refused.tell()
         self.flush()
         atexit.unregister(self.flush)
 

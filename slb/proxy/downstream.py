@@ -247,7 +247,7 @@ class Downstream(asyncio.Protocol, Flow):
         self.exchange = None
         keep = ended and not self._plane.draining and not self.is_last
         connection = connection_line(line, head, keep)
-        message = answer(reason, detail, request_id, connection, line.method != b"HEAD")
+        message = answer(reason, detail, request_id, connection, line.method != b"HEAD", self._plane.tells_all)
         self._plane.outbox.post(self.transport, message)
         self._next_or_close(keep and keeps_open(line, head), ended, self._plane.clock())
 

@@ -191,7 +191,7 @@ class Exchange(Timed):
                 self.handle.lasts()
         if self._plane.draining or self.client.is_last or (self.upload is not None and not self.upload.ended):
             self.keep_client = False
-        self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
+        self._pass_on(connection, reply_start(self, self._plane, head, now), payload, ended, now)
 
     def _choose_framing(self) -> None:
         """How the client learns where a reply of unknown length ends."""
@@ -246,7 +246,8 @@ class Exchange(Timed):
         self._was_served_by(connection.pool.upstream)
         if self.handle is not None:
             self.handle.lasts()
-        open_tunnel(self, self._plane, connection, switching_start(self, head, self.first_byte_at) + rest)
+        start = switching_start(self, self._plane, head, self.first_byte_at)
+        open_tunnel(self, self._plane, connection, start + rest)
         return True
 
     def tunnel_ended(self, up: int, down: int) -> None:
@@ -398,5 +399,5 @@ class Exchange(Timed):
             handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
         name = reason.name if reason is not None else ""
         plane.metrics.traffic.request_ended(self, member, status, name, now)
-        if plane.access_log.wants(status, name or "".join(self.failed)):
+        if plane.access_log.wants(status, name or "".join(self.failed), handle is not None):
             plane.log_exchange(self, status, name, detail, now)

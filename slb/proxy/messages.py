@@ -50,7 +50,7 @@ def _identity(exchange: "Exchange", plane: "Plane") -> bytes:
     return named if exchange.head.trace else named + plane.new_trace(exchange.request_id)
 
 
-def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
+def reply_start(exchange: "Exchange", plane: "Plane", head: ReplyHead, now: float) -> bytes:
     """The head of the reply as the client gets it."""
     line = exchange.line
     keeps = exchange.keep_client and not exchange.head.close
@@ -60,7 +60,7 @@ def reply_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
         exchange.request_id,
         b"Transfer-Encoding: chunked\r\n" if exchange.chunks_reply else b"",
         b"" if keeps and line.minor else connection_line(line, exchange.head, exchange.keep_client),
-        _timing(exchange, now) if exchange.head.wants_timing else b"",
+        _timing(exchange, plane, now) if exchange.head.wants_timing else b"",
     )
 
 
@@ -87,23 +87,24 @@ def _date_line(second: int) -> bytes:
     return b"Date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
-def switching_start(exchange: "Exchange", head: ReplyHead, now: float) -> bytes:
+def switching_start(exchange: "Exchange", plane: "Plane", head: ReplyHead, now: float) -> bytes:
     """The head of a 101."""
     return b"%bConnection: Upgrade\r\nUpgrade: %b\r\nX-Request-Id: %b\r\n%b\r\n" % (
         head.start,
         head.upgrade,
         exchange.request_id,
-        _timing(exchange, now) if exchange.head.wants_timing else b"",
+        _timing(exchange, plane, now) if exchange.head.wants_timing else b"",
     )
 
 
-def _timing(exchange: "Exchange", now: float) -> bytes:
+def _timing(exchange: "Exchange", plane: "Plane", now: float) -> bytes:
     """Server-Timing (milliseconds): of the last attempt, how long it queued and behind how many; from the request's
-    head to the reply's without that; how many upstreams it took."""
+    head to the reply's without that; how many upstreams it took. Strangers are told of times alone."""
     took, entry = now - exchange.started, exchange.entry
     queue = b""
     if entry is not None and entry.position is not None:
         took -= entry.waited
-        queue = b'queue;dur=%.3f;desc="%d", ' % (entry.waited * 1000, entry.position)
-    attempts = len(exchange.tried) + 1
-    return b'Server-Timing: %bupstream;dur=%.3f, attempts;desc="%d"\r\n' % (queue, max(took, 0.0) * 1000, attempts)
+        behind = b';desc="%d"' % entry.position if plane.tells_all else b""
+        queue = b"queue;dur=%.3f%b, " % (entry.waited * 1000, behind)
+    attempts = b', attempts;desc="%d"' % (len(exchange.tried) + 1) if plane.tells_all else b""
+    return b"Server-Timing: %bupstream;dur=%.3f%b\r\n" % (queue, max(took, 0.0) * 1000, attempts)

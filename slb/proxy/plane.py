@@ -78,6 +78,7 @@ class Plane:
     def reconfigure(self, settings: Settings) -> None:
         """Let these hold, of what is each connection's own for those that come from now on."""
         self.settings = settings
+        self.tells_all = settings.client_detail == "full"
         self.keepalive_timeout = settings.keepalive_timeout
         self.max_requests = settings.max_requests_per_connection
         self.readers = [RequestReader(settings, self.lines, self.via, trusted) for trusted in (False, True)]
@@ -131,6 +132,7 @@ class Plane:
         first_byte = exchange.first_byte_at - exchange.started if exchange.first_byte_at else None
         connection = exchange.connection
         self.access_log.write(
+            reached=upstream is not None,
             method=exchange.method.decode(),
             path=exchange.line.path.decode(),
             status=status,

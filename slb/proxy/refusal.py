@@ -32,10 +32,15 @@ _PHRASES = {
 }
 
 
-def answer(reason: Reason, detail: str, request_id: bytes, connection: bytes, with_body: bool) -> bytes:
-    """A whole reply: `{"error", "detail", "request_id"}`. `connection` is a Connection line with its CRLF, or
-    empty; a reply to HEAD says how long its body would have been and carries none."""
-    body = orjson.dumps({"error": reason.name, "detail": detail, "request_id": request_id.decode()}) + b"\n"
+def answer(
+    reason: Reason, detail: str, request_id: bytes, connection: bytes, with_body: bool, tells_all: bool = False
+) -> bytes:
+    """A whole reply: `{"error", "detail", "request_id"}`. Every reply that the data listener makes up itself is
+    made here, and here it is decided what it says: `detail` may name upstreams, which is only for those whom the
+    setting `client_detail` lets know; all others get the reason's public sentence. `connection` is a Connection
+    line with its CRLF, or empty; a reply to HEAD says how long its body would have been and carries none."""
+    told = detail if tells_all or not reason.public else reason.public
+    body = orjson.dumps({"error": reason.name, "detail": told, "request_id": request_id.decode()}) + b"\n"
     lines = [
         b"HTTP/1.1 %d %b" % (reason.status, _PHRASES[reason.status]),
         b"Content-Type: application/json",
@@ -69,8 +74,9 @@ def note(
     None where there was none that could be read."""
     route = line.route.path if line is not None and line.route is not None else ""
     plane.metrics.traffic.refused(route, (reason.status, reason.name))
-    if plane.access_log.wants(reason.status, reason.name):
+    if plane.access_log.wants(reason.status, reason.name, reached=False):
         plane.access_log.write(
+            reached=False,
             method=line.method.decode() if line is not None else "",
             path=line.path.decode() if line is not None else "",
             status=reason.status,
@@ -89,4 +95,4 @@ def unreadable(plane: "Plane", refusal: Refused, client: str, seconds: float) ->
     line, request_id = refusal.about if isinstance(refusal, RefusedBody) else (None, b"")
     request_id = request_id or plane.new_request_id()
     note(plane, reason, detail, request_id, client, seconds, line)
-    return answer(reason, detail, request_id, b"Connection: close\r\n", with_body=True)
+    return answer(reason, detail, request_id, b"Connection: close\r\n", True, plane.tells_all)

@@ -106,6 +106,20 @@ async def test_a_token_can_be_replaced(slb: Commands, valkey: Valkey) -> None:
     assert "slb_redis_up 1.0" in text, "the supervisor reads its workers with the new one"
 
 
+async def test_a_token_that_becomes_empty_is_refused_and_the_old_one_asked_for(
+    slb: Commands, valkey: Valkey
+) -> None:
+    token = slb.directory / "token"
+    write(token, "old\n")
+    serving = await slb.serve(redis=valkey.url, env={"SLB_API_TOKEN_FILE": str(token)})
+    await slb.until_status(f"{serving.api}/healthz", 200)
+    write(token, "\n")
+    await until_logged(serving, '"event":"settings_refused"')
+    assert "api_token = **********: it is empty" in log_of(serving)
+    assert (await slb.get(f"{serving.api}/routes"))[0] == 401
+    assert (await slb.get(f"{serving.api}/routes", Authorization="Bearer old"))[0] == 200
+
+
 async def test_not_a_request_nor_a_stream_nor_a_websocket_is_lost(
     slb: Commands, serving: Serving, config: Path, origin: str
 ) -> None:

@@ -172,9 +172,9 @@ async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_
     async with slb.session.post(
         f"{serving.url}/register", data=b"{", headers={"X-Request-Id": "of-traffic"}
     ) as reply:
-        assert reply.status == 400
+        assert reply.status == 403
     metrics = (await slb.get(f"{serving.api}/metrics"))[1]
-    for code, reason in (("404", "no_route"), ("400", "bad_request")):
+    for code, reason in (("404", "no_route"), ("403", "forbidden")):
         assert f'slb_api_requests_total{{code="{code}",reason="{reason}"}} 1.0' in metrics
     assert 'slb_api_requests_total{code="200",reason=""}' in metrics
     assert "slb_requests_total{" not in metrics
@@ -192,7 +192,7 @@ async def test_what_the_api_answers_is_in_the_access_log_and_counted_apart_from_
     assert seen == [
         ("GET", "/nowhere", 404, "no_route"),
         ("GET", "/healthz", 200, ""),
-        ("POST", "/register", 400, "bad_request"),
+        ("POST", "/register", 403, "forbidden"),
     ]
 
 
@@ -224,3 +224,65 @@ async def test_the_access_log_keeps_the_apis_errors_only_where_that_is_asked(slb
     lines = serving.process.log.read_text()
     assert '"path":"/nowhere"' in lines
     assert "/healthz" not in lines
+
+
+async def test_what_the_api_refuses_cannot_fill_the_log(slb: Commands, valkey: Valkey) -> None:
+    """Neither what it cannot read nor what it does not have."""
+    serving = await slb.until_ready(
+        await slb.serve("--log-format", "json", redis=valkey.url, env={"SLB_ACCESS_LOG_REFUSED": "40"})
+    )
+    host, port = serving.api.removeprefix("http://").split(":")
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+        assert (await slb.get(f"{serving.api}/nowhere"))[0] == 404
+    assert await serving.process.stop() == 0
+    lines = [orjson.loads(line) for line in serving.process.log.read_text().splitlines() if line.startswith("{")]
+    refused = [line for line in lines if line["event"] == "malformed_request" or line.get("reason")]
+    told = [line["lines"] for line in lines if line["event"] == "access_log_suppressed"]
+    assert len(refused) + sum(told) >= 60  # and what was refused before it was ready
+    assert 0 < len(refused) < 6
+
+
+@pytest.mark.parametrize("words", [("serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"), ("check-config",)])
+async def test_a_data_directory_that_others_may_write_to_ends_the_start_in_one_line(
+    slb: Commands, valkey: Valkey, words: tuple[str, ...]
+) -> None:
+    """With a Redis elsewhere too: the table there is what is served while that is away."""
+    data = slb.directory / "shared"
+    data.mkdir()
+    data.chmod(0o777)
+    result = await slb.run(*words, "--redis", valkey.url, env={"SLB_DATA_DIR": str(data)})
+    assert result.code == 1
+    last = result.err.splitlines()[-1]
+    assert last.startswith(f"slb: data_dir: others may write to {data} (mode 0777)")
+    assert f"chmod go-w {data}" in last
+
+
+SETTINGS_NO_TABLE = """{"version":1}
+{"path":"/p","members":["127.0.0.1:1"],"settings":["policy"]}
+{"routes":1,"upstreams":0}
+"""
+
+
+@pytest.mark.parametrize("text", ["[]", SETTINGS_NO_TABLE, "\x00", None], ids=["list", "settings", "nul", "folder"])
+async def test_a_table_of_wrong_shape_does_not_end_the_start(
+    slb: Commands, valkey: Valkey, text: str | None
+) -> None:
+    first = await slb.until_ready(await slb.serve(redis=valkey.url))
+    valkey.admin.sadd("slb_p", "127.0.0.1:1")
+    await eventually(lambda: any((slb.directory / "data").glob("table-*.json")), what="a table on disk")
+    assert await first.process.stop() == 0
+    (table,) = (slb.directory / "data").glob("table-*.json")
+    valkey.kill()
+    if text is None:
+        table.unlink()
+        table.mkdir()
+    else:
+        table.write_text(text)
+    second = await slb.serve(redis=valkey.url)
+    assert (await slb.get(f"{second.url}/p"))[0] == 503
+    assert '"event":"disk_table_unusable"' in second.process.log.read_text()
+    assert (await slb.get(f"{second.api}/healthz"))[0] == 200

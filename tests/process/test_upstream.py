@@ -13,7 +13,7 @@ async def members(slb: Commands, serving: Serving) -> list[str]:
 
 async def test_it_registers_itself_and_deregisters_when_told_to_stop(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
-    leaving, first = await slb.upstream("a", "--register", serving.url, "--path", "/p")
+    leaving, first = await slb.upstream("a", "--register", serving.api, "--path", "/p")
     _, second = await slb.upstream("b", "--register", serving.api, "--path", "/p")
     async with asyncio.timeout(10):
         while sorted(await members(slb, serving)) != sorted([first, second]):
@@ -33,6 +33,18 @@ async def test_started_before_slb_it_waits_for_it(slb: Commands, valkey: Valkey)
     await slb.upstream("a", "--register", serving.api, "--path", "/p")
     valkey.start()
     await slb.until_status(f"{serving.url}/p", 200)
+
+
+async def test_by_the_data_listener_it_registers_with_the_token_only(slb: Commands, valkey: Valkey) -> None:
+    closed = await slb.until_ready(await slb.serve(redis=valkey.url))
+    words = ("--path", "/p", "--register")
+    refused = await slb.run("upstream", *words, closed.url)
+    assert refused.code == 1
+    assert "only the API listener takes registrations" in refused.err
+    serving = await slb.serve(redis=valkey.url, env={"SLB_API_TOKEN": "sesame"})
+    _, member = await slb.upstream("a", *words, serving.url, "--token", "sesame")
+    await slb.until_status(f"{serving.url}/p", 200)
+    assert valkey.admin.smembers("slb_p") == {member}
 
 
 async def test_a_registration_that_is_refused_is_one_line(slb: Commands, valkey: Valkey) -> None:

@@ -20,6 +20,7 @@ from slb.control.ledger import Ledger
 from slb.model import RouteRecord
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
+from slb.observe.throttle import Throttle
 from slb.proxy.listener import DrainTiming, ProxyServer
 from slb.routing.mirror import Mirror
 from slb.routing.rings import Rings
@@ -232,7 +233,9 @@ class Proxy:
         self._wires: list[Wire] = []
 
     async def start(self) -> "Proxy":
-        self.log = AccessLog(self.settings.access_log, self.rng, self._write)
+        self.log = AccessLog(
+            self.settings.access_log, self.rng, self._write, refused=Throttle(self.settings.access_log_refused)
+        )
         bound = socket.socket()
         bound.bind(("127.0.0.1", 0))
         self.address = bound.getsockname()

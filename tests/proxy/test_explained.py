@@ -271,7 +271,7 @@ class TestQueueing:
     ) -> None:
         pod = Pod()
         origin = await origins(pod.handle)
-        one = await proxies(redis=valkey.url)
+        one = await proxies(redis=valkey.url, client_detail="full")
         one.route("/p", origin, policy="least_inflight", max_inflight="1", when_full="queue")
         asked = []
         for number in range(3):

@@ -40,7 +40,7 @@ Caps = pytest.mark.parametrize("cap", [{}, {"max_inflight": "50"}], ids=["uncoun
 async def test_all_connections_of_a_route_are_used_before_anybody_is_refused(
     proxies: MakeProxy, origins: MakeOrigin, policy: str, cap: dict[str, str]
 ) -> None:
-    proxy = await proxies(max_upstream_connections=2)
+    proxy = await proxies(max_upstream_connections=2, client_detail="full")
     busy = Busy()
     three = [await origins(busy) for _ in range(3)]
     proxy.route("/", *three, policy=policy, retries="0", **cap)

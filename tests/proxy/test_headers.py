@@ -241,7 +241,9 @@ async def test_trailers_pass_to_clients_that_ask_for_them(proxies: MakeProxy, or
     assert [request.one("TE") for request in origin.requests] == ["trailers", None]
 
 
-async def test_timings_are_told_to_those_who_ask(proxy: Proxy) -> None:
+async def test_timings_are_told_to_those_who_ask(proxies: MakeProxy, origin: Origin) -> None:
+    proxy = await proxies(client_detail="full")
+    proxy.route("/", origin)
     assert (await proxy.get("/")).one("Server-Timing") is None
     timing = (await proxy.get("/", X_Slb_Timing="1")).one("Server-Timing") or ""
     assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', timing)

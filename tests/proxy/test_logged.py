@@ -1,5 +1,9 @@
 """What the access log tells of a request."""
 
+import asyncio
+
+from structlog.testing import capture_logs
+
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
 
 
@@ -34,3 +38,36 @@ async def test_with_errors_only_a_good_request_leaves_no_line(proxies: MakeProxy
     await proxy.get("/api")
     await proxy.get("/nowhere")
     assert [line["reason"] for line in proxy.logged()] == ["no_route"]
+
+
+async def test_refused_requests_cannot_fill_the_log_and_it_is_told_how_many_lines_are_missing(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    """No route, a malformed head, a route with nobody: none of them costs an upstream anything."""
+    proxy = await proxies(access_log_refused=200)
+    proxy.route("/api", origin)
+    proxy.route("/nobody")
+    for _ in range(8):
+        for path in ("/nowhere/" + "x" * 400, "/nobody", "/%zz"):
+            await proxy.get(path)
+        await proxy.get("/api")
+    refused = [line for line in proxy.logged() if line["reason"]]
+    served = [line for line in proxy.logged() if line["status"] == 200]
+    assert len(served) == 8
+    assert 0 < len(refused) < 12
+    assert sum(proxy.counted().values()) == 32
+    with capture_logs() as logs:
+        proxy.log.refused.tell()
+        proxy.log.refused.tell()
+    told = [(line["event"], line["lines"]) for line in logs]
+    assert told == [("access_log_suppressed", 24 - len(refused))]
+
+
+async def test_what_failed_at_an_upstream_is_always_logged(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def hang_up(request: Request) -> None:
+        request.wire.reset()
+
+    proxy = await proxies(access_log_refused=1)
+    proxy.route("/", await origins(hang_up), eject_after="0")
+    await asyncio.gather(*(proxy.get("/") for _ in range(20)))
+    assert [line["reason"] for line in proxy.logged()] == ["upstream_reset"] * 20

@@ -145,7 +145,7 @@ async def test_an_error_to_head_has_no_body(proxies: MakeProxy) -> None:
 async def test_an_upstream_that_refuses_connections_is_502(proxies: MakeProxy, origins: MakeOrigin) -> None:
     gone = await origins()
     await gone.stop()
-    proxy = await proxies()
+    proxy = await proxies(client_detail="full")
     proxy.route("/", gone)
     reply = await proxy.get("/")
     assert (reply.status, reply.reason) == (502, "upstream_connect")

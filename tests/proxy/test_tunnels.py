@@ -153,7 +153,7 @@ async def test_a_client_that_resets_a_tunnel_nobody_reads_from_is_noticed(
 
 
 async def test_a_tunnels_timing_is_told_to_those_who_ask(proxies: MakeProxy, origins: MakeOrigin) -> None:
-    proxy = await proxies()
+    proxy = await proxies(client_detail="full")
     proxy.route("/", await origins(shout))
     told = []
     for asked in (b"X-Slb-Timing: 1\r\n\r\n", b"\r\n"):

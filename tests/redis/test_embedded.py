@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -64,6 +65,37 @@ def server_pid(user: subprocess.Popen[str]) -> int:
 
 def client(server: EmbeddedServer) -> Redis:
     return Redis(unix_socket_path=str(server.process.socket), decode_responses=True, protocol=2)
+
+
+@pytest.mark.parametrize("open_to_all", ["", "valkey"])
+async def test_a_server_where_others_may_write_is_not_adopted(data_dir: Path, open_to_all: str) -> None:
+    """Anybody could have put it there, and would be told every route, and say where requests go."""
+    planted = ValkeyProcess(data_dir / "valkey")
+    (data_dir / "valkey").mkdir(mode=0o700)
+    planted.start()
+    (data_dir / open_to_all).chmod(0o777)
+    with pytest.raises(ConfigError, match=r"^data_dir: others may write to .* chmod go-w "):
+        await EmbeddedServer(data_dir).acquire()
+    assert planted.alive()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("name", ["", "valkey", "valkey/valkey.sock", "valkey/server.lock"])
+async def test_what_somebody_else_has_put_there_is_not_adopted(data_dir: Path, name: str) -> None:
+    planted = ValkeyProcess(data_dir / "valkey")
+    (data_dir / "valkey").mkdir(mode=0o700)
+    planted.start()
+    os.chown(data_dir / name, 12345, -1)
+    with pytest.raises(ConfigError, match=r"^data_dir: "):
+        await EmbeddedServer(data_dir).acquire()
+
+
+async def test_the_data_is_for_its_user_alone(data_dir: Path) -> None:
+    below = data_dir / "made"
+    server = EmbeddedServer(below)
+    await server.acquire()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (below, below / "valkey")] == [0o700, 0o700]
+    await server.release()
 
 
 def test_processes_share_one_server_and_the_last_out_stops_it(data_dir: Path) -> None:

@@ -19,7 +19,13 @@ def rules(
     return AddressRules([ipaddress.ip_network(each) for each in networks], lambda: own, is_local)
 
 
-@pytest.mark.parametrize("ip", ["10.0.0.1", "127.0.0.1", "8.8.8.8", "::1", "2001:db8::1", "::ffff:10.0.0.1"])
+@pytest.mark.parametrize(
+    "ip",
+    [
+        *("10.0.0.1", "127.0.0.1", "8.8.8.8", "100.100.100.201", "168.63.129.17", "::1", "2001:db8::1"),
+        *("2001:db8::5eff:10.0.0.1", "fd00:ec2::253", "2001:1::1", "::ffff:10.0.0.1", "64:ff9b::a00:1"),
+    ],
+)
 def test_ordinary_addresses_are_allowed(ip: str) -> None:
     assert rules().refusal(ip, 80) is None
 
@@ -41,6 +47,26 @@ def test_ordinary_addresses_are_allowed(ip: str) -> None:
         "ff02::1",
         "255.255.255.255",
         "::ffff:255.255.255.255",
+        "100.100.100.200",
+        "::ffff:100.100.100.200",
+        "64:ff9b::6464:64c8",
+        "168.63.129.16",
+        "2002:a83f:8110::1",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "::10.0.0.1",
+        "::127.0.0.1",
+        "::ffff:0:10.0.0.1",
+        "64:ff9b:1::a00:1",
+        "64:ff9b:1:a9fe:a9:fe00::",
+        "2001::1",
+        "2001:0:a9fe:a9fe::1",
+        "2001:db8::5efe:10.0.0.1",
+        "2001:db8::200:5efe:169.254.169.254",
+        "240.0.0.1",
+        "254.1.2.3",
+        "::ffff:240.0.0.1",
     ],
 )
 def test_addresses_no_upstream_can_have_are_refused_in_every_spelling(ip: str) -> None:
@@ -106,3 +132,15 @@ def test_an_address_is_in_a_network_in_whichever_form_its_socket_has_it() -> Non
     assert all(in_networks(each, networks) for each in ("10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1"))
     assert not any(in_networks(each, networks) for each in ("11.1.2.3", "::ffff:11.1.2.3", "::1", "unknown", ""))
     assert not in_networks("10.1.2.3", [])
+
+
+def test_a_network_of_reserved_addresses_may_be_named_and_nothing_else_opens_one() -> None:
+    assert rules(networks=["10.0.0.0/8", "240.10.0.0/16"]).refusal("240.10.0.1", 80) is None
+    assert rules(networks=["10.0.0.0/8", "240.10.0.0/16"]).refusal("240.11.0.1", 80) is not None
+    for everything in ("0.0.0.0/0", "::/0"):
+        assert rules(networks=[everything]).refusal("240.10.0.1", 80) is not None
+
+
+@pytest.mark.parametrize("never", ["100.100.100.200", "fd00:ec2::254", "64:ff9b:1::1", "255.255.255.255"])
+def test_no_network_opens_what_is_never_an_upstream(never: str) -> None:
+    assert rules(networks=[never]).refusal(never, 80) is not None

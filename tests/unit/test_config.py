@@ -1,5 +1,6 @@
 """What a process is told at its start: file < environment < flags, and one clear line where that cannot be."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,6 +36,19 @@ def fault(environ: Mapping[str, str] | None = None, toml: Path | None = None) ->
 @pytest.fixture
 def toml(tmp_path: Path) -> Path:
     return tmp_path / "slb.toml"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\t \n"])
+def test_an_empty_token_opens_nothing_but_is_an_error(tmp_path: Path, toml: Path, text: str) -> None:
+    """The file of a secret that is not mounted yet; taken for no token, the API would stand open."""
+    (tmp_path / "token").write_text(text)
+    toml.write_text(f"api_token = {json.dumps(text)}")
+    for line in (
+        fault({"SLB_API_TOKEN_FILE": str(tmp_path / "token")}),
+        fault({"SLB_API_TOKEN": text}),
+        fault(toml=toml),
+    ):
+        assert line.startswith("api_token = **********: it is empty")
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(toml: Path) -> None:

@@ -58,6 +58,20 @@ async def test_without_a_token_programs_of_this_machine_may_call(api: Api) -> No
         {"Forwarded": "for=10.0.0.1"},
         {"Via": "1.1 front"},
         {"X-Real-IP": "10.0.0.1"},
+        {"X-Client-IP": "10.0.0.1"},
+        {"Client-IP": "10.0.0.1"},
+        {"True-Client-IP": "10.0.0.1"},
+        {"CF-Connecting-IP": "10.0.0.1"},
+        {"Fastly-Client-IP": "10.0.0.1"},
+        {"X-Cluster-Client-IP": "10.0.0.1"},
+        {"X-Envoy-External-Address": "10.0.0.1"},
+        {"X-Original-Forwarded-For": "10.0.0.1"},
+        {"X-Forwarded": "for=10.0.0.1"},
+        {"Forwarded-For": "10.0.0.1"},
+        {"X-Original-Host": "slb.example"},
+        {"X-Original-URL": "/register"},
+        {"X-Rewrite-URL": "/register"},
+        {"CDN-Loop": "front"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Sec-Fetch-Site": "cross-site"},
@@ -69,6 +83,14 @@ async def test_without_a_token_nothing_that_borrows_the_loopback_may(api: Api, h
     assert (answer.status, answer.json["error"]) == (403, "forbidden")
     assert "SLB_API_TOKEN" in answer.json["detail"]
     assert await api.stored() == before
+
+
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site"])
+async def test_a_second_header_hides_no_foreign_page(api: Api, name: str) -> None:
+    good = {"Origin": f"http://127.0.0.1:{api.port}", "Sec-Fetch-Site": "same-origin"}[name]
+    bad = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}[name]
+    head = f"GET /status HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n{name}: {good}\r\n{name}: {bad}\r\n"
+    assert (await api.raw(f"{head}Connection: close\r\n\r\n".encode())).split(b" ")[1] in (b"400", b"403")
 
 
 async def test_the_apis_own_pages_may_call_it(api: Api) -> None:
@@ -125,6 +147,46 @@ async def test_probes_of_the_data_listener_are_open_and_its_registration_is_not(
     assert (await api.call("GET", "/_slb/healthz")).status == 200
     assert (await api.call("GET", "/_slb/readyz")).status == 200
     assert (await api.call("POST", "/register", {})).status == 401
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_without_a_token_the_data_listener_takes_no_registrations(data_api: Api, method: str) -> None:
+    """Behind nginx's plain `proxy_pass` the world comes from loopback, with nothing that betrays it."""
+    before = await data_api.stored()
+    answer = await data_api.call(method, "/register", {"path": "/p1", "target": "10.0.0.1"})
+    assert (answer.status, answer.json["error"]) == (403, "forbidden")
+    assert "API listener" in answer.json["detail"]
+    assert "api_token (SLB_API_TOKEN)" in answer.json["detail"]
+    assert await data_api.stored() == before
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "http://slb.example"}, {"Sec-Fetch-Site": "same-origin"}])
+async def test_no_page_registers_by_the_data_listener_not_even_with_the_token(
+    serve: ApiMaker, headers: dict[str, str]
+) -> None:
+    """Pages that upstreams serve through slb have the data listener's origin."""
+    api = await serve(make_data_api, settings={"api_token": SecretStr(TOKEN)})
+    sent = {"Authorization": f"Bearer {TOKEN}", "Host": "slb.example"}
+    body = {"path": "/p1", "target": "10.0.0.1"}
+    answer = await api.call("POST", "/register", body, headers={**sent, **headers})
+    assert (answer.status, answer.json["error"]) == (403, "forbidden")
+    assert (await api.call("POST", "/register", body, headers=sent)).status == 200
+
+
+@pytest.mark.parametrize("make", [make_api, make_data_api])
+@pytest.mark.parametrize("path", ["/register", "/nowhere"])
+async def test_nobody_is_asked_for_a_body_that_is_refused(serve: ApiMaker, make: Any, path: str) -> None:
+    api = await serve(make, settings={"api_token": SecretStr(TOKEN)})
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    answer = await api.raw(head.encode())
+    assert answer.startswith((b"HTTP/1.1 401 ", b"HTTP/1.1 404 "))
+    assert b"100 Continue" not in answer
+    assert b"Connection: close" in answer
+
+
+async def test_nobody_is_asked_for_the_body_of_what_is_not_there(api: Api) -> None:
+    head = b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    assert (await api.raw(head)).startswith(b"HTTP/1.1 404 ")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/routes", "/instances", "/nowhere", "/healthz/x"])

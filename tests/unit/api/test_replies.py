@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from slb.api.answers import Answered
@@ -190,17 +191,21 @@ async def test_a_first_line_without_end_is_too_long(serve: ApiMaker) -> None:
 @pytest.mark.parametrize("make", [None, make_data_api])
 async def test_every_answer_is_told_of(serve: ApiMaker, make: Callable[..., Any] | None) -> None:
     told: list[Answered] = []
-    api = await serve(*([make] if make else []), on_answer=told.append)
+    api = await serve(*([make] if make else []), on_answer=told.append, settings={"api_token": SecretStr("t")})
     path = "/_slb/healthz" if make else "/healthz"
+    token = {"Authorization": "Bearer t"}
     await api.call("GET", f"{path}?a=b", headers={"X-Request-Id": "abc-1"})
-    await api.call("POST", "/register", {"path": "/p"}, headers={"X-Request-Id": "abc-2"})
-    await api.call("POST", "/register", headers={"Host": "elsewhere", "X-Request-Id": "abc-3"})
-    await api.raw(b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: wonders\r\nConnection: close\r\n\r\n")
+    await api.call("POST", "/register", {"path": "/p"}, headers={"X-Request-Id": "abc-2", **token})
+    await api.call("POST", "/register", headers={"X-Request-Id": "abc-3"})
+    await api.raw(
+        b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer t\r\nExpect: wonders\r\n"
+        b"Connection: close\r\n\r\n"
+    )
     await api.raw(b"GET / HTTP/2.0\r\n\r\n")
     assert [each[:4] for each in told] == [
         ("GET", path, 200, ""),
         ("POST", "/register", 400, "bad_request"),
-        ("POST", "/register", 403, "forbidden"),
+        ("POST", "/register", 401, "unauthorized"),
         ("POST", "/register", 400, "bad_request"),
         ("", "", 505, "http_version"),
     ]

@@ -1,0 +1,125 @@
+"""Places on disk whose contents are believed: a server that answers there, a table that is served.
+
+So nobody else may own them or write to them. Who may only read finds addresses, and loses that. Symbolic links are
+not followed, and of a file it is what was opened that is looked at: between a look at a name and its use another
+may stand there.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from slb.errors import ConfigError
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_log = structlog.get_logger()
+
+
+def make_private(directory: Path, setting: str) -> None:
+    """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
+    and what to do, where it is somebody else's too; OSError where it cannot be had."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_private(directory, setting)
+
+
+def check_data_dir(directory: Path) -> None:
+    """The same of a `data_dir` that is there. One that cannot be had is no reason not to start: what cannot be kept
+    there is told of when it is to be. Raises ConfigError."""
+    with suppress(OSError):
+        check_private(directory, "data_dir")
+
+
+def check_private(directory: Path, setting: str) -> None:
+    """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
+    what slb keeps there: /var/lib has other users."""
+    found = directory.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")
+    if fault := _fault(found):
+        raise ConfigError(f"{setting}: {fault.format(directory)}")
+    if not found.st_mode & _OTHERS:
+        return
+    opened = os.open(directory, _READ | os.O_DIRECTORY)
+    try:
+        if all(map(_is_ours, os.listdir(opened))):
+            _close_to_others(opened, found, directory, 0o700)
+    finally:
+        os.close(opened)
+
+
+def check_contents(directory: Path, setting: str) -> None:
+    """See that everything in `directory`, which is private now, was put there by this user: it may have stood open
+    before. A socket of somebody else's would be taken for our own server's. Raises ConfigError, OSError."""
+    for folder, folders, files in os.walk(directory, onerror=_raise):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            with suppress(FileNotFoundError):  # a server that runs there makes and removes files
+                found = path.lstat()
+                if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+                    raise ConfigError(
+                        f"{setting}: {path} is a link, or somebody else's: who put it there? Remove it"
+                    )
+
+
+def check_way_to(directory: Path, setting: str) -> None:
+    """See that nobody else may put another directory in the place of `directory`, which is named to a server that
+    opens it later. A sticky directory, such as /tmp, lets nobody. Raises ConfigError, OSError."""
+    for parent in directory.resolve().parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"{setting}: everybody may replace what is in {parent} (mode {stat.S_IMODE(mode):04o}): "
+                f"chmod o-w {parent}, or use another directory"
+            )
+
+
+def read_private(file: Path) -> tuple[bytes, float]:
+    """The contents of `file`, and when it was changed. Raises OSError where it cannot be read, ValueError where it
+    is no file of this user's alone. Closed to those who may read it."""
+    opened = os.open(file, _READ | os.O_NONBLOCK)  # which would wait for a writer, were it a pipe
+    with os.fdopen(opened, "rb") as reading:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is not a file")
+        if fault := _fault(found):
+            raise ValueError(fault.format(file))
+        if found.st_mode & _OTHERS:
+            _close_to_others(opened, found, file, 0o600)
+        return reading.read(), found.st_mtime
+
+
+def create_private(file: Path) -> int:
+    """A new file for this user alone, mode 0600, open for writing. Raises OSError."""
+    file.unlink(missing_ok=True)
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _fault(found: os.stat_result) -> str:
+    """What is wrong with it, for `format` to name it in; nothing where it is this user's own."""
+    if found.st_uid != os.geteuid():
+        return f"{{0}} belongs to the user {found.st_uid}: chown {os.geteuid()} {{0}}, or use another"
+    if found.st_mode & _OTHERS_WRITE:
+        mode = stat.S_IMODE(found.st_mode)
+        return f"others may write to {{0}} (mode {mode:04o}): if nobody has, chmod go-w {{0}}, or use another"
+    return ""
+
+
+def _close_to_others(opened: int, found: os.stat_result, path: Path, mode: int) -> None:
+    os.fchmod(opened, mode)
+    before = f"{stat.S_IMODE(found.st_mode):04o}"
+    _log.warning("closed_to_others", path=str(path), mode=f"{mode:04o}", mode_before=before)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether slb keeps something of this name in a directory of its own."""
+    return name in ("valkey", "valkey.sock") or name.startswith("table-")
+
+
+def _raise(error: OSError) -> None:
+    raise error

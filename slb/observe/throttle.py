@@ -1,0 +1,63 @@
+"""How much of the log strangers may fill: lines that cost them a request, and no upstream any work."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+_AT_ONCE = 10.0
+"""Seconds' worth of lines that may come together: a burst is seen whole."""
+_TELL_EVERY = 10.0
+
+_log = structlog.get_logger("slb")
+
+
+class Throttle:
+    """A token bucket of `rate` bytes a second, 0 for no limit. What it holds back it counts, and tells of every ten
+    seconds: so whatever is sent, the log grows by `rate`, one line more, and that event."""
+
+    def __init__(
+        self, rate: int = 0, clock: Callable[[], float] = time.monotonic, tell_every: float = _TELL_EVERY
+    ) -> None:
+        self._clock = clock
+        self._tell_every = tell_every
+        self._at = clock()
+        self._suppressed = 0
+        self._rate = self._level = 0.0
+        self.set_rate(rate)
+
+    def set_rate(self, rate: int) -> None:
+        """Let this one hold from now on; the bucket is full."""
+        self._rate = float(rate)
+        self._level = self._rate * _AT_ONCE
+
+    def allows(self) -> bool:
+        """Whether a line may be written, however long; where not, it is counted."""
+        if not self._rate:
+            return True
+        now = self._clock()
+        self._level = min(self._rate * _AT_ONCE, self._level + (now - self._at) * self._rate)
+        self._at = now
+        if self._level > 0:
+            return True
+        if not self._suppressed:
+            self._tell_later()
+        self._suppressed += 1
+        return False
+
+    def spend(self, size: int) -> None:
+        """So many bytes were written."""
+        self._level -= size
+
+    def tell(self) -> None:
+        """Log how many lines were held back since this was told last, if any were."""
+        lines, self._suppressed = self._suppressed, 0
+        if lines:
+            _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")
+
+    def _tell_later(self) -> None:
+        try:
+            asyncio.get_running_loop().call_later(self._tell_every, self.tell)
+        except RuntimeError:  # no loop runs: at exit, or in a plain function; `tell` is called in the end
+            return
