@@ -120,7 +120,7 @@ async def test_of_upstreams_only_attributes_that_are_set_have_a_column(slb: Comm
     await said(slb, "register", "/models/llama", "192.168.100.101:18080", "--slots", "2", "--zone", "z1")
     lines = (await said(slb, "routes")).splitlines()
     assert titles(lines) == ["route", "upstream", "health", "slots", "zone", "in flight", "settings"]
-    assert ["", "192.168.100.101:18080", "up", "2", "z1", "0", ""] in cells("\n".join(lines))
+    assert ["", "192.168.100.101:18080", "unchecked", "2", "z1", "0", ""] in cells("\n".join(lines))
 
 
 def titles(lines: list[str]) -> list[str]:
@@ -270,7 +270,7 @@ async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
     watching = await slb.start("status", "--watch", "--url", serving.api)
     pool = await row_of(watching, lambda row: row[:2] == ["/p1", "shared"] and row[3:] == ["1", "1", "1", ""])
     assert pool[2] == "2"
-    await row_of(watching, lambda row: row[2:] == [target, "up", "1", "2 of 2"])
+    await row_of(watching, lambda row: row[2:] == [target, "unchecked", "1", "2 of 2"])
     await row_of(watching, lambda row: row[2:] == ["[fd00::1]:81", "draining", "0", "0 of 2"])
     assert await watching.stop() == 0
     route = await slb.json(f"{serving.api}/routes/p1")
