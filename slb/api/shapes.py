@@ -49,8 +49,8 @@ DeregisterReply = Deregistered | list[AddressDeregistered]
 
 HealthShown = Literal["up", "unchecked", "failing", "down", "ejected"]
 """Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `failing`
-where this process's last request failed there, `up` where it has answered one or the check passes, `unchecked` where
-neither is known."""
+where this process's last request failed there, `up` where it has answered one or the check passes, `unchecked`
+where neither is known."""
 
 
 class AttributesShown(TypedDict):

@@ -16,9 +16,9 @@ class LiveUpstream:
 
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, `on_probation` is
     True from then until it has served again, and `down` has the active checks that found it down; routes follow
-    `available` and `down` when they are refreshed. `answered` (has it ever, a request of
-    this process) and `passing` (the active checks that found it up) are only shown. `seen` is when it joined as far as this process can tell, in
-    seconds of the mirror's clock. `signals`: how busy it is, None where nobody asks.
+    `available` and `down` when they are refreshed. `answered` (whether it has ever, a request of this process) and
+    `passing` (the active checks that found it up) are only shown. `seen` is when it joined as far as this process
+    can tell, in seconds of the mirror's clock. `signals`: how busy it is, None where nobody asks.
     """
 
     __slots__ = (

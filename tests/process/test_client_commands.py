@@ -72,7 +72,7 @@ async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serv
         "priorities = high=8,low=1    (route)",
         "retries = 2    (route)",
     ]
-    assert "slb routes --json" in last
+    assert last.endswith("all: slb routes /p1")
     out = await said(slb, "route", "unset", "/p1", "policy", "priorities")
     assert "policy = round_robin    (built in)" in out
     assert "priorities = none    (built in)" in out
@@ -98,6 +98,31 @@ async def test_routes_tell_what_the_config_file_says_of_one(slb: Commands, valke
     await said(slb, "register", "/p1", "10.0.0.1", *url)
     await said(slb, "route", "set", "/p1", "policy=p2c", *url)
     assert "policy=p2c, retries=3 (config file)" in await said(slb, "routes", *url)
+
+
+async def test_one_route_is_shown_whole_and_of_a_path_that_is_none_those_below_it(
+    slb: Commands, serving: Serving
+) -> None:
+    for path in ("/models/a", "/models/b", "/other"):
+        await said(slb, "register", path, "10.0.0.10", "10.0.0.9")
+    await said(slb, "route", "set", "/models/a", "policy=p2c")
+    rows = cells(await said(slb, "routes", "/models/a/"))
+    assert ["policy", "p2c", "route"] in rows
+    assert ["retries", "1", "built in"] in rows
+    assert rows[-2:] == [["10.0.0.9:80", "unchecked", "0"], ["10.0.0.10:80", "unchecked", "0"]]
+    assert orjson.loads(await said(slb, "routes", "/models/a", "--json"))["path"] == "/models/a"
+    assert [row[0] for row in cells(await said(slb, "routes", "/models")) if row[0]] == ["/models/a", "/models/b"]
+    assert [row[0] for row in cells(await said(slb, "routes", "/")) if row[0]] == [
+        "/models/a",
+        "/models/b",
+        "/other",
+    ]
+    below = orjson.loads(await said(slb, "routes", "/models", "--json"))["routes"]
+    assert [route["path"] for route in below] == ["/models/a", "/models/b"]
+    nothing = await slb.run("routes", "/mod")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert nothing.err == "slb: there is no route /mod, and none below it (slb routes shows all)\n"
+    assert (await slb.run("routes", "mod")).err.startswith("slb: path 'mod' does not start with '/'")
 
 
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
