@@ -191,5 +191,17 @@ class Status(TypedDict):
     instances: int
 
 
+class EndpointShown(TypedDict):
+    """`path` with {path}, {member} or {model} where a name stands."""
+
+    method: str
+    path: str
+    what: str
+
+
+class EndpointsShown(TypedDict):
+    endpoints: list[EndpointShown]
+
+
 class Health(TypedDict):
     status: Literal["ok", "ready"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 import structlog
 
+from slb.control.old_tables import remove_old_tables
 from slb.control.reader import Snapshot
 from slb.control.slices import Slices
 from slb.model import RouteRecord
@@ -44,7 +45,9 @@ class DiskTable:
         self._changed = asyncio.Event()
 
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
-        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there."""
+        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there. Those of
+        other URLs that nobody has used for long are removed."""
+        remove_old_tables(self._path, wall)
         try:
             written = self._path.read_bytes()
             age = wall() - self._path.stat().st_mtime

@@ -37,10 +37,10 @@ def _peeked(accepted: socket.socket) -> bytes | None:
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
-    ready = loop.create_future()
-    loop.add_reader(accepted, lambda: ready.done() or ready.set_result(None))
+    ready = asyncio.Event()
+    loop.add_reader(accepted, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(accepted)
 
