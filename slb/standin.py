@@ -8,6 +8,7 @@ failing anybody: it deregisters first and serves what still comes until nobody h
 import asyncio
 import json
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -92,6 +93,7 @@ class Registrar:
         self._body = {"path": registration.path, "target": registration.target}
         token = registration.token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._known = False
 
     async def register(self) -> None:
         """Until it is done. Raises RegistrationRefused."""
@@ -102,17 +104,19 @@ class Registrar:
                 told = fault
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LAST_RETRY)
+        self._known = True
         _log.info("registered %s for %s", self._registration.target, self._registration.path)
 
     async def deregister(self) -> None:
-        """Once: whoever leaves cannot wait for an slb that is not there."""
+        """Once: whoever leaves cannot wait for an slb that is not there. One that was never told of this upstream
+        may have heard all the same, where only its answer was lost."""
         try:
             fault = await self._call("DELETE")
         except RegistrationRefused as refused:
             fault = str(refused)
-        if fault:
+        if fault and self._known:
             _log.warning("not deregistered: %s", fault)
-        else:
+        elif not fault:
             _log.info("deregistered %s from %s", self._registration.target, self._registration.path)
 
     async def _call(self, method: str) -> str | None:
@@ -130,7 +134,8 @@ class Registrar:
         except InvalidURL:
             raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
         except (ClientError, OSError, TimeoutError) as error:
-            return f"{url}: {error or type(error).__name__}"
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            return f"{url}: {why or type(error).__name__}"
 
 
 def _reason(text: str) -> str:

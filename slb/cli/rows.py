@@ -24,7 +24,8 @@ class _Row:
 @dataclass(slots=True)
 class Rows:
     """A table that never breaks a cell, for half an address is none. Where a terminal is too narrow for it, it
-    folds its titles, then leaves out columns in `spare`, the first first, and at last becomes lines.
+    folds its titles, then leaves out columns in `spare`, empty ones and then the first first, and at last becomes
+    lines.
 
     Cells in columns of `right` stand flush right. Those of `prose` are sentences: they alone are folded, between
     words. Cells in columns of `names`, or of the first one, have a line of their own where the table becomes lines.
@@ -50,18 +51,23 @@ class Rows:
         """What is drawn on a terminal of `width` columns. A line of a Text is longer where one name is."""
         from rich.text import Text
 
-        for left_out in range(len(self.spare) + 1):
-            spared = self.spare[:left_out]
+        spare = sorted((title for title in self.spare if title in self.titles), key=self._is_used)
+        for left_out in range(len(spare) + 1):
+            spared = spare[:left_out]
             shown = [column for column, title in enumerate(self.titles) if title not in spared]
             if self._width(shown, folds=True) <= width:
                 yield self._table(shown, fold_titles=self._width(shown, folds=False) > width)
-                if spared:
-                    yield Text(f"Not shown at this width: {', '.join(spared)} (--json has all).")
+                if missed := [title for title in spared if self._is_used(title)]:
+                    yield Text(f"Not shown at this width: {', '.join(missed)} (--json has all).")
                 break
         else:
             yield Text("\n".join(self._lines(width)), overflow="fold")
         if self.notes:
             yield Text("\n".join(line for note in self.notes for line in folded(note, width)))
+
+    def _is_used(self, title: str) -> bool:
+        column = self.titles.index(title)
+        return any(row.cells[column] for row in self._rows)
 
     def _width(self, columns: Sequence[int], folds: bool) -> int:
         """How wide a table of these columns is; with all folded that may be, or nothing."""

@@ -78,7 +78,9 @@ def _waiting(by_route: Mapping[str, Mapping[str, int]]) -> str:
 def _upstreams(routes: Sequence[Json], status: Json, rates: Rates) -> Rows:
     figures = ("requests/s", "in flight", "everywhere")
     titles = ("route", "requests/s", "upstream", "health", "in flight", "everywhere")
-    table = Rows(titles, right=figures, spare=figures, names=("route", "upstream"))
+    table = Rows(
+        titles, right=figures, spare=("in flight", "requests/s", "everywhere"), names=("route", "upstream")
+    )
     rows = [(route, member) for route in routes for member in route["members"] or [None]]
     rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), *_place(*row)))
     told = ""
@@ -120,10 +122,14 @@ def _rate(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
+def _nested(value: Any) -> str:
+    return f"({_line(value)})" if isinstance(value, dict) and value else _line(value)
+
+
 def _line(value: Any) -> str:
-    """Nested figures on one line: `up=True mode=sync`."""
+    """Nested figures on one line: `requests=3 by_code=(200=2 502=1)`."""
     if isinstance(value, dict):
-        return " ".join(f"{name}={_line(each)}" for name, each in value.items()) or "-"
+        return " ".join(f"{name}={_nested(each)}" for name, each in value.items()) or "-"
     if isinstance(value, list):
         return ", ".join(_line(each) for each in value) or "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,6 +1,7 @@
 """The stand-in upstream: its line of requests, and how it joins and leaves an slb."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -149,6 +150,22 @@ async def test_why_it_is_not_registered_it_says_once_and_again_where_the_reason_
         f"{trying} 500 reason_500: so it is",
         "registered 127.0.0.1:9 for /p",
     ]
+
+
+async def test_where_nobody_listens_it_says_so_in_the_systems_words_and_only_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = "http://{}:{}".format(*closed.getsockname())
+    registrar = Registrar(Registration(url, "/p", "127.0.0.1:9"))
+    with caplog.at_level("INFO", "slb.upstream"):
+        trying = asyncio.create_task(registrar.register())
+        await eventually(lambda: bool(caplog.records))
+        trying.cancel()
+        await asyncio.wait([trying])
+        await registrar.deregister()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"not registered yet, trying again until it is: {url}/register: Connection refused"]
 
 
 async def test_a_refused_registration_is_not_tried_again(slb_at: Callable[[FakeSlb], Awaitable[str]]) -> None:
