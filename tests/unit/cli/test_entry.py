@@ -101,7 +101,7 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("status", "--url", "http://127.0.0.1:99999"), "is not a URL"),
         (("status", "--url", "http://127.0.0.1:0"), "is not a URL"),
         (("status", "--url", "http://[::1"), "is not a URL"),
-        (("register", "/\udcff", "1.2.3.4"), "cannot be sent"),
+        (("register", "/\udcff", "192.0.2.4"), "cannot be sent"),
         (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
         (("upstream", "--service-time", "5"), "--service-time"),
