@@ -55,6 +55,7 @@ async def test_every_line_that_it_writes_is_json_where_its_log_is(
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "slb", "serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", *words),
         *("--redis", valkey.url, "--data-dir", str(slb.directory / "data")),
+        env={**os.environ, "SLB_WORKRES": "2"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -68,8 +69,10 @@ async def test_every_line_that_it_writes_is_json_where_its_log_is(
     process.terminate()
     rest, _ = await process.communicate()
     lines += [orjson.loads(line) for line in rest.splitlines()]
+    (misspelt,) = [line for line in lines if line["event"] == "variable_sets_nothing"]
+    assert (misspelt["variable"], misspelt["meant"]) == ("SLB_WORKRES", "SLB_WORKERS")
     assert {"serving", "request"} <= {line["event"] for line in lines}
-    assert all(line["instance"] for line in lines)
+    assert all(line["instance"] for line in lines if line is not misspelt), "that comes before anything is known"
 
 
 async def test_for_a_person_it_says_in_a_sentence_that_it_serves(slb: Commands, valkey: Valkey) -> None:
