@@ -75,6 +75,7 @@ class Core:
         said: Mapping[str, str],
     ) -> None:
         self.settings = settings
+        self.said = said
         self.sockets = sockets
         self.connection = connection
         self.metrics = metrics
@@ -258,19 +259,23 @@ async def connected_core(
 
 
 def announce(core: Core, is_ready: bool, workers: str = "") -> None:
-    """One line for a person, and for programs that wait for it, once everything listens. `is_ready`: whether there
-    is a table to serve."""
-    sockets, connection = core.sockets, core.connection
-    scheme = "https" if core.settings.tls_certificates else "http"
-    traffic = ", ".join(f"{scheme}://{each}" for each in sockets.data_shown()) or "the quota router"
+    """One line on stdout, for a person, and for programs that wait for it, once everything listens. `is_ready`:
+    whether there is a table to serve. It has the form of the log, for many read both streams as one."""
+    sockets, connection, settings = core.sockets, core.connection, core.settings
+    scheme = "https" if settings.tls_certificates else "http"
+    traffic = [f"{scheme}://{each}" for each in sockets.data_shown()]
+    api = f"http://{sockets.api_shown()}"
     redis = connection.url_shown
     if connection.embedded is not None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"
     redis += "" if connection.up else ", which does not answer yet"
     redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
-    print(
-        f"slb {__version__} serves {traffic}{workers}, API http://{sockets.api_shown()}, Redis: {redis}", flush=True
-    )
+    where = ", ".join(traffic) or "the quota router"
+    told = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
+    if not is_readable(settings.log_format, sys.stderr):
+        fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": told}
+        told = json_lines(core.said)(fields).decode().rstrip()
+    print(told, flush=True)
 
 
 def make_access_log(settings: Settings, said: Mapping[str, str]) -> AccessLog:

@@ -22,6 +22,7 @@ _DOTS_WITH_PARAMETERS = re.compile(r"/\.{1,2}%3B")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_MEMBER = re.compile(rf"({_OCTET}(?:\.{_OCTET}){{3}}):([1-9][0-9]{{0,4}})")
+_DIGITS = re.compile(r"([0-9]+)")
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SCHEME_PORTS = {"http": 80, "https": 443}
@@ -166,6 +167,13 @@ def _normal_host(host: str, text: str) -> str:
     if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
         raise InvalidName(f"target {text!r}: {host!r} is not an IPv4 address")
     return ".".join(labels)
+
+
+def natural(text: str) -> tuple[str | tuple[int, str], ...]:
+    """A key to sort names by as people count: node-2 before node-10, 10.0.0.9 before 10.0.0.10."""
+    parts = _DIGITS.split(text)  # every other one is digits, however many: compared as text, never made a number
+    numbers = [(len(digits.lstrip("0")), digits.lstrip("0")) for digits in parts[1::2]]
+    return tuple(each for pair in zip(parts[::2], [*numbers, (0, "")], strict=True) for each in pair)
 
 
 def counted(number: int, noun: str) -> str:

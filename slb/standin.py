@@ -8,6 +8,7 @@ failing anybody: it deregisters first and serves what still comes until nobody h
 import asyncio
 import json
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -24,7 +25,11 @@ from slb.names import seconds
 
 _CALL_TIMEOUT = ClientTimeout(total=10)
 _FIRST_RETRY = 0.1
-_LAST_RETRY = 2.0
+_LAST_RETRY = 10.0
+"""Seconds between two attempts: the first soon after each other, for an slb that starts beside this; none given up,
+for an upstream that did would run on and never be sent anything, and whoever started both may start slb last."""
+_SHOWN = 200
+"""Characters of an answer that is no slb's."""
 _CUT_OFF_AFTER = 0.1
 """Seconds: who is still here when it ends was told so twice."""
 _log = logging.getLogger("slb.upstream")
@@ -80,32 +85,38 @@ class Manner:
 
 
 class Registrar:
-    """Registers and deregisters; an slb that is not there yet, or has no Redis, is asked again."""
+    """Registers and deregisters; an slb that is not there yet, or has no Redis, is asked again. Why is said once,
+    and again where it is another reason."""
 
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
         self._body = {"path": registration.path, "target": registration.target}
         token = registration.token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._known = False
 
     async def register(self) -> None:
         """Until it is done. Raises RegistrationRefused."""
-        delay = _FIRST_RETRY
+        delay, told = _FIRST_RETRY, ""
         while fault := await self._call("POST"):
-            _log.warning("not registered yet, trying again: %s", fault)
+            if fault != told:
+                _log.warning("not registered yet, trying again until it is: %s", fault)
+                told = fault
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LAST_RETRY)
+        self._known = True
         _log.info("registered %s for %s", self._registration.target, self._registration.path)
 
     async def deregister(self) -> None:
-        """Once: whoever leaves cannot wait for an slb that is not there."""
+        """Once: whoever leaves cannot wait for an slb that is not there. One that was never told of this upstream
+        may have heard all the same, where only its answer was lost."""
         try:
             fault = await self._call("DELETE")
         except RegistrationRefused as refused:
             fault = str(refused)
-        if fault:
+        if fault and self._known:
             _log.warning("not deregistered: %s", fault)
-        else:
+        elif not fault:
             _log.info("deregistered %s from %s", self._registration.target, self._registration.path)
 
     async def _call(self, method: str) -> str | None:
@@ -116,14 +127,24 @@ class Registrar:
                 ClientSession(timeout=_CALL_TIMEOUT, headers=self._headers) as session,
                 session.request(method, url, json=self._body) as reply,
             ):
-                text = (await reply.text()).strip()
+                said = f"{reply.status} {_reason(await reply.text())}"
                 if 400 <= reply.status < 500:
-                    raise RegistrationRefused(f"{url} refused the registration: {reply.status} {text}")
-                return f"{url} answered {reply.status} {text}" if reply.status >= 500 else None
+                    raise RegistrationRefused(f"{url} refused the registration: {said}")
+                return f"{url} answered {said}" if reply.status >= 500 else None
         except InvalidURL:
             raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
         except (ClientError, OSError, TimeoutError) as error:
-            return f"{url}: {error or type(error).__name__}"
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            return f"{url}: {why or type(error).__name__}"
+
+
+def _reason(text: str) -> str:
+    """What an slb says of a refusal, without the id that is another in each."""
+    try:
+        said = json.loads(text)
+        return f"{said['error']}: {said['detail']}"
+    except (ValueError, TypeError, LookupError):  # what answers is no slb, or something before it
+        return " ".join(text.split())[:_SHOWN]
 
 
 class StandIn:

@@ -50,7 +50,7 @@ def test_every_service_has_its_own_address_in_the_network(compose: dict[str, Any
 def test_the_name_stands_for_the_addresses_of_both_instances(services: Services, zone: dns.zone.Zone) -> None:
     records = {record.address for record in zone.get_rdataset("@", "A") or ()}
     assert records == {_address(services["slb1"]), _address(services["slb2"])}
-    assert records == {"172.253.253.2", "172.253.253.3"}
+    assert records == {"10.253.253.2", "10.253.253.3"}
 
 
 def test_the_name_server_in_the_zone_is_the_dns_service(services: Services, zone: dns.zone.Zone) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import ipaddress
 import re
 import shlex
 import tomllib
@@ -155,6 +156,19 @@ def test_every_sample_is_in_a_language_that_is_checked() -> None:
     languages = {match[1] for file in DOCUMENTS for match in _FENCE.finditer(file.read_text())}
     checked = {"sh", "toml", "acl", "python", "yaml", ""}
     assert languages <= checked, "give the language a test here, in test_operations, or in test_prometheus"
+
+
+@pytest.mark.parametrize(
+    "file", [*DOCUMENTS, *ROOT.glob("compose/*"), *ROOT.glob("examples/*.py")], ids=lambda file: file.name
+)
+def test_every_address_that_is_named_is_private_or_for_documentation(file: Path) -> None:
+    found = set(re.findall(r"(?<![0-9.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?![0-9.])", file.read_text()))
+    assert [each for each in found if ipaddress.ip_address(each).is_global] == []
+
+
+def test_curl_is_asked_for_nothing_that_an_older_one_has_not() -> None:
+    """`--json` came with 7.82, in 2022."""
+    assert [file.name for file in DOCUMENTS if re.search(r"curl\b.*--json", file.read_text())] == []
 
 
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)

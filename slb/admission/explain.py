@@ -7,7 +7,7 @@ from slb.admission.entry import Entry
 from slb.admission.gates import Gates
 from slb.admission.shown import Decision, MemberDecision, Verdict
 from slb.balance.asking import Candidate
-from slb.balance.eligible import condition
+from slb.balance.eligible import why_out
 from slb.balance.upstream import LiveUpstream
 from slb.control.batch import Seen
 from slb.routing.mirror import Mirror
@@ -149,5 +149,4 @@ def _why_out(route: Route, upstream: LiveUpstream) -> Verdict:
     """Of one that was not among the candidates, as far as that can still be seen."""
     if upstream.spec.drain:
         return "draining"
-    found = condition(upstream, route.settings)
-    return "not a candidate" if found == "up" else found
+    return why_out(upstream, route.settings) or "not a candidate"

@@ -1,4 +1,5 @@
-"""/openapi.json, made from the endpoints as they are declared: what is not declared is not routed."""
+"""/openapi.json, and / in short, made from the endpoints as they are declared: what is not declared is not
+routed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter
 from slb import __version__
 from slb.api.endpoints import Endpoint
 from slb.api.replies import json_reply
-from slb.api.shapes import Refusal
+from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
 from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
 
 _REF = "#/components/schemas/{model}"
@@ -29,16 +30,29 @@ _OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
 
 
 class OpenApiEndpoint:
-    """The document is made once, when the application is."""
+    """Both are made once, when the application is."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self._document = document([*endpoints, *self.endpoints()])
+        every = [*endpoints, *self.endpoints()]
+        self._document = document(every)
+        self._list = EndpointsShown(endpoints=[_shown(each) for each in sorted(every, key=lambda each: each.path)])
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/openapi.json", self.show, "This document", dict[str, Any])]
+        """Those who have only the address begin at /, and may read it where they may read the rest."""
+        return [
+            Endpoint("GET", "/", self.show_list, "What there is", EndpointsShown),
+            Endpoint("GET", "/openapi.json", self.show, "All of it for programs", dict[str, Any]),
+        ]
+
+    async def show_list(self, _: web.Request) -> web.Response:
+        return json_reply(self._list)
 
     async def show(self, _: web.Request) -> web.Response:
         return json_reply(self._document)
+
+
+def _shown(endpoint: Endpoint) -> EndpointShown:
+    return EndpointShown(method=endpoint.method, path=endpoint.path, what=endpoint.summary)
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -76,8 +90,8 @@ def _operation_id(endpoint: Endpoint) -> str:
     path = endpoint.path
     for name in _PARAMETERS:
         path = path.replace(f"{{{name}}}", "one")
-    words = path.replace(".", "/").strip("/").split("/")
-    return "_".join([endpoint.method.lower(), *words])
+    words = path.replace(".", "/").split("/")
+    return "_".join([endpoint.method.lower(), *filter(None, words)])
 
 
 def _parameter(name: str, text: str, place: str = "path", needed: bool = True) -> dict[str, Any]:

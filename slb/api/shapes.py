@@ -47,8 +47,10 @@ RegisterReply = Registered | list[AddressRegistered]
 DeregisterReply = Deregistered | list[AddressDeregistered]
 
 
-HealthShown = Literal["up", "down", "ejected"]
-"""Of an upstream in a route: down by the route's check, ejected by this process, or else up."""
+HealthShown = Literal["up", "unchecked", "failing", "down", "ejected"]
+"""Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `failing`
+where this process's last request failed there, `up` where it has answered one or the check passes, `unchecked`
+where neither is known."""
 
 
 class AttributesShown(TypedDict):
@@ -187,6 +189,18 @@ class Status(TypedDict):
     traffic: TrafficShown
     ledger: LedgerShown
     instances: int
+
+
+class EndpointShown(TypedDict):
+    """`path` with {path}, {member} or {model} where a name stands."""
+
+    method: str
+    path: str
+    what: str
+
+
+class EndpointsShown(TypedDict):
+    endpoints: list[EndpointShown]
 
 
 class Health(TypedDict):

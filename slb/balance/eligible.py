@@ -27,11 +27,23 @@ def is_available(upstream: LiveUpstream, settings: RouteSettings) -> bool:
     )
 
 
-def condition(upstream: LiveUpstream, settings: RouteSettings) -> Literal["up", "ejected", "down"]:
-    """`is_available`, and why not."""
+def why_out(upstream: LiveUpstream, settings: RouteSettings) -> Literal["ejected", "down"] | None:
+    """Why it is not available; None where it is."""
     if is_available(upstream, settings):
-        return "up"
+        return None
     return "ejected" if not upstream.available and settings.eject_after else "down"
+
+
+def condition(
+    upstream: LiveUpstream, settings: RouteSettings
+) -> Literal["up", "unchecked", "failing", "ejected", "down"]:
+    """What is known of it. Of those that are available: `failing` where the last request failed there, `up` where
+    it has answered one or the route's check passes, `unchecked` where neither is known."""
+    if out := why_out(upstream, settings):
+        return out
+    if upstream.failures:
+        return "failing"
+    return "up" if upstream.answered or settings.health_check in upstream.passing else "unchecked"
 
 
 def served(upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> tuple[tuple[LiveUpstream, ...], bool]:

@@ -16,11 +16,24 @@ class LiveUpstream:
 
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, `on_probation` is
     True from then until it has served again, and `down` has the active checks that found it down; routes follow
-    `available` and `down` when they are refreshed. `seen` is when it joined as far as this process can tell, in
-    seconds of the mirror's clock. `signals`: how busy it is, None where nobody asks.
+    `available` and `down` when they are refreshed. `answered` (whether it has ever, a request of this process) and
+    `passing` (the active checks that found it up) are only shown. `seen` is when it joined as far as this process
+    can tell, in seconds of the mirror's clock. `signals`: how busy it is, None where nobody asks.
     """
 
-    __slots__ = ("available", "down", "failures", "inflight", "member", "on_probation", "seen", "signals", "spec")
+    __slots__ = (
+        "answered",
+        "available",
+        "down",
+        "failures",
+        "inflight",
+        "member",
+        "on_probation",
+        "passing",
+        "seen",
+        "signals",
+        "spec",
+    )
 
     def __init__(self, spec: Upstream, seen: float = ALWAYS) -> None:
         self.member = spec.member
@@ -30,7 +43,9 @@ class LiveUpstream:
         self.available = True
         self.failures = 0
         self.on_probation = False
+        self.answered = False
         self.down = _NONE
+        self.passing = _NONE
         self.signals: Signals | None = None
 
     def __repr__(self) -> str:

@@ -28,7 +28,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer
 
 
 class ApiError(SlbError):
-    """The API could not be reached, or said no."""
+    """The API could not be reached, or said no; `reason` is its name for why, empty where it gave none."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Answer(dict[str, Any]):
@@ -58,7 +62,8 @@ class ApiClient:
         if status >= 400:
             _refuse_other_listeners(self._url, path, answer)
             hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
-            raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}")
+            reason = str(answer.get("error", "")) if isinstance(answer, dict) else ""
+            raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}", reason)
         if not _is_answer(answer, body):
             raise _no_slb(self._url, f"{method} {path} has no such answer")
         return answer

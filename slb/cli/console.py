@@ -1,12 +1,13 @@
 """What the commands print for a person: tables that cut nothing, words for what is not there, times."""
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from slb.cli.rows import Rows, folded
+
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _NO_TERMINAL_WIDTH = 100_000
 """Columns: in a pipe there is no edge, and a table takes no more than its cells need."""
@@ -21,17 +22,22 @@ def make_console() -> "Console":
     return console if console.is_terminal else Console(markup=False, highlight=False, width=_NO_TERMINAL_WIDTH)
 
 
-def make_table(*names: str, right: Collection[str] = ()) -> "Table":
-    """A table with these columns, those in `right` flush right. Where a terminal is narrow, cells are folded: half
-    an address is none."""
-    from rich.table import Column, Table
-
-    return Table(*(Column(name, overflow="fold", justify="right" if name in right else "left") for name in names))
-
-
-def show(table: "Table") -> None:
+def show(rows: Rows) -> None:
     """Print a table."""
-    make_console().print(table)
+    from rich.table import Table
+
+    console = make_console()
+    for part in rows.fitted(console.width):
+        console.print(part, soft_wrap=not isinstance(part, Table))
+
+
+def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and what they are, one below the other."""
+    console, found = make_console(), list(pairs)
+    margin = max(len(name) for name, _ in found) + 2
+    for name, value in found:
+        lines = folded(value, console.width, name.ljust(margin), " " * margin) or [name]
+        console.print("\n".join(lines), soft_wrap=True)
 
 
 def shown(value: Any) -> str:

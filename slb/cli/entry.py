@@ -11,6 +11,7 @@ import typer
 
 from slb import __version__
 from slb.cli import fleet, local, quota, routes, serving, simulate, status
+from slb.cli.group import CommandGroup
 from slb.errors import SlbError
 
 _USAGE_ERROR = 2
@@ -19,7 +20,8 @@ _INTERRUPTED = 130
 app = typer.Typer(
     name="slb",
     help="A distributed reverse-proxy load balancer: stateless instances, routes in Redis, traffic that goes on.",
-    add_completion=False,
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -52,7 +54,7 @@ def main() -> NoReturn:
     if closed:
         _silence()
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="slb", standalone_mode=False)  # also where it is run as a module
         sys.stdout.flush()
     except typer.TyperException as error:
         _fail(error.format_message(), _USAGE_ERROR)

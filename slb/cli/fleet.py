@@ -6,7 +6,9 @@ import orjson
 import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption
-from slb.cli.console import make_table, moment, show
+from slb.cli.console import moment, show
+from slb.cli.rows import Rows
+from slb.names import natural
 
 _INSTANCE_COLUMNS = ("name", "address", "api", "version", "roles", "host", "pid")
 
@@ -22,8 +24,8 @@ def instances(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: 
     if as_json:
         typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
         return
-    table = make_table(*_INSTANCE_COLUMNS, "started")
-    for each in answer["instances"]:
+    table = Rows((*_INSTANCE_COLUMNS, "started"), spare=("pid", "roles", "version", "host", "started"))
+    for each in sorted(answer["instances"], key=lambda each: natural(str(each.get("name", "")))):
         table.add_row(*(_cell(each.get(name, "")) for name in _INSTANCE_COLUMNS), moment(each.get("started")))
     show(table)
     if answer["stale"]:

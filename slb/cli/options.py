@@ -40,6 +40,17 @@ def warn_of_misspellings(environ: Mapping[str, str] = os.environ) -> None:
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
 
 
+def log_misspellings(environ: Mapping[str, str] = os.environ) -> None:
+    """The same, where lines on stderr have the form of the log."""
+    import structlog
+
+    from slb.config import misspellings
+
+    _log = structlog.get_logger("slb")
+    for variable, meant in misspellings(environ):
+        _log.warning("variable_sets_nothing", variable=variable, meant=meant)
+
+
 def duration_option(flag: str, text: str) -> float:
     """Seconds of what was typed for `--flag`. Raises ConfigError."""
     try:

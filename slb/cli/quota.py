@@ -12,27 +12,26 @@ import orjson
 import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
-from slb.cli.console import make_table, show, shown
+from slb.cli.console import show, shown
+from slb.cli.group import CommandGroup
 from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, RedisOption
+from slb.cli.rows import Rows
 from slb.cli.status import draw, ticks
 from slb.errors import ConfigError
+from slb.names import natural
 from slb.quotas import checked_model
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
 
-_COLUMNS = {
-    "id": "model",
-    "weight": "weight",
-    "in_flight": "in flight",
-    "max_concurrent_requests": "of",
-    "tokens_last_minute": "tokens last minute",
-    "max_tokens_per_minute": "of",
-    "tokens": "in bucket",
-    "burst": "of",
-    "waiting": "told to wait",
+_FIGURES = {
+    "weight": ("weight", ""),
+    "in flight": ("in_flight", "max_concurrent_requests"),
+    "tokens last minute": ("tokens_last_minute", "max_tokens_per_minute"),
+    "in bucket": ("tokens", "burst"),
+    "told to wait": ("waiting", ""),
 }
+"""What is shown of a model: a figure, and of how many."""
 _FLAGS = {"true": True, "false": False, "none": None, "null": None}
 _WHOLE = re.compile(r"-?[0-9]+")
 _MAKES_ONE = "slb quota models set ID max_tokens_per_minute=... max_concurrent_requests=..."
@@ -42,9 +41,13 @@ ModelArgument = Annotated[str, typer.Argument(help="The model's id, such as gpt-
 
 def add_to(app: typer.Typer) -> None:
     """Make the commands part of `slb`."""
-    quota = typer.Typer(help="Decide who may call which model now; or ask who does.", invoke_without_command=True)
+    quota = typer.Typer(
+        cls=CommandGroup, help="Decide who may call which model now; or ask who does.", invoke_without_command=True
+    )
     quota.callback()(serve)
-    models = typer.Typer(help="Show the models and what they take, or change it.", invoke_without_command=True)
+    models = typer.Typer(
+        cls=CommandGroup, help="Show the models and what they take, or change it.", invoke_without_command=True
+    )
     models.callback()(show_models)
     models.command("set")(set_model)
     models.command("delete")(delete_model)
@@ -106,7 +109,7 @@ def set_model(
     model: ModelArgument,
     settings: Annotated[
         list[str],
-        typer.Argument(metavar="KEY=VALUE...", help="max_tokens_per_minute, max_concurrent_requests, weight, ..."),
+        typer.Argument(metavar="KEY=VALUE", help="max_tokens_per_minute, max_concurrent_requests, weight, ..."),
     ],
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -154,12 +157,16 @@ def _pictures(client: ApiClient) -> "Iterator[Group]":
         yield Group(f"{datetime.now().astimezone():%H:%M:%S}  {told}", _table(models))
 
 
-def _table(models: list[dict[str, Any]]) -> "Table":
-    table = make_table(*_COLUMNS.values(), right=tuple(list(_COLUMNS.values())[1:]))
-    for each in models:
+def _table(models: list[dict[str, Any]]) -> Rows:
+    table = Rows(("model", *_FIGURES), right=_FIGURES.keys(), spare=("weight", "told to wait"))
+    for each in sorted(models, key=lambda each: natural(each["id"])):
         name = each["id"] + (" (paused)" if each["paused"] else "")
-        table.add_row(name, *(f"{each[key]:.0f}" for key in list(_COLUMNS)[1:]))
+        table.add_row(name, *(_figure(each, *keys) for keys in _FIGURES.values()))
     return table
+
+
+def _figure(model: dict[str, Any], value: str, most: str) -> str:
+    return f"{model[value]:.0f}" + (f" of {model[most]:.0f}" if most else "")
 
 
 def _advised(answer: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`: who serves what."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import orjson
@@ -9,18 +9,12 @@ import typer
 
 from slb.addresses import is_address
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
-from slb.cli.console import make_table, show, shown
+from slb.cli.console import show
+from slb.cli.group import CommandGroup
+from slb.cli.route_tables import in_order, route_tables, routes_table, told_settings
 from slb.cli.status_tables import unknown_routes
-from slb.errors import ConfigError
+from slb.errors import NO_ROUTE, ConfigError
 from slb.names import join_member, normal_member, normal_path, split_member
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-_COLUMNS = {"health": "health", "weight": "weight", "slots": "slots", "zone": "zone", "inflight": "in flight"}
-_UNSET = {"weight": 1, "slots": 1, "zone": ""}
-_SOURCES = {"hash": "route", "file": "config file", "built_in": "built in"}
-"""The API's words for where a setting comes from, for a person."""
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
@@ -33,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(drain)
     app.command()(undrain)
     app.command()(routes)
-    route = typer.Typer(help="Change a route's settings, or remove it.")
+    route = typer.Typer(cls=CommandGroup, help="Change a route's settings, or remove it.")
     route.command("set")(set_settings)
     route.command("unset")(unset_settings)
     route.command("delete")(delete)
@@ -108,22 +102,57 @@ def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
         typer.echo(f"{answer['member']}: {told}")
 
 
-def routes(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
-    """Show every route, its upstreams and what is set on it."""
+def routes(
+    path: Annotated[
+        str | None, typer.Argument(help="One route and all of its settings, or those below it.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Show every route, its upstreams and what is set on it; or one route, and where each of its settings comes
+    from."""
     client = ApiClient(url, token)
-    answer = client.call("GET", "/routes")
+    route = _route_at(client, path) if path is not None else None
+    answer = route or _routes_below(client, path)
     if as_json:
         typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+    elif route is not None:
+        for table in route_tables(*in_order([route])):
+            show(table)
     elif answer["routes"]:
-        show(_table(answer["routes"]))
+        show(routes_table(in_order(answer["routes"])))
     else:
         unknown = unknown_routes(client.call("GET", "/status"))
         typer.echo(unknown or "There are no routes yet: slb register PATH TARGET makes one.")
 
 
+def _route_at(client: ApiClient, path: str) -> dict[str, Any] | None:
+    """None where there is no route of just this path. Raises ApiError."""
+    try:
+        found: dict[str, Any] = client.call("GET", _api_path(path))
+    except ApiError as error:
+        if error.reason == NO_ROUTE.name:
+            return None
+        raise
+    return found
+
+
+def _routes_below(client: ApiClient, path: str | None) -> dict[str, Any]:
+    """All routes; or those below a `path` that is none itself. Raises ApiError where there are none."""
+    answer: dict[str, Any] = client.call("GET", "/routes")
+    if path is None:
+        return answer
+    above = normal_path(path).rstrip("/") + "/"
+    below = [route for route in answer["routes"] if route["path"].startswith(above)]
+    if not below:
+        raise ApiError(f"there is no route {path}, and none below it (slb routes shows all)", NO_ROUTE.name)
+    return {"routes": below}
+
+
 def set_settings(
     path: PathArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Such as policy=p2c retries=2.")],
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="Such as policy=p2c retries=2.")],
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
@@ -138,7 +167,7 @@ def set_settings(
 
 def unset_settings(
     path: PathArgument,
-    names: Annotated[list[str], typer.Argument(metavar="KEY...", help="Settings to take back to their default.")],
+    names: Annotated[list[str], typer.Argument(metavar="KEY", help="Settings to take back to their default.")],
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
@@ -164,48 +193,5 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _show_settings(route: dict[str, Any], asked: Collection[str]) -> None:
-    """Those that were asked for, and those that are set somewhere."""
-    settings, sources = route["settings"], route["sources"]
-    told = [name for name in settings if name in asked or sources.get(name) != "built_in"]
-    for name in told:
-        source = sources.get(name, "")
-        typer.echo(f"{name} = {shown(settings[name])}    ({_SOURCES.get(source, source)})")
-    if rest := len(settings) - len(told):
-        typer.echo(f"The other {rest} settings are the built in ones; all: slb routes --json")
-
-
-def _table(found: list[dict[str, Any]]) -> "Table":
-    columns = _columns_of([member for route in found for member in route["members"]])
-    table = make_table("route", "upstream", *columns.values(), "settings", right=("weight", "slots", "in flight"))
-    for route in found:
-        own = ", ".join(_set_on(route))
-        for line, member in enumerate(route["members"] or [None]):
-            head, tail = (route["path"], own) if line == 0 else ("", "")
-            cells = _cells(member, columns)
-            table.add_row(head, *cells, tail, end_section=line == max(0, len(route["members"]) - 1))
-    return table
-
-
-def _columns_of(members: list[dict[str, Any]]) -> dict[str, str]:
-    """What is shown of upstreams, and its title. Attributes that nobody has set are left out: with them, addresses
-    are folded on a terminal of 80 columns."""
-    return {
-        name: title
-        for name, title in _COLUMNS.items()
-        if name not in _UNSET or any(member[name] != _UNSET[name] for member in members)
-    }
-
-
-def _set_on(route: dict[str, Any]) -> list[str]:
-    """What is set on the route, then what the config file of this instance says of it besides."""
-    settings, sources = route["settings"], route["sources"]
-    own = [f"{name}={shown(settings[name])}" for name in sources if sources[name] == "hash"]
-    file = [f"{name}={shown(settings[name])} (config file)" for name in sources if sources[name] == "file"]
-    return own + file
-
-
-def _cells(member: dict[str, Any] | None, names: Collection[str]) -> list[str]:
-    if member is None:
-        return ["(none)", *("" for _ in names)]
-    drain = " (draining)" if member["drain"] else ""
-    return [member["member"] + drain, *(str(member[name]) for name in names)]
+    for line in told_settings(route, asked):
+        typer.echo(line)

@@ -14,8 +14,10 @@ from slb.cli.options import (
     NoRevive,
     RedisOption,
     duration_option,
+    log_misspellings,
     warn_of_misspellings,
 )
+from slb.errors import ConfigError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -72,11 +74,17 @@ def serve(
 def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
     """What these flags say, and the environment and the file behind them."""
     from slb.config import load_settings
+    from slb.observe.log import configure_logging
     from slb.reload import Source, source_files
 
-    warn_of_misspellings()
     source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
-    settings = source.load()
+    try:
+        settings = source.load()
+    except ConfigError:
+        warn_of_misspellings()
+        raise
+    configure_logging(settings.log_level, settings.log_format)
+    log_misspellings()
     from slb.app import run
     from slb.supervisor import supervise
 

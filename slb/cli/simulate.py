@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slb.cli.console import make_console, make_table, show
+from slb.cli.console import make_console, show
+from slb.cli.rows import Rows
 from slb.errors import ConfigError
 from slb.simulate.names import Name
 
@@ -68,7 +69,7 @@ def _run(experiment: "Experiment", name: Name) -> "Report":
 def _print(report: "Report") -> None:
     console = make_console()
     console.print(report.title)
-    table = make_table(*report.columns, right=report.columns[report.words :])
+    table = Rows(report.columns, right=report.columns[report.words :])
     for row in report.rows:
         table.add_row(*row)
     show(table)

@@ -11,9 +11,9 @@ import orjson
 import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
-from slb.cli.console import make_console, show
+from slb.cli.console import make_console, show, show_pairs
 from slb.cli.options import duration_option
-from slb.cli.status_tables import Json, live_tables, summary, tables, unknown_routes
+from slb.cli.status_tables import Json, live_tables, overview, summary, unknown_routes
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -52,7 +52,9 @@ def _once(client: ApiClient, seconds: float) -> None:
     time.sleep(seconds)
     answer = client.call("GET", "/status") if seconds else first
     rates = _rates(first, answer, time.monotonic() - begun) if seconds else None
-    for table in tables(answer, client.call("GET", "/routes")["routes"], rates):
+    routes = client.call("GET", "/routes")["routes"]
+    show_pairs(overview(answer, rates))
+    for table in live_tables(answer, routes, rates):
         show(table)
     if unknown := unknown_routes(answer):
         typer.echo(unknown)

@@ -1,12 +1,12 @@
 """What `slb status` draws: tables made of the answers of /status and /routes."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from slb.cli.console import make_table, moment
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from slb.cli.console import moment
+from slb.cli.route_tables import panics
+from slb.cli.rows import Rows
+from slb.names import natural
 
 _ROWS = 40
 """Upstreams shown; those of the busiest routes first. `slb routes` has all."""
@@ -14,12 +14,6 @@ _ROWS = 40
 Json = Mapping[str, Any]
 Rates = Mapping[str, float]
 """Requests a second by route, "" for those that took none."""
-
-
-def tables(status: Json, routes: list[Json], rates: Rates | None) -> "Iterator[Table]":
-    """From the whole to the parts."""
-    yield _overview(status, rates)
-    yield from live_tables(status, routes, rates)
 
 
 def summary(status: Json, rates: Rates | None) -> str:
@@ -41,7 +35,7 @@ def unknown_routes(status: Json) -> str:
     return f"The routes are not known yet ({why})."
 
 
-def live_tables(status: Json, routes: list[Json], rates: Rates | None) -> "Iterator[Table]":
+def live_tables(status: Json, routes: Sequence[Json], rates: Rates | None) -> Iterator[Rows]:
     """What changes from second to second."""
     if status["ledger"]["pools"]:
         yield _pools(status["ledger"]["pools"])
@@ -49,25 +43,20 @@ def live_tables(status: Json, routes: list[Json], rates: Rates | None) -> "Itera
         yield _upstreams(routes, status, rates or {})
 
 
-def _overview(status: Json, rates: Rates | None) -> "Table":
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(overflow="fold")
+def overview(status: Json, rates: Rates | None) -> Iterator[tuple[str, str]]:
+    """What the whole instance says of itself, by name."""
     traffic = {name: value for name, value in status["traffic"].items() if name != "by_route"}
     for name, value in {**status, "traffic": traffic}.items():
         if name != "ledger":
-            table.add_row(name, moment(value) if name == "started" else _line(value))
+            yield name, moment(value) if name == "started" else _line(value)
     if rates is not None:
-        table.add_row("requests/s", _rate(sum(rates.values())))
-    return table
+        yield "requests/s", _rate(sum(rates.values()))
 
 
-def _pools(pools: Json) -> "Table":
+def _pools(pools: Json) -> Rows:
     right = ("instances", "held here", "waiting here", "waiting everywhere")
-    table = make_table("pool", "slots", *right, "why not shared", right=right)
-    for name, pool in pools.items():
+    table = Rows(("pool", "slots", *right, "why not shared"), right=right, prose="why not shared")
+    for name, pool in sorted(pools.items(), key=lambda each: natural(each[0])):
         holders, everywhere = ("" if pool[name] is None else pool[name] for name in ("holders", "queued"))
         figures = (holders, sum(pool["held"].values()), _waiting(pool["waiting"]), everywhere)
         error = "" if pool["mode"] == "shared" else pool["error"]
@@ -86,11 +75,14 @@ def _waiting(by_route: Mapping[str, Mapping[str, int]]) -> str:
     return f"{sum(classes.values())}" + (f" ({named})" if named else "")
 
 
-def _upstreams(routes: list[Json], status: Json, rates: Rates) -> "Table":
-    columns = ("route", "requests/s", "upstream", "health", "in flight", "everywhere")
-    table = make_table(*columns, right=("requests/s", "in flight", "everywhere"))
+def _upstreams(routes: Sequence[Json], status: Json, rates: Rates) -> Rows:
+    figures = ("requests/s", "in flight", "everywhere")
+    titles = ("route", "requests/s", "upstream", "health", "in flight", "everywhere")
+    table = Rows(
+        titles, right=figures, spare=("in flight", "requests/s", "everywhere"), names=("route", "upstream")
+    )
     rows = [(route, member) for route in routes for member in route["members"] or [None]]
-    rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), row[0]["path"]))
+    rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), *_place(*row)))
     told = ""
     for route, member in rows[:_ROWS]:
         path = route["path"]
@@ -98,8 +90,13 @@ def _upstreams(routes: list[Json], status: Json, rates: Rates) -> "Table":
         told = path
         table.add_row(*head, *_cells(route, member, status), style="red" if route["panic"] else None)
     if len(rows) > _ROWS:
-        table.caption = f"and {len(rows) - _ROWS} more: slb routes"
+        table.notes.append(f"and {len(rows) - _ROWS} more: slb routes")
+    table.notes.extend(panics(routes))
     return table
+
+
+def _place(route: Json, member: Json | None) -> tuple[Any, Any]:
+    return natural(route["path"]), natural(member["member"] if member else "")
 
 
 def _cells(route: Json, member: Json | None, status: Json) -> tuple[str, str, str, str]:
@@ -125,10 +122,14 @@ def _rate(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
+def _nested(value: Any) -> str:
+    return f"({_line(value)})" if isinstance(value, dict) and value else _line(value)
+
+
 def _line(value: Any) -> str:
-    """Nested figures on one line: `up=True mode=sync`."""
+    """Nested figures on one line: `requests=3 by_code=(200=2 502=1)`."""
     if isinstance(value, dict):
-        return " ".join(f"{name}={_line(each)}" for name, each in value.items()) or "-"
+        return " ".join(f"{name}={_nested(each)}" for name, each in value.items()) or "-"
     if isinstance(value, list):
         return ", ".join(_line(each) for each in value) or "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 import structlog
 
+from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
 from slb.control.reader import Snapshot
 from slb.control.slices import Slices
@@ -47,7 +48,9 @@ class DiskTable:
         self._changed = asyncio.Event()
 
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
-        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there."""
+        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there. Those of
+        other URLs that nobody has used for long are removed."""
+        remove_old_tables(self._path, wall)
         try:
             written, changed = read_private(self._path)
             return _parsed(written), max(0.0, wall() - changed)

@@ -13,6 +13,7 @@ from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.errors import RedisUnavailable
+from slb.names import natural
 
 BEAT = 2.0
 LIFETIME = 10.0
@@ -204,7 +205,7 @@ class Instances:
 
 
 def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:
-    return sorted(found, key=lambda info: (info.name, info.id))
+    return sorted(found, key=lambda info: (natural(info.name), info.id))
 
 
 def _info(instance: str, written: Mapping[str, str]) -> InstanceInfo:

@@ -1,6 +1,8 @@
 """Sets the stage, has the story told, and strikes the stage whatever happens."""
 
 import asyncio
+import shlex
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -81,4 +83,11 @@ def _print_urls(console: Console, fleet: Fleet) -> None:
     console.print("\nIt goes on running until Ctrl-C:")
     for instance in fleet.instances:
         console.print(f"  traffic {instance.url}{PATH}    API {instance.api}", soft_wrap=True)
-    console.print(f"  slb status --url {fleet.instances[0].api}", soft_wrap=True)
+    console.print(f"  curl {fleet.instances[0].url}{PATH}", soft_wrap=True)
+    console.print(f"  {_slb()} status --url {fleet.instances[0].api}", soft_wrap=True)
+
+
+def _slb() -> str:
+    """The command as any shell finds it: also one without the environment that this runs in."""
+    beside = Path(sys.executable).with_name("slb")
+    return shlex.quote(str(beside)) if beside.exists() else f"{shlex.quote(sys.executable)} -m slb"

@@ -195,7 +195,9 @@ class Active:
         if tally.state is before:
             return
         upstream, check = watched.upstream, watched.check
-        upstream.down = upstream.down - {check} if tally.state is State.UP else upstream.down | {check}
+        is_up = tally.state is State.UP
+        upstream.down = upstream.down - {check} if is_up else upstream.down | {check}
+        upstream.passing = upstream.passing | {check} if is_up else upstream.passing - {check}
         self._availability.moved(upstream, before, tally.state, f"{check.path}: {why}")
         if not self._changed:
             asyncio.get_running_loop().call_later(self._timing.settle, self._settle)

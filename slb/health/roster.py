@@ -88,6 +88,7 @@ class Roster:
     def _drop(self, watched: Watched) -> None:
         """What was found by a check nobody asks for counts no more."""
         watched.upstream.down -= {watched.check}
+        watched.upstream.passing -= {watched.check}
         del self._watched[watched.upstream, watched.check]
         if self._by_key.get(watched.key) is watched:
             del self._by_key[watched.key]

@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
         return " ".join(f"{name}={_plain(each)}" for name, each in value.items()) or "-"
     if isinstance(value, list | tuple):
         return ", ".join(str(_plain(each)) for each in value) or "-"
-    return "-" if value is None else value
+    return "-" if value is None or value == "" else value
 
 
 def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:

@@ -15,11 +15,14 @@ import structlog
 from slb.addresses import Network, in_networks
 from slb.listening import waiting
 from slb.observe.metrics import Metrics
+from slb.proxy.plain_on_tls import refuse_plain, speaks_plainly
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.tls import SHUTDOWN_TIMEOUT, Certificates
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds a client has for its part of the TLS handshake."""
+_LEAST_TIMEOUT = 0.001
+"""Seconds: a timeout of none is refused."""
 _AT_ONCE = 64
 """Connections taken before others have their turn."""
 _PAUSE = 1.0
@@ -179,11 +182,16 @@ class Entrance:
             if self._certificates is None:
                 await loop.connect_accepted_socket(serve, accepted)
                 return
+            until = loop.time() + HANDSHAKE_TIMEOUT
+            if await speaks_plainly(accepted, until):
+                self._metrics.tls_handshake_failures["http_request"] += 1
+                await refuse_plain(accepted)
+                return
             await loop.connect_accepted_socket(
                 serve,
                 accepted,
                 ssl=self._certificates.context,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                ssl_handshake_timeout=max(until - loop.time(), _LEAST_TIMEOUT),
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
             )
         except OSError as error:
@@ -225,7 +233,7 @@ def _label(error: OSError) -> str:
     """OpenSSL's own name for it, of which there are finitely many."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "other").lower()
-    return "timeout" if isinstance(error, ConnectionAbortedError) else "closed"
+    return "timeout" if isinstance(error, ConnectionAbortedError | TimeoutError) else "closed"
 
 
 class _Forwarded(asyncio.Protocol):

@@ -180,6 +180,8 @@ class Exchange(Timed):
             self._plane.on_failure(upstream, str(head.status))
             if self.may_repeat() and after_failure(self, self._plane, upstream, str(head.status)):
                 return
+        else:
+            upstream.answered = True
         now = self.first_byte_at = self._plane.clock()
         self.status = head.status
         self._reply_keep_alive = head.keep_alive

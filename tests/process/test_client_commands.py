@@ -72,7 +72,7 @@ async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serv
         "priorities = high=8,low=1    (route)",
         "retries = 2    (route)",
     ]
-    assert "slb routes --json" in last
+    assert last.endswith("all: slb routes /p1")
     out = await said(slb, "route", "unset", "/p1", "policy", "priorities")
     assert "policy = round_robin    (built in)" in out
     assert "priorities = none    (built in)" in out
@@ -100,6 +100,31 @@ async def test_routes_tell_what_the_config_file_says_of_one(slb: Commands, valke
     assert "policy=p2c, retries=3 (config file)" in await said(slb, "routes", *url)
 
 
+async def test_one_route_is_shown_whole_and_of_a_path_that_is_none_those_below_it(
+    slb: Commands, serving: Serving
+) -> None:
+    for path in ("/models/a", "/models/b", "/other"):
+        await said(slb, "register", path, "10.0.0.10", "10.0.0.9")
+    await said(slb, "route", "set", "/models/a", "policy=p2c")
+    rows = cells(await said(slb, "routes", "/models/a/"))
+    assert ["policy", "p2c", "route"] in rows
+    assert ["retries", "1", "built in"] in rows
+    assert rows[-2:] == [["10.0.0.9:80", "unchecked", "0"], ["10.0.0.10:80", "unchecked", "0"]]
+    assert orjson.loads(await said(slb, "routes", "/models/a", "--json"))["path"] == "/models/a"
+    assert [row[0] for row in cells(await said(slb, "routes", "/models")) if row[0]] == ["/models/a", "/models/b"]
+    assert [row[0] for row in cells(await said(slb, "routes", "/")) if row[0]] == [
+        "/models/a",
+        "/models/b",
+        "/other",
+    ]
+    below = orjson.loads(await said(slb, "routes", "/models", "--json"))["routes"]
+    assert [route["path"] for route in below] == ["/models/a", "/models/b"]
+    nothing = await slb.run("routes", "/mod")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert nothing.err == "slb: there is no route /mod, and none below it (slb routes shows all)\n"
+    assert (await slb.run("routes", "mod")).err.startswith("slb: path 'mod' does not start with '/'")
+
+
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "status")
     assert "up=True" in out
@@ -120,7 +145,7 @@ async def test_of_upstreams_only_attributes_that_are_set_have_a_column(slb: Comm
     await said(slb, "register", "/models/llama", "192.168.100.101:18080", "--slots", "2", "--zone", "z1")
     lines = (await said(slb, "routes")).splitlines()
     assert titles(lines) == ["route", "upstream", "health", "slots", "zone", "in flight", "settings"]
-    assert ["", "192.168.100.101:18080", "up", "2", "z1", "0", ""] in cells("\n".join(lines))
+    assert ["", "192.168.100.101:18080", "unchecked", "2", "z1", "0", ""] in cells("\n".join(lines))
 
 
 def titles(lines: list[str]) -> list[str]:
@@ -270,7 +295,7 @@ async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
     watching = await slb.start("status", "--watch", "--url", serving.api)
     pool = await row_of(watching, lambda row: row[:2] == ["/p1", "shared"] and row[3:] == ["1", "1", "1", ""])
     assert pool[2] == "2"
-    await row_of(watching, lambda row: row[2:] == [target, "up", "1", "2 of 2"])
+    await row_of(watching, lambda row: row[2:] == [target, "unchecked", "1", "2 of 2"])
     await row_of(watching, lambda row: row[2:] == ["[fd00::1]:81", "draining", "0", "0 of 2"])
     assert await watching.stop() == 0
     route = await slb.json(f"{serving.api}/routes/p1")

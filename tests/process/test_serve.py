@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,39 @@ async def test_it_takes_all_descriptors_it_may_have_and_says_where_they_are_too_
     assert resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
     few = [(line["max_connections"], line["open_files"]) for line in events(serving, "few_descriptors")]
     assert few == ([(2000000000, hard)] if hard != resource.RLIM_INFINITY else [])
+
+
+@pytest.mark.parametrize("words", [(), ("--workers", "2"), ("--roles", "quota")], ids=" ".join)
+async def test_every_line_that_it_writes_is_json_where_its_log_is(
+    slb: Commands, valkey: Valkey, words: tuple[str, ...]
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "slb", "serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", *words),
+        *("--redis", valkey.url, "--data-dir", str(slb.directory / "data")),
+        env={**os.environ, "SLB_WORKRES": "2"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    lines: list[dict[str, Any]] = []
+    while not lines or lines[-1]["event"] != "serving":
+        lines.append(orjson.loads(await process.stdout.readline()))
+    serving = lines[-1]
+    for url in (serving["api"], *serving["traffic"]):
+        await slb.until_status(f"{url}/nowhere", 404)
+    process.terminate()
+    rest, _ = await process.communicate()
+    lines += [orjson.loads(line) for line in rest.splitlines()]
+    (misspelt,) = [line for line in lines if line["event"] == "variable_sets_nothing"]
+    assert (misspelt["variable"], misspelt["meant"]) == ("SLB_WORKRES", "SLB_WORKERS")
+    assert {"serving", "request"} <= {line["event"] for line in lines}
+    assert all(line["instance"] for line in lines if line is not misspelt), "that comes before anything is known"
+
+
+async def test_for_a_person_it_says_in_a_sentence_that_it_serves(slb: Commands, valkey: Valkey) -> None:
+    flags = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--redis", valkey.url, "--log-format", "console")
+    process = await slb.start("serve", *flags, "--data-dir", str(slb.directory / "data"))
+    assert (await process.first_line()).startswith("slb ")
 
 
 async def test_without_a_redis_url_it_says_that_its_redis_is_embedded(slb: Commands) -> None:

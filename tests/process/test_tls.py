@@ -103,11 +103,13 @@ async def test_a_bad_certificate_or_a_bad_file_leaves_the_old_certificate_in_for
     assert await serving.process.stop() == 0
 
 
-async def test_a_plain_request_to_it_is_no_request(slb: Commands, valkey: Valkey, authority: Authority) -> None:
+async def test_a_plain_request_to_it_is_told_that_it_takes_https(
+    slb: Commands, valkey: Valkey, authority: Authority
+) -> None:
     pair = authority.issue("a", "a.test")
     serving = await slb.until_ready(await slb.serve("--tls-certificate", pair, redis=valkey.url))
-    status, _ = await slb.get(serving.url.replace("https", "http"))
-    assert status == 0
+    status, said = await slb.get(serving.url.replace("https", "http"))
+    assert (status, "HTTPS only" in said) == (400, True)
     with pytest.raises(ssl.SSLCertVerificationError), socket.create_connection(address(serving), 10) as plain:
         ssl.create_default_context().wrap_socket(plain, server_hostname="a.test")
     assert await serving.process.stop() == 0

@@ -76,7 +76,11 @@ async def test_the_upstream_learns_who_asked_for_what(proxy: Proxy, origin: Orig
 
 async def test_forwarding_headers_of_strangers_are_replaced(proxy: Proxy, origin: Origin) -> None:
     await proxy.get(
-        "/", X_Forwarded_For="1.2.3.4", X_Forwarded_Proto="https", Forwarded="for=1.2.3.4", X_Real_IP="1.2.3.4"
+        "/",
+        X_Forwarded_For="192.0.2.4",
+        X_Forwarded_Proto="https",
+        Forwarded="for=192.0.2.4",
+        X_Real_IP="192.0.2.4",
     )
     seen = origin.requests[0]
     assert (seen.all("X-Forwarded-For"), seen.all("X-Forwarded-Proto")) == (["127.0.0.1"], ["http"])
@@ -86,17 +90,17 @@ async def test_forwarding_headers_of_strangers_are_replaced(proxy: Proxy, origin
 async def test_forwarding_headers_of_trusted_proxies_are_appended_to(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(trusted_proxies="127.0.0.0/8")
     proxy.route("/", origin)
-    await proxy.get("/", X_Forwarded_For="1.2.3.4", X_Forwarded_Proto="https", X_Forwarded_Host="public.test")
+    await proxy.get("/", X_Forwarded_For="192.0.2.4", X_Forwarded_Proto="https", X_Forwarded_Host="public.test")
     seen = origin.requests[0]
-    assert (seen.all("X-Forwarded-For"), seen.all("X-Forwarded-Proto")) == (["1.2.3.4, 127.0.0.1"], ["https"])
+    assert (seen.all("X-Forwarded-For"), seen.all("X-Forwarded-Proto")) == (["192.0.2.4, 127.0.0.1"], ["https"])
     assert seen.all("X-Forwarded-Host") == ["public.test"]
 
 
 async def test_forwarded_of_a_trusted_proxy_is_appended_to(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(trusted_proxies="127.0.0.0/8")
     proxy.route("/", origin)
-    await proxy.get("/", Forwarded="for=1.2.3.4")
-    assert origin.requests[0].all("Forwarded") == ["for=1.2.3.4", "for=127.0.0.1;proto=http"]
+    await proxy.get("/", Forwarded="for=192.0.2.4")
+    assert origin.requests[0].all("Forwarded") == ["for=192.0.2.4", "for=127.0.0.1;proto=http"]
 
 
 async def test_a_request_id_is_kept_and_echoed(proxy: Proxy, origin: Origin) -> None:

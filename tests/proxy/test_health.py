@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from slb.addresses import AddressRules
+from slb.balance.eligible import condition
 from slb.control.health_store import Answer, Ask, Report
 from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
@@ -285,6 +286,23 @@ async def test_the_last_upstream_is_never_ejected(ward: MakeWard) -> None:
     assert await made.gets(4) == [503] * 4
     made.patients[0].ill = None
     assert await made.gets(2) == [200] * 2
+
+
+async def test_nobody_knows_how_an_upstream_is_until_a_request_or_a_check_has_been_there(ward: MakeWard) -> None:
+    made = await ward(2, retries="0", eject_after="0")
+    one, other = made.patients
+    other.ill = 503
+
+    def known() -> dict[str, str]:
+        route = made.proxy.mirror.table.routes["/"]
+        return {live.member: condition(live, route.settings) for live in route.upstreams}
+
+    assert set(known().values()) == {"unchecked"}
+    assert sorted(await made.gets(2)) == [200, 503]
+    assert known() == {one.member: "up", other.member: "failing"}
+    other.ill = None
+    assert await made.gets(2) == [200, 200]
+    assert known() == {one.member: "up", other.member: "up"}
 
 
 async def test_an_upstream_its_checks_find_down_gets_no_request_until_they_pass(ward: MakeWard) -> None:

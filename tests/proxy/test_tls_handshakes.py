@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 
+import orjson
 import pytest
 
 from slb.proxy import entrance
@@ -52,7 +53,8 @@ async def test_a_failed_handshake_is_counted_and_leaves_no_traceback(
     with caplog.at_level(logging.INFO):
         plain = await proxy.connect()
         await plain.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-        await plain.ended()
+        assert (await plain.reply()).status == 400
+        assert await plain.ended()
         gone = await proxy.connect()
         gone.close()
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -61,6 +63,44 @@ async def test_a_failed_handshake_is_counted_and_leaves_no_traceback(
     assert caplog.records == []
     assert proxy.metrics.tls_handshake_failures == {"http_request": 1, "closed": 2}
     assert proxy.metrics.connections() == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", id="whole"),
+        pytest.param(b"G", id="only its first byte"),
+        pytest.param(b"POST / HTTP/1.1\r\nContent-Length: 50000\r\n\r\n" + 50_000 * b"x", id="with a body"),
+    ],
+)
+async def test_plain_http_is_told_that_the_port_takes_https_only(
+    proxies: MakeProxy, origin: Origin, authority: Authority, sent: bytes
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
+    plain = await proxy.connect()
+    await plain.send(sent)
+    reply = await plain.reply()
+    assert (reply.status, reply.one("Connection")) == (400, "close")
+    told = orjson.loads(reply.body)
+    assert (told["error"], "HTTPS only" in told["detail"]) == ("bad_request", True)
+    assert told["request_id"] == reply.one("X-Request-Id")
+    assert await plain.ended()
+    plain.close()
+    await eventually(lambda: proxy.server.arriving == 0)
+    assert (proxy.metrics.tls_handshake_failures, origin.requests) == ({"http_request": 1}, [])
+    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
+    assert (await wire.get()).status == 200
+
+
+async def test_who_says_nothing_at_all_is_cut_off_and_a_drain_does_not_wait_for_it(
+    proxies: MakeProxy, origin: Origin, authority: Authority
+) -> None:
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
+    silent = await proxy.connect()
+    await eventually(lambda: proxy.server.arriving == 1)
+    assert await proxy.server.drain(0.1) == 0
+    assert await silent.ended()
+    assert proxy.server.arriving == 0
 
 
 async def test_a_handshake_that_does_not_go_on_is_ended(

@@ -125,11 +125,11 @@ async def test_data_survives_a_stop_and_a_start(data_dir: Path) -> None:
     server = EmbeddedServer(data_dir)
     await server.acquire()
     with client(server) as redis:
-        redis.sadd("slb_a", "1.1.1.1:1")
+        redis.sadd("slb_a", "10.1.1.1:1")
     await server.release()
     await server.acquire()
     with client(server) as redis:
-        assert redis.smembers("slb_a") == {"1.1.1.1:1"}
+        assert redis.smembers("slb_a") == {"10.1.1.1:1"}
     await server.release()
 
 
@@ -138,13 +138,13 @@ async def test_a_killed_server_is_brought_back_with_its_data(data_dir: Path) -> 
     await server.acquire()
     with client(server) as redis:
         redis.config_set("appendfsync", "always")
-        redis.sadd("slb_a", "1.1.1.1:1")
+        redis.sadd("slb_a", "10.1.1.1:1")
     before = server.process.pid()
     server.process.kill()
     await eventually(lambda: server.process.answers())
     assert server.process.pid() != before
     with client(server) as redis:
-        assert redis.smembers("slb_a") == {"1.1.1.1:1"}
+        assert redis.smembers("slb_a") == {"10.1.1.1:1"}
     await server.release()
 
 

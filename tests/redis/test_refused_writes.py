@@ -19,8 +19,8 @@ from tests.support.following import SETTLE_AT_ONCE, Follower
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
-MEMBER = "1.1.1.1:1"
-ORPHAN = "slb:upstream:9.9.9.9:9"
+MEMBER = "10.1.1.1:1"
+ORPHAN = "slb:upstream:10.9.9.9:9"
 
 
 def failing_save(valkey: Valkey) -> Callable[[], object]:

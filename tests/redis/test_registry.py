@@ -17,10 +17,10 @@ async def test_a_registration_is_a_member_and_its_attributes(valkey: Valkey) -> 
     admin = valkey.admin
     async with Follower(valkey.url) as follower:
         registry = follower.registry
-        assert await registry.register("/a", "1.1.1.1:1", {"weight": "2", "zone": "z"})
-        assert not await registry.register("/a", "1.1.1.1:1", {"weight": "3"})
-        assert admin.smembers("slb_a") == {"1.1.1.1:1"}
-        stored = admin.hgetall("slb:upstream:1.1.1.1:1")
+        assert await registry.register("/a", "10.1.1.1:1", {"weight": "2", "zone": "z"})
+        assert not await registry.register("/a", "10.1.1.1:1", {"weight": "3"})
+        assert admin.smembers("slb_a") == {"10.1.1.1:1"}
+        stored = admin.hgetall("slb:upstream:10.1.1.1:1")
         assert (stored["weight"], stored["zone"]) == ("3", "z")
         assert float(stored["joined"]) > 0
 
@@ -34,8 +34,8 @@ async def test_nobody_ever_reads_a_member_without_its_attributes(valkey: Valkey)
             weights.extend(live.spec.weight for live in follower.mirror.upstreams.values())
 
         follower.mirror.on_swap(look)
-        await follower.registry.register("/a", "1.1.1.1:1", {"weight": "7"})
-        await follower.shows("/a", ["1.1.1.1:1"])
+        await follower.registry.register("/a", "10.1.1.1:1", {"weight": "7"})
+        await follower.shows("/a", ["10.1.1.1:1"])
         assert set(weights) == {7}
 
 
@@ -43,29 +43,29 @@ async def test_attributes_go_with_the_last_route_that_names_the_member(valkey: V
     admin = valkey.admin
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        await follower.registry.register_all([("/a", "1.1.1.1:1", {"weight": "2"}), ("/b", "1.1.1.1:1", {})])
-        await follower.shows("/b", ["1.1.1.1:1"])
-        await follower.shows("/a", ["1.1.1.1:1"])
-        assert await follower.registry.deregister("/a", "1.1.1.1:1")
+        await follower.registry.register_all([("/a", "10.1.1.1:1", {"weight": "2"}), ("/b", "10.1.1.1:1", {})])
+        await follower.shows("/b", ["10.1.1.1:1"])
+        await follower.shows("/a", ["10.1.1.1:1"])
+        assert await follower.registry.deregister("/a", "10.1.1.1:1")
         await follower.shows("/a", None)
-        assert admin.exists("slb:upstream:1.1.1.1:1")
-        assert await follower.registry.deregister("/b", "1.1.1.1:1")
-        assert not admin.exists("slb:upstream:1.1.1.1:1")
-        assert not await follower.registry.deregister("/b", "1.1.1.1:1")
+        assert admin.exists("slb:upstream:10.1.1.1:1")
+        assert await follower.registry.deregister("/b", "10.1.1.1:1")
+        assert not admin.exists("slb:upstream:10.1.1.1:1")
+        assert not await follower.registry.deregister("/b", "10.1.1.1:1")
 
 
 async def test_a_list_is_registered_whole_or_not_at_all(valkey: Valkey) -> None:
     admin = valkey.admin
     admin.set("slb_bad", "a string")
     async with Follower(valkey.url) as follower:
-        items = [("/a", "1.1.1.1:1", {"weight": "2"}), ("/bad", "2.2.2.2:2", {})]
+        items = [("/a", "10.1.1.1:1", {"weight": "2"}), ("/bad", "10.2.2.2:2", {})]
         with pytest.raises(Refused, match="slb_bad"):
             await follower.registry.register_all(items)
         with pytest.raises(Refused, match="slb_bad"):
             await follower.registry.deregister_all([(path, member) for path, member, _ in items])
-        assert not admin.exists("slb_a", "slb:upstream:1.1.1.1:1")
-        assert await follower.registry.register_all([*items[:1], ("/b", "2.2.2.2:2", {})]) == [True, True]
-        assert await follower.registry.deregister_all([("/a", "1.1.1.1:1"), ("/c", "1.1.1.1:1")]) == [True, False]
+        assert not admin.exists("slb_a", "slb:upstream:10.1.1.1:1")
+        assert await follower.registry.register_all([*items[:1], ("/b", "10.2.2.2:2", {})]) == [True, True]
+        assert await follower.registry.deregister_all([("/a", "10.1.1.1:1"), ("/c", "10.1.1.1:1")]) == [True, False]
         assert await follower.registry.register_all([]) == []
 
 
@@ -80,7 +80,7 @@ async def test_settings_are_replaced_merged_and_reset(valkey: Valkey) -> None:
         await registry.put_settings("/a", {})
         assert await registry.settings("/a") == {}
         assert not await registry.delete_route("/a")
-        await registry.register("/a", "1.1.1.1:1", {})
+        await registry.register("/a", "10.1.1.1:1", {})
         assert await registry.delete_route("/a")
 
 
@@ -88,7 +88,7 @@ async def test_a_reset_counts_the_routes_it_removed(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         with valkey.admin.pipeline() as pipe:
             for number in range(2500):
-                pipe.sadd(f"slb_p{number}", "1.1.1.1:1")
+                pipe.sadd(f"slb_p{number}", "10.1.1.1:1")
                 pipe.hset(f"slb:route:/p{number // 2}", "retries", "2")
             pipe.hset("slb:route:/only/settings", "retries", "2")
             pipe.execute()
@@ -101,11 +101,11 @@ async def test_a_redis_that_is_away_or_frozen_is_unavailable_within_the_deadline
         await follower.synced()
         valkey.freeze()
         with pytest.raises(RedisUnavailable):
-            await follower.registry.register("/a", "1.1.1.1:1", {})
+            await follower.registry.register("/a", "10.1.1.1:1", {})
         valkey.thaw()
         valkey.kill()
         with pytest.raises(RedisUnavailable):
-            await follower.registry.register("/a", "1.1.1.1:1", {})
+            await follower.registry.register("/a", "10.1.1.1:1", {})
         with pytest.raises(RedisUnavailable):
             await follower.registry.reset()
 
@@ -114,14 +114,14 @@ async def test_a_redis_that_takes_no_writes_is_unavailable_and_says_why(valkey: 
     valkey.admin.config_set("maxmemory", "1")
     async with Follower(valkey.url) as follower:
         with pytest.raises(RedisUnavailable, match="'maxmemory'"):
-            await follower.registry.register("/a", "1.1.1.1:1", {})
+            await follower.registry.register("/a", "10.1.1.1:1", {})
 
 
 async def test_many_registrations_at_once_all_succeed(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.synced()
         registry: Registry = follower.registry
-        added = await asyncio.gather(*(registry.register("/a", f"1.1.1.1:{port}", {}) for port in range(1, 301)))
+        added = await asyncio.gather(*(registry.register("/a", f"10.1.1.1:{port}", {}) for port in range(1, 301)))
         assert all(added)
         assert await follower.watcher.shown(lambda mirror: len(mirror.table.routes["/a"].members) == 300, 10)
 
@@ -163,13 +163,13 @@ async def test_what_leaves_a_route_it_is_not_in_keeps_its_attributes(valkey: Val
     admin = valkey.admin
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        await follower.registry.register("/a", "1.1.1.1:1", {"weight": "2"})
-        await follower.shows("/a", ["1.1.1.1:1"])
-        assert not await follower.registry.deregister("/b", "1.1.1.1:1")
-        assert await follower.registry.deregister_all([("/b", "1.1.1.1:1"), ("/c", "1.1.1.1:1")]) == [False] * 2
-        assert admin.hget("slb:upstream:1.1.1.1:1", "weight") == "2"
-        assert await follower.registry.deregister_all([("/b", "1.1.1.1:1"), ("/a", "1.1.1.1:1")]) == [False, True]
-        assert not admin.exists("slb:upstream:1.1.1.1:1")
+        await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})
+        await follower.shows("/a", ["10.1.1.1:1"])
+        assert not await follower.registry.deregister("/b", "10.1.1.1:1")
+        assert await follower.registry.deregister_all([("/b", "10.1.1.1:1"), ("/c", "10.1.1.1:1")]) == [False] * 2
+        assert admin.hget("slb:upstream:10.1.1.1:1", "weight") == "2"
+        assert await follower.registry.deregister_all([("/b", "10.1.1.1:1"), ("/a", "10.1.1.1:1")]) == [False, True]
+        assert not admin.exists("slb:upstream:10.1.1.1:1")
 
 
 async def test_what_the_mirror_does_not_show_yet_is_not_counted_twice(valkey: Valkey) -> None:
@@ -177,25 +177,25 @@ async def test_what_the_mirror_does_not_show_yet_is_not_counted_twice(valkey: Va
     admin = valkey.admin
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        await follower.registry.register_all([(path, "1.1.1.1:1", {"weight": "2"}) for path in ("/a", "/b")])
-        await follower.shows("/a", ["1.1.1.1:1"])
-        await follower.shows("/b", ["1.1.1.1:1"])
-        assert await follower.registry.deregister("/a", "1.1.1.1:1")
-        assert not await follower.registry.deregister("/a", "1.1.1.1:1")
-        assert admin.hget("slb:upstream:1.1.1.1:1", "weight") == "2"
+        await follower.registry.register_all([(path, "10.1.1.1:1", {"weight": "2"}) for path in ("/a", "/b")])
+        await follower.shows("/a", ["10.1.1.1:1"])
+        await follower.shows("/b", ["10.1.1.1:1"])
+        assert await follower.registry.deregister("/a", "10.1.1.1:1")
+        assert not await follower.registry.deregister("/a", "10.1.1.1:1")
+        assert admin.hget("slb:upstream:10.1.1.1:1", "weight") == "2"
 
 
 async def test_a_route_goes_with_the_attributes_that_only_it_needs(valkey: Valkey) -> None:
     admin = valkey.admin
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        both = [("/a", "1.1.1.1:1", {"weight": "2"}), ("/a", "2.2.2.2:2", {"weight": "2"})]
-        await follower.registry.register_all([*both, ("/b", "2.2.2.2:2", {})])
-        await follower.shows("/a", ["1.1.1.1:1", "2.2.2.2:2"])
-        await follower.shows("/b", ["2.2.2.2:2"])
+        both = [("/a", "10.1.1.1:1", {"weight": "2"}), ("/a", "10.2.2.2:2", {"weight": "2"})]
+        await follower.registry.register_all([*both, ("/b", "10.2.2.2:2", {})])
+        await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        await follower.shows("/b", ["10.2.2.2:2"])
         assert await follower.registry.delete_route("/a")
-        assert not admin.exists("slb:upstream:1.1.1.1:1")
-        assert admin.exists("slb:upstream:2.2.2.2:2")
+        assert not admin.exists("slb:upstream:10.1.1.1:1")
+        assert admin.exists("slb:upstream:10.2.2.2:2")
         admin.set("slb_bad", "a string")
         assert await follower.registry.delete_route("/bad")
         assert not admin.exists("slb_bad")
@@ -203,19 +203,19 @@ async def test_a_route_goes_with_the_attributes_that_only_it_needs(valkey: Valke
 
 async def test_keys_of_another_type_are_refused_by_name_before_anything_is_written(valkey: Valkey) -> None:
     admin = valkey.admin
-    admin.set("slb:upstream:1.1.1.1:1", "x")
+    admin.set("slb:upstream:10.1.1.1:1", "x")
     admin.set("slb:route:/a", "x")
     async with Follower(valkey.url) as follower:
         registry = follower.registry
-        with pytest.raises(Refused, match=r"target: slb:upstream:1\.1\.1\.1:1 .* string, not a hash"):
-            await registry.register_all([("/b", "2.2.2.2:2", {}), ("/a", "1.1.1.1:1", {"weight": "2"})])
+        with pytest.raises(Refused, match=r"target: slb:upstream:10\.1\.1\.1:1 .* string, not a hash"):
+            await registry.register_all([("/b", "10.2.2.2:2", {}), ("/a", "10.1.1.1:1", {"weight": "2"})])
         assert not admin.exists("slb_a", "slb_b")
         for asked in (registry.patch_settings("/a", {"retries": "2"}), registry.settings("/a")):
             with pytest.raises(Refused, match=r"path: slb:route:/a .* string, not a hash of settings"):
                 await asked
         await registry.put_settings("/a", {"retries": "2"})
         assert await registry.settings("/a") == {"retries": "2"}
-        assert await registry.register("/a", "1.1.1.1:1", {})
+        assert await registry.register("/a", "10.1.1.1:1", {})
 
 
 async def test_a_type_that_changes_after_the_check_is_no_outage(valkey: Valkey) -> None:
@@ -224,9 +224,9 @@ async def test_a_type_that_changes_after_the_check_is_no_outage(valkey: Valkey) 
         registry = follower.registry
         registry._check = lambda _: asyncio.sleep(0)  # type: ignore[assignment,method-assign]
         with pytest.raises(Refused, match="another type"):
-            await registry.register("/a", "1.1.1.1:1", {})
+            await registry.register("/a", "10.1.1.1:1", {})
         with pytest.raises(Refused, match="another type"):
-            await registry.deregister("/a", "1.1.1.1:1")
+            await registry.deregister("/a", "10.1.1.1:1")
 
 
 def beating(follower: Follower, name: str) -> Instances:

@@ -15,6 +15,7 @@ from slb.names import (
     duration,
     is_normal_path,
     join_member,
+    natural,
     normal_member,
     normal_path,
     seconds,
@@ -158,7 +159,7 @@ def test_a_member_has_one_normal_form(written: str, member: str) -> None:
         "[::1",
         "[::1]80",
         "[h]:80",
-        "[1.2.3.4]:80",
+        "[192.0.2.4]:80",
         "ftp://h",
         "http://http://h",
         "://h",
@@ -174,7 +175,7 @@ def test_a_member_has_one_normal_form(written: str, member: str) -> None:
         "0x7f.1",
         "2130706433",
         "1.2.3.256:80",
-        "1.2.3.4:99999",
+        "192.0.2.4:99999",
         "x" * 64,
         ".".join(["abcdefgh"] * 40),
         "h\n:80",
@@ -282,3 +283,10 @@ def test_of_one_there_is_no_plural() -> None:
 def test_an_ipv6_address_without_brackets_is_shown_with_them(text: str, meant: str) -> None:
     with pytest.raises(InvalidName, match=re.escape(f"an IPv6 address is written {meant}")):
         normal_member(text)
+
+
+def test_names_sort_as_people_count_however_many_digits_they_have() -> None:
+    long = "n" + 5000 * "9"
+    wanted = ["10.0.0.9:80", "10.0.0.10:80", "node", "node-1", "node-2", "node-2b", "node-10", "n" + "0" * 9]
+    ordered = ["10.0.0.9:80", "10.0.0.10:80", wanted[-1], long, "node", "node-1", "node-2", "node-2b", "node-10"]
+    assert sorted([*wanted, long], key=natural) == ordered

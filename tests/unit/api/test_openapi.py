@@ -46,6 +46,15 @@ async def test_every_route_of_the_application_is_in_it_and_nothing_else(document
     assert {(method, path) for method, path, _ in operations(document)} == routed
 
 
+async def test_at_the_root_stands_what_there_is_a_line_each(api: Api, document: Any) -> None:
+    answer = await api.call("GET", "/")
+    assert (answer.status, list(answer.json)) == (200, ["endpoints"])
+    listed = {(each["method"], each["path"]): each["what"] for each in answer.json["endpoints"]}
+    assert listed == {(method, path): operation["summary"] for method, path, operation in operations(document)}
+    assert {"/", "/routes", "/register", "/metrics", "/openapi.json"} <= {path for _, path in listed}
+    assert all(text and "\n" not in text for text in listed.values())
+
+
 async def test_it_has_the_form_of_openapi_3_1(document: Any) -> None:
     assert document["openapi"].startswith("3.1.")
     assert document["info"].keys() >= {"title", "version"}

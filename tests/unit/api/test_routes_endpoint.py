@@ -36,7 +36,7 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
         "node": "",
         "drain": False,
         "inflight": 0,
-        "health": "up",
+        "health": "unchecked",
         "failures": 0,
     }
     assert joined > 0
@@ -64,14 +64,14 @@ async def test_the_health_of_each_upstream_and_a_routes_panic_are_shown(api: Api
     assert [(each["health"], each["failures"]) for each in route["members"]] == [
         ("ejected", 5),
         ("down", 0),
-        ("up", 0),
+        ("unchecked", 0),
     ]
     assert route["panic"] is True
     api.parts.metrics.panicking.add("/p1")
     assert (await api.call("GET", "/status")).json["health"] == {"down": 2, "ejected": 1, "panic": ["/p1"]}
     await api.call("PATCH", "/routes/p1", {"eject_after": 0})
     route = (await api.call("GET", "/routes/p1")).json
-    assert [each["health"] for each in route["members"]] == ["up", "down", "up"]
+    assert [each["health"] for each in route["members"]] == ["failing", "down", "unchecked"]
     assert route["panic"] is False
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.balance.eligible import may_eject_one_more, served, takes_requests, untried
+from slb.balance.eligible import condition, may_eject_one_more, served, takes_requests, untried
 from slb.balance.upstream import LiveUpstream
 from slb.model import HealthCheck, RouteSettings
 from tests.unit.balance.upstreams import name, upstreams
@@ -85,3 +85,26 @@ def test_a_share_that_is_a_whole_number_of_upstreams_but_for_rounding_is_that_nu
     for live in found[:6]:
         live.available = False
     assert may_eject_one_more(found, 0.07)
+
+
+def test_an_upstream_is_up_once_it_has_answered_and_until_then_nobody_knows() -> None:
+    (live,) = upstreams("a")
+    settings = RouteSettings()
+    found = [condition(live, settings)]
+    live.answered = True
+    found.append(condition(live, settings))
+    live.failures = 1
+    found.append(condition(live, settings))
+    live.available = False
+    found.append(condition(live, settings))
+    assert found == ["unchecked", "up", "failing", "ejected"]
+
+
+def test_a_check_that_passes_says_that_an_upstream_is_up_for_the_routes_that_ask_for_it() -> None:
+    (live,) = upstreams("a")
+    check = CHECKED.health_check
+    assert check is not None
+    live.passing = frozenset({check})
+    assert (condition(live, CHECKED), condition(live, RouteSettings())) == ("up", "unchecked")
+    live.passing, live.down = frozenset(), frozenset({check})
+    assert (condition(live, CHECKED), condition(live, RouteSettings())) == ("down", "unchecked")

@@ -1,14 +1,16 @@
 """What the demo counts with."""
 
 import asyncio
+import shlex
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from slb.demo import places
+from slb.demo import places, show
 from slb.demo.traffic import NAME, Account, RotatingResolver, Traffic
 
 
@@ -73,6 +75,12 @@ async def test_requests_flow_as_long_as_the_block_runs(answers: list[tuple[str, 
     assert account.requests == counted
     assert not account.failures
     await traffic.close()
+
+
+def test_what_it_prints_to_type_works_in_a_shell_that_has_not_this_environment() -> None:
+    command = shlex.split(f"{show._slb()} --version")
+    ended = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("slb ")
 
 
 def test_two_addresses_share_a_port_where_the_system_has_them() -> None:

@@ -1,14 +1,19 @@
 """The command line without a server: what is said, and with which exit code."""
 
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from slb import __version__
+from slb.cli.entry import app
 from slb.standin import Place
 from tests.unit.cli.conftest import Slb
 
@@ -23,6 +28,39 @@ def test_alone_it_lists_its_commands(slb: Slb) -> None:
     commands = "serve upstream register deregister routes route status instances check-config reset demo"
     assert all(f"\n  {command} " in out for command in commands.split())
     assert "worker" not in out
+
+
+def _commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and group there is, as it is typed."""
+    group = group or typer.main.get_command(app)
+    yield words
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*words, name))
+        else:
+            yield (*words, name)
+
+
+@pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
+@pytest.mark.parametrize("width", ["60", "80"])
+def test_h_and_help_say_the_same_and_cut_nothing_off(
+    slb: Slb, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    code, out, err = slb(*words, "-h")
+    assert (code, err) == (0, "")
+    assert slb(*words, "--help") == (0, out, "")
+    usage, _, told = out.partition("\n\n")
+    assert usage.startswith(f"Usage: {' '.join(('slb', *words))} ")
+    assert re.search(r"\.\.\.$", told, re.MULTILINE) is None
+    assert max(map(len, out.splitlines())) <= int(width)
+
+
+def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_SLB_COMPLETE": "complete_bash", "COMP_WORDS": "slb d", "COMP_CWORD": "1"}.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = slb()
+    assert (code, out.split(), err) == (0, ["demo", "deregister", "drain"], "")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +101,7 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("status", "--url", "http://127.0.0.1:99999"), "is not a URL"),
         (("status", "--url", "http://127.0.0.1:0"), "is not a URL"),
         (("status", "--url", "http://[::1"), "is not a URL"),
-        (("register", "/\udcff", "1.2.3.4"), "cannot be sent"),
+        (("register", "/\udcff", "192.0.2.4"), "cannot be sent"),
         (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
         (("upstream", "--service-time", "5"), "--service-time"),

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from rich.table import Table
 
 from slb.admission.shown import Decision, MemberDecision, PoolShown
 from slb.cli.status_tables import _everywhere, _pools
@@ -71,7 +72,8 @@ def test_scores_are_those_of_who_has_read_them() -> None:
 
 def test_the_tables_have_nothing_where_nobody_knows_how_it_is_everywhere() -> None:
     pools = {"/p": pool(mode="local", queued=None, holders=None, scores=None), "/q": pool(queued=0, holders=2)}
-    table = _pools(pools)
+    (table,) = _pools(pools).fitted(1000)
+    assert isinstance(table, Table)
     assert [list(table.columns[place].cells) for place in (2, 5)] == [["", "2"], ["", "0"]]
     settings = {"pool": "", "max_inflight": 4, "policy": "least_inflight"}
     shown = [

@@ -1,12 +1,14 @@
 """The stand-in upstream: its line of requests, and how it joins and leaves an slb."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from slb import standin
 from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
 from slb.standin import Manner, Registrar, Registration, RegistrationRefused, StandIn, serve_stand_in
@@ -101,7 +103,10 @@ class FakeSlb:
     async def register(self, request: web.Request) -> web.Response:
         self.calls.append((request.method, await request.json(), request.headers.get("Authorization")))
         status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
-        return web.json_response({}, status=status)
+        if status < 400:
+            return web.json_response({})
+        said = {"error": f"reason_{status}", "detail": "so it is", "request_id": str(len(self.calls))}
+        return web.json_response(said, status=status)
 
 
 @pytest.fixture
@@ -127,6 +132,40 @@ async def test_it_asks_again_until_slb_takes_the_registration(slb_at: Callable[[
     slb = FakeSlb(503, 503, 200)
     await Registrar(Registration(await slb_at(slb), "/p", "127.0.0.1:9", "secret")).register()
     assert slb.calls == [("POST", BODY, "Bearer secret")] * 3
+
+
+async def test_why_it_is_not_registered_it_says_once_and_again_where_the_reason_is_another(
+    slb_at: Callable[[FakeSlb], Awaitable[str]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standin, "_FIRST_RETRY", 0.001)
+    monkeypatch.setattr(standin, "_LAST_RETRY", 0.001)
+    slb = FakeSlb(503, 503, 503, 500, 500, 200)
+    url = await slb_at(slb)
+    with caplog.at_level("INFO", "slb.upstream"):
+        await Registrar(Registration(url, "/p", "127.0.0.1:9")).register()
+    assert len(slb.calls) == 6
+    trying = f"not registered yet, trying again until it is: {url}register answered"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{trying} 503 reason_503: so it is",
+        f"{trying} 500 reason_500: so it is",
+        "registered 127.0.0.1:9 for /p",
+    ]
+
+
+async def test_where_nobody_listens_it_says_so_in_the_systems_words_and_only_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = "http://{}:{}".format(*closed.getsockname())
+    registrar = Registrar(Registration(url, "/p", "127.0.0.1:9"))
+    with caplog.at_level("INFO", "slb.upstream"):
+        trying = asyncio.create_task(registrar.register())
+        await eventually(lambda: bool(caplog.records))
+        trying.cancel()
+        await asyncio.wait([trying])
+        await registrar.deregister()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"not registered yet, trying again until it is: {url}/register: Connection refused"]
 
 
 async def test_a_refused_registration_is_not_tried_again(slb_at: Callable[[FakeSlb], Awaitable[str]]) -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from slb.balance.eligible import condition
 from slb.control.health_store import Answer, Ask, Report
 from slb.errors import RedisUnavailable
 from slb.health.active import Active, ActiveTiming
@@ -276,3 +277,19 @@ async def test_a_check_that_breaks_is_logged_and_the_others_go_on(fleet: Fleet) 
         await fleet.passes(2)
         await eventually(lambda: any(line["event"] == "health_check_broke" for line in logs))
     assert fleet.metrics.health_checks == {("u2:80", "passed"): 1, ("u3:80", "passed"): 1}
+
+
+async def test_what_a_check_found_up_is_known_to_be_for_as_long_as_a_route_asks_for_it(fleet: Fleet) -> None:
+    def known() -> list[str]:
+        return [condition(live, fleet.route().settings) for live in map(fleet.live, (1, 2))]
+
+    fleet.upstreams.ill = {"u2"}
+    assert known() == ["unchecked", "unchecked"]
+    await fleet.passes(1.25)
+    assert known() == ["up", "unchecked"]
+    await fleet.passes(16)
+    assert known() == ["up", "down"]
+    fleet.members("/", 3)
+    await fleet.follow()
+    assert known() == ["unchecked", "unchecked"]
+    assert fleet.live(1).passing == frozenset()

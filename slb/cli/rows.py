@@ -1,0 +1,140 @@
+"""Tables for terminals of any width: what is a name, an address or a path is never broken."""
+
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.table import Table
+    from rich.text import Text
+
+_FRAME = 3
+"""Columns of the terminal that a table's frame takes for each cell, and one more at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    cells: Sequence[str]
+    style: str | None
+    ends: bool
+
+
+@dataclass(slots=True)
+class Rows:
+    """A table that never breaks a cell, for half an address is none. Where a terminal is too narrow for it, it
+    folds its titles, then leaves out columns in `spare`, empty ones and then the first first, and at last becomes
+    lines.
+
+    Cells in columns of `right` stand flush right. Those of `prose` are sentences: they alone are folded, between
+    words. Cells in columns of `names`, or of the first one, have a line of their own where the table becomes lines.
+    `notes` are sentences that stand below.
+    """
+
+    titles: Sequence[str]
+    right: Collection[str] = ()
+    spare: Sequence[str] = ()
+    prose: str = ""
+    names: Collection[str] = ()
+    notes: list[str] = field(default_factory=list)
+    _rows: list[_Row] = field(default_factory=list)
+
+    def add_row(self, *cells: str, style: str | None = None, end_section: bool = False) -> None:
+        """`end_section`: a line stands below it."""
+        self._rows.append(_Row(cells, style, end_section))
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Table | Text]":
+        yield from self.fitted(options.max_width)
+
+    def fitted(self, width: int) -> "Iterator[Table | Text]":
+        """What is drawn on a terminal of `width` columns. A line of a Text is longer where one name is."""
+        from rich.text import Text
+
+        spare = sorted((title for title in self.spare if title in self.titles), key=self._is_used)
+        for left_out in range(len(spare) + 1):
+            spared = spare[:left_out]
+            shown = [column for column, title in enumerate(self.titles) if title not in spared]
+            if self._width(shown, folds=True) <= width:
+                yield self._table(shown, fold_titles=self._width(shown, folds=False) > width)
+                if missed := [title for title in spared if self._is_used(title)]:
+                    yield Text(f"Not shown at this width: {', '.join(missed)} (--json has all).")
+                break
+        else:
+            yield Text("\n".join(self._lines(width)), overflow="fold")
+        if self.notes:
+            yield Text("\n".join(line for note in self.notes for line in folded(note, width)))
+
+    def _is_used(self, title: str) -> bool:
+        column = self.titles.index(title)
+        return any(row.cells[column] for row in self._rows)
+
+    def _width(self, columns: Sequence[int], folds: bool) -> int:
+        """How wide a table of these columns is; with all folded that may be, or nothing."""
+        return sum(max(self._cells(each, folds), self._title(each, folds)) + _FRAME for each in columns) + 1
+
+    def _title(self, column: int, folds: bool) -> int:
+        return _longest_word(self.titles[column]) if folds else _width_of(self.titles[column])
+
+    def _cells(self, column: int, folds: bool) -> int:
+        measure = _longest_word if folds and self.titles[column] == self.prose else _width_of
+        return max((measure(row.cells[column]) for row in self._rows), default=0)
+
+    def _table(self, columns: Sequence[int], fold_titles: bool) -> "Table":
+        from rich.table import Table
+
+        table = Table()
+        for each in columns:
+            title = self.titles[each]
+            header = "\n".join(folded(title, self._cells(each, True))) if fold_titles else title
+            table.add_column(
+                header, justify="right" if title in self.right else "left", no_wrap=title != self.prose
+            )
+        for row in self._rows:
+            table.add_row(*(row.cells[each] for each in columns), style=row.style, end_section=row.ends)
+        return table
+
+    def _lines(self, width: int) -> Iterator[str]:
+        names = self.names or self.titles[:1]
+        for row in self._rows:
+            told = dict(zip(self.titles, row.cells, strict=True))
+            for depth, name in enumerate(names):
+                if told[name]:
+                    yield "  " * depth + told[name]
+            others = [f"{title} {cell}" for title, cell in told.items() if cell and title not in names]
+            yield from _packed(others, width, "  " * len(names))
+
+
+def folded(text: str, width: int, first: str = "", behind: str = "") -> list[str]:
+    """Its lines, broken between words. `first` stands before the first of them, `behind` before the others."""
+    return textwrap.wrap(
+        text,
+        max(width, 1),
+        initial_indent=first,
+        subsequent_indent=behind,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _packed(cells: Iterable[str], width: int, indent: str) -> Iterator[str]:
+    """As many of `cells` on a line as have room there."""
+    line = ""
+    for cell in cells:
+        longer = f"{line}, {cell}" if line else indent + cell
+        if line and _width_of(longer) > width:
+            yield from folded(line + ",", width, behind=indent)
+            longer = indent + cell
+        line = longer
+    if line:
+        yield from folded(line, width, behind=indent)
+
+
+def _width_of(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_width_of, text.split()), default=0)

@@ -1,0 +1,40 @@
+"""Tables of other Redis URLs that nobody has used for long: removed, or the data directory would only grow."""
+
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+_OURS = re.compile(r"table-[0-9a-f]{12}\.json(\.[0-9]+\.[0-9]+)?")
+"""As `disk.table_file` names them, and one that was being written when its writer was killed."""
+UNUSED = 30 * 86400.0
+"""Seconds. An instance touches its table as long as Redis confirms it, at least every minute: one as old as this is
+of a URL that is no longer used, or of a Redis that has been away for a month, whose instances have it in memory."""
+
+_log = structlog.get_logger()
+
+
+def remove_old_tables(kept: Path, wall: Callable[[], float] = time.time) -> None:
+    """Remove those beside the file `kept`. What cannot be looked at or removed is logged, and stays."""
+    before = wall() - UNUSED
+    try:
+        for path, modified in _tables(kept):
+            if modified < before:
+                path.unlink(missing_ok=True)
+                _log.info("disk_table_removed", file=str(path), unused_days=int((wall() - modified) / 86400))
+    except FileNotFoundError:  # no directory yet, or another instance was faster
+        return
+    except OSError as error:
+        _log.warning("disk_table_not_removed", directory=str(kept.parent), error=str(error))
+
+
+def _tables(kept: Path) -> Iterator[tuple[Path, float]]:
+    """Each other one that is a file, and when it was last written or touched."""
+    for path in list(kept.parent.iterdir()):
+        if _OURS.fullmatch(path.name) and path != kept:
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode):
+                yield path, found.st_mtime

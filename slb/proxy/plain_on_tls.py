@@ -1,0 +1,63 @@
+"""Plain HTTP that comes to a listener for TLS: told from a handshake by its first byte, and answered."""
+
+import asyncio
+import socket
+from uuid import uuid4
+
+from slb.errors import BAD_REQUEST
+from slb.proxy.refusal import answer
+
+_DETAIL = "this port takes HTTPS only: the request came without TLS (use an https:// URL)"
+_READ_AT_MOST = 64 * 1024
+"""Bytes of the request that are read, and thrown away: what is unread at the end resets the connection, and the
+answer with it."""
+_LINGER = 1.0
+"""Seconds the client may take to read the answer and close."""
+
+
+async def speaks_plainly(accepted: socket.socket, until: float) -> bool:
+    """Whether the first byte is a letter, as a method's is and no TLS record's. It is waited for `until` then (by
+    the loop's clock) and left unread. Raises OSError. Cancelled, it closes."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout_at(until):
+            while (first := _peeked(accepted)) is None:
+                await _readable(loop, accepted)
+    except asyncio.CancelledError:
+        accepted.close()
+        raise
+    return first.isalpha()
+
+
+def _peeked(accepted: socket.socket) -> bytes | None:
+    try:
+        return accepted.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return None
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
+    ready = asyncio.Event()
+    loop.add_reader(accepted, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(accepted)
+
+
+async def refuse_plain(accepted: socket.socket) -> None:
+    """Answer 400, once for the connection, whatever else is sent on it, and close. That costs a client what a
+    handshake does, and counts as one that is arriving; it holds 64 KiB at most, and for a second."""
+    loop = asyncio.get_running_loop()
+    reply = answer(BAD_REQUEST, _DETAIL, uuid4().hex.encode(), b"Connection: close\r\n", with_body=True)
+    try:
+        async with asyncio.timeout(_LINGER):
+            await loop.sock_sendall(accepted, reply)
+            accepted.shutdown(socket.SHUT_WR)
+            left = _READ_AT_MOST
+            while left > 0 and (data := await loop.sock_recv(accepted, left)):
+                left -= len(data)
+    except OSError:  # nobody is left to be answered, or not for long enough
+        return
+    finally:
+        accepted.close()
