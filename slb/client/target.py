@@ -9,7 +9,7 @@ from slb.client.refusals import CallRefused
 from slb.errors import BAD_REQUEST, InvalidName
 from slb.names import normal_path
 
-_PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]+)+)(\?[^#]*)?")
+_PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]++)+)(\?[^#]*+)?")
 """A path that is its own normal form, and a query."""
 
 _KEPT = 2048

@@ -17,12 +17,12 @@ LAST_CHUNK = b"0\r\n\r\n"
 _MAX_SIZE_LINE = 4096
 _MAX_TRAILERS = 16 * 1024
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"'
-_EXTENSION = rb"[ \t]*;[ \t]*" + _TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?"
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:" + _EXTENSION + rb")*")
-_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
-_FIELD_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]++|\\[\t\x20-\x7e\x80-\xff])*"'
+_EXTENSION = rb"[ \t]*+;[ \t]*+" + _TOKEN + rb"(?:[ \t]*+=[ \t]*+(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?"
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:" + _EXTENSION + rb")*")
+_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n")
+_FIELD_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+")
 
 
 class MalformedBody(ValueError):

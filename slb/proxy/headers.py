@@ -12,12 +12,12 @@ from slb.proxy import fields
 from slb.proxy.body import CHUNKED
 from slb.proxy.fields import MalformedField, connection_tokens, fields_of
 
-_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]+")
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}+")
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]++")
 TRACE = rb"(?!ff)[0-9a-f]{2}-(?!0{32}-)[0-9a-f]{32}-(?!0{16}-)[0-9a-f]{16}-[0-9a-f]{2}"
 """A traceparent (W3C Trace Context, 3.2): no version ff, no trace or parent of zeros."""
-_TRACE = re.compile(TRACE + rb"(?:-[\x21-\x7e]*)?")
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
+_TRACE = re.compile(TRACE + rb"(?:-[\x21-\x7e]*+)?")
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]++\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*+)(?::[0-9]*+)?")
 _LONGEST_NAME = 255
 """Bytes that a name of DNS may have; longer hosts are matched each time, for they would fill the memory."""
 
@@ -256,7 +256,7 @@ def _timeout(value: bytes) -> float:
 def _take_wish(head: RequestHead, kind: int, value: bytes, tokens: set[bytes]) -> None:
     """What this hop is asked for and asks for again. Never h2c: behind its 101 nobody could read the requests."""
     if kind == fields.TE:
-        head.wants_trailers = b"trailers" in (each.strip().lower() for each in value.split(b","))
+        head.wants_trailers = b"trailers" in {each.strip() for each in set(value.lower().split(b","))}
     elif kind == fields.UPGRADE and b"upgrade" in tokens and not head.length:
         head.upgrade = value if _TOKEN.fullmatch(value) and value.lower() != b"h2c" else b""
     head.plain = not head.wants_trailers and not head.upgrade

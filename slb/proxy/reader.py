@@ -11,7 +11,7 @@ from slb.proxy.target import RequestLine, RequestLines, parse_line
 from slb.proxy.varying import VaryingHeads
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
-_HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
+_HOST_FIELD = re.compile(rb"^host:[^\n]*+\n", re.IGNORECASE | re.MULTILINE)
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++")
 _TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
