@@ -71,7 +71,8 @@ class RequestReader:
         """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one.
 
         `seen`: bytes of it that have passed before. They are not judged again: a head that drips in must not cost
-        more with every byte.
+        more with every byte. (Only the end of a first line that has none yet is looked for anew, in
+        `max_request_line` bytes at most.)
         """
         if data.startswith(b"\r\n"):
             data, seen = without_empty_lines(data), 0
@@ -92,7 +93,7 @@ class RequestReader:
         if not _TOKEN_START.match(data):
             raise Refused(BAD_REQUEST, "this is not HTTP")
         if first_line_end > seen:
-            parse_line(data[:first_line_end])
+            parse_line(bytes(data[:first_line_end]))
         if _BARE_LF.search(data, seen):
             raise Refused(BAD_REQUEST, "a line ends without CR")
 
