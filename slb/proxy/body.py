@@ -89,8 +89,8 @@ class ChunkedBody:
     def feed(self, data: bytes) -> bytes:
         """The payload of all chunks in `data`, joined. Raises MalformedBody.
 
-        What is held is a line of the framing, so that a byte that comes alone costs a copy of 4 KB at most, or of 16
-        in the trailers.
+        What is held is a line of the framing: a byte that comes alone costs a copy of 4 KB at most, or of 16 KB in
+        the trailers.
         """
         if self._held:
             data, self._held = self._held + data, b""

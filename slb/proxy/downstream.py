@@ -108,8 +108,8 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _advance(self, data: bytes, seen: int = 0) -> None:
         """Serve what stands at the front of `data` until a request is under way or more must come. Nothing is
-        served to a client that does not read what it has been given. `seen`: bytes that began a head before: they are
-        not searched for its end again, nor copied until it is there."""
+        served to a client that does not read what it has been given. `seen`: bytes that began a head before; they
+        are not searched for its end again, nor copied until it is there."""
         self._advancing = True
         try:
             while data and self.exchange is None and not (self.lingering or self.is_stalled):

@@ -40,8 +40,8 @@ class Peer:
         return lines
 
     def client(self, head: RequestHead) -> str:
-        """The address of whoever made the request: the peer, or the last before the proxies that are trusted. Nobody
-        has a hundred of these, but a client may write so many names, and each is parsed."""
+        """The address of whoever made the request: the peer, or the last before the proxies that are trusted.
+        Nobody has a hundred of these, but a client may write thousands, and each is parsed."""
         address = self.address
         if head.forwarded_for:
             for hop in reversed(head.forwarded_for.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):

@@ -28,7 +28,7 @@ class Watched(bytearray):
         self.touched += len(self) + len(other)
         return self._with(other)
 
-    def __iadd__(self, other: Any) -> "Watched":  # type: ignore[override, misc]
+    def __iadd__(self, other: Any) -> "Watched":
         self.touched += len(other)
         self.extend(other)
         return self
@@ -90,7 +90,9 @@ async def test_a_request_head_that_drips_is_read_once(proxy: Proxy) -> None:
     assert (await wire.reply()).status == 200
 
 
-async def test_requests_that_drip_in_behind_another_are_copied_once(proxies: MakeProxy, origins: MakeOrigin) -> None:
+async def test_requests_that_drip_in_behind_another_are_copied_once(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
     async def wait(request: Request) -> None:
         await over.wait()
         await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")

@@ -7,7 +7,10 @@ from itertools import islice, product
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
-from tests.support.steps import REPEATS, UNITS, Text, TooManySteps, count, parsed
+from tests.support.steps import REPEATS, UNITS, TooManySteps, count, parsed
+
+Text = Any
+"""str or bytes, as the pattern is."""
 
 PER_BYTE = 12
 """Steps for each byte of an input that no quadratic pattern stays below, at these lengths."""
@@ -31,8 +34,8 @@ class Adversary(NamedTuple):
 
     def text(self, times: int) -> Text:
         """All of it."""
-        joined = self.before[:0].join(run * times for run in self.runs)  # type: ignore[arg-type]
-        return self.before + joined + self.behind  # type: ignore[operator, no-any-return]
+        joined = self.before[:0].join(run * times for run in self.runs)
+        return self.before + joined + self.behind
 
 
 def slow(pattern: "re.Pattern[Any]", method: str) -> str | None:
@@ -90,14 +93,14 @@ class _Maker:
             yield Adversary(before, (piece,), end)
         for one, two, end in product(pieces, [*self._busiest[:_MOST_SHARED], *bodies[:2]], ends[:2]):
             if one != two and two:
-                yield Adversary(before, (one + two,), end)  # type: ignore[operator]
+                yield Adversary(before, (one + two,), end)
                 yield Adversary(before, (one, two), end)
 
     def _repeats(self, items: Any, before: Text) -> Iterator[tuple[Text, Any]]:
         """What leads to each repeat, in its shortest form and in another; and the repeat's body. What is there so
         many times and no other leaves nothing to try."""
         for index, (op, argument) in enumerate(items):
-            leads = {before + self._sample(items[:index], variant) for variant in (0, 1)}  # type: ignore[operator]
+            leads = {before + self._sample(items[:index], variant) for variant in (0, 1)}
             for lead in sorted(leads):
                 if op in REPEATS and argument[0] != argument[1]:
                     yield lead, argument[2]
@@ -111,15 +114,15 @@ class _Maker:
         for op, argument in items:
             if op in UNITS:
                 fitting = [each for each in self._classes if each in self._taken(op, argument)]
-                text += fitting[variant % len(fitting)]  # type: ignore[operator]
+                text += fitting[variant % len(fitting)]
             elif op in REPEATS:
                 times = max(argument[0], min(variant, 1))
-                text += self._sample(argument[2], variant) * times  # type: ignore[operator]
+                text += self._sample(argument[2], variant) * times
             elif op is _constants.BRANCH:
                 ways = argument[1]
-                text += self._sample(ways[variant % len(ways)], variant)  # type: ignore[operator]
+                text += self._sample(ways[variant % len(ways)], variant)
             elif op in (_constants.SUBPATTERN, _constants.ATOMIC_GROUP) or _is_behind(op, argument):
-                text += self._sample(next(_inside(op, argument)), variant)  # type: ignore[operator]
+                text += self._sample(next(_inside(op, argument)), variant)
         return text
 
     def _taken(self, op: Any, argument: Any) -> frozenset[Text]:

@@ -1,8 +1,8 @@
 """Counts the steps a pattern takes, which no clock can: a backtracking matcher that walks the parse tree of the
 standard library in the order of CPython's engine (Modules/_sre/sre_lib.h) and counts every item it tries.
 
-It leaves the engine's short cuts out (a literal that every match begins with, a literal behind a repeat): those spare
-a part of each step and change nothing in how the steps grow. What it does not know raises NotImplementedError.
+It leaves the engine's short cuts out (a literal that every match begins with, a literal behind a repeat): those
+spare a part of each step and change nothing in how the steps grow. What it does not know raises NotImplementedError.
 """
 
 import re
@@ -125,7 +125,7 @@ class _Matcher:
         if op in UNITS:
             return self._unit(self._takes(op, argument, flags))
         if op in REPEATS:
-            return self._repeat(op, *argument, flags)
+            return self._repeat(op, argument, flags)
         make = getattr(self, f"_{op.name.lower()}", None)
         if make is None:
             raise NotImplementedError(f"{op} in a pattern")
@@ -240,11 +240,17 @@ class _Matcher:
     def _first(self, body: Item, at: int) -> int | None:
         """Where the first way through `body` ends; the others are not tried."""
         ends: list[int] = []
-        return ends[0] if body(at, lambda then: ends.append(then) is None) else None
+
+        def accept(end: int) -> bool:
+            ends.append(end)
+            return True
+
+        return ends[0] if body(at, accept) else None
 
     # -- repeats
 
-    def _repeat(self, op: Any, least: int, most: int, items: Any, flags: int) -> Item:
+    def _repeat(self, op: Any, argument: Any, flags: int) -> Item:
+        least, most, items = argument
         most = sys.maxsize if most is _constants.MAXREPEAT else most
         unit = _unit_in(items)
         if unit is not None:

@@ -134,7 +134,9 @@ RUNS: dict[str, Run] = {
     "Connection tokens of a reply": lambda n: parse_reply(
         b"HTTP/1.1 200 OK\r\nConnection: %b\r\nA: b\r\n\r\n" % names(n)
     ),
-    "digits of a reply's length": lambda n: parse_reply(b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n" % (b"1" * n)),
+    "digits of a reply's length": lambda n: parse_reply(
+        b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n" % (b"1" * n)
+    ),
     "a PROXY header that drips": lambda n: dripping(b"PROXY TCP4 ", b" ", n),
     "words of a PROXY header": lambda n: parse(b"PROXY TCP4" + b" 1" * n + b"\r\n"),
     "lines of the short way": lambda n: SHORT.read(
