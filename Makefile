@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring bench-client e2e lock clean
+.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring bench-client e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -53,6 +53,9 @@ bench-memory: $(VENV)/installed-run ## 10,000 idle connections, and 1 GiB throug
 
 bench-slow: $(VENV)/installed-run ## 200 slow clients beside 500 healthy requests a second
 	@$(BIN)/python -m bench slow $(ARGS)
+
+bench-early: $(VENV)/installed-bench ## early replies to uploads: how many are lost, by server, beside nginx, HAProxy, Envoy
+	@$(BIN)/python -m bench early $(ARGS)
 
 bench-stream: $(VENV)/installed-run ## the first token of a stream, through slb and directly
 	@$(BIN)/python -m bench stream $(ARGS)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bench.comparison import compare
+from bench.early import measure as early_replies
 from bench.figures import frozen as freezes
 from bench.figures import kill as kills
 from bench.figures import ledger as ledgers
@@ -129,6 +130,24 @@ def slow(
     plan = slowness.Plan(clients, rate, seconds, rounds)
     settings: dict[str, object] = {"clients": clients, "rate": rate, "seconds": seconds, "rounds": rounds}
     code = run("slow", lambda fleet, steps: slowness.measure(fleet, steps, plan), rounds, settings, json, check)
+    raise typer.Exit(code)
+
+
+@app.command()
+def early(
+    uploads: Annotated[int, typer.Option(min=1, help="To each server through each proxy.")] = 80,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """Replies to uploads that are not read to their end: how many are lost, by server and proxy."""
+    code = run_bare(
+        "early",
+        lambda processes, home, steps: early_replies.measure(processes, home, steps, uploads),
+        early_replies.STEPS,
+        {"uploads": uploads},
+        json,
+        check,
+    )
     raise typer.Exit(code)
 
 

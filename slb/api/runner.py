@@ -157,8 +157,8 @@ class _Protocol(web.RequestHandler):
         if self._refused is not None or self._is_answered_shortly(data):
             return
         if self._line is not None:
-            # Empty lines before a request are ignored (RFC 9112, 2.2), and not kept: they could go on for ever. What
-            # is kept is at most max_request_line bytes.
+            # Empty lines before a request are ignored (RFC 9112, 2.2), and not kept: they could go on for ever.
+            # What is kept is at most max_request_line bytes.
             data = self._line = (self._line + data).lstrip(b"\r\n")
             if not self._first_line_is_good(data):
                 return

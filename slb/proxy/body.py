@@ -1,6 +1,8 @@
 """Where a message body ends (RFC 9112, 6): counted, chunked, or by the end of the connection. Pure.
 
-A decoder is fed what arrives and gives back payload. Once `done`, `rest` holds the bytes behind the body.
+A decoder is fed what arrives and gives back payload. Once `done`, `rest` holds the bytes behind the body. Where it
+`has_more` it has not looked at all that it was fed: the peer cut it into too many pieces for one turn of the event
+loop, and it is to be fed again, with nothing if need be, in the next.
 """
 
 import re
@@ -16,6 +18,11 @@ UNTIL_CLOSE: Final = -2
 LAST_CHUNK = b"0\r\n\r\n"
 _MAX_SIZE_LINE = 4096
 _MAX_TRAILERS = 16 * 1024
+_CHUNKS_AT_ONCE = 100
+"""Chunks taken at a time: some tenths of a millisecond at most, whatever they hold. The event loop reads up to
+256 KiB at once, which is 40,000 chunks of one byte."""
+_LINE_AT_ONCE = 256
+"""Bytes of a size line with extensions that take as long as a chunk."""
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]++|\\[\t\x20-\x7e\x80-\xff])*"'
@@ -37,6 +44,7 @@ class CountedBody:
     """Content-Length bytes: counted, never looked into."""
 
     __slots__ = ("done", "left", "rest")
+    has_more = False
 
     def __init__(self, length: int) -> None:
         self.left = length
@@ -59,6 +67,7 @@ class UntilCloseBody:
     """Whatever comes until the connection ends."""
 
     __slots__ = ("done", "rest")
+    has_more = False
 
     def __init__(self) -> None:
         self.done = False
@@ -73,7 +82,18 @@ class ChunkedBody:
     """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped,
     as 7.1.1 asks of whoever does not know them; trailers are kept raw in `trailers`."""
 
-    __slots__ = ("_held", "_left", "_limit", "_state", "_trailer_budget", "done", "rest", "trailers")
+    __slots__ = (
+        "_allowance",
+        "_held",
+        "_left",
+        "_limit",
+        "_state",
+        "_trailer_budget",
+        "done",
+        "has_more",
+        "rest",
+        "trailers",
+    )
 
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit or sys.maxsize
@@ -82,21 +102,28 @@ class ChunkedBody:
         # Each of these returns where the next one begins, or ~start where more must come, from `start` on.
         self._state = self._size_line
         self._trailer_budget = _MAX_TRAILERS
+        self._allowance = 0
+        self.has_more = False
         self.done = False
         self.rest = b""
         self.trailers: list[bytes] = []
 
     def feed(self, data: bytes) -> bytes:
-        """The payload of all chunks in `data`, joined. Raises MalformedBody.
+        """The payload of the chunks in `data`, joined. Raises MalformedBody.
 
-        What is held is a line of the framing: a byte that comes alone costs a copy of 4 KB at most, or of 16 KB in
-        the trailers.
+        What is held besides a turn's rest is a line of the framing: a byte that comes alone costs a copy of 4 KB at
+        most, or of 16 KB in the trailers.
         """
         if self._held:
             data, self._held = self._held + data, b""
         pieces: list[bytes] = []
         position = 0
+        self.has_more = False
+        self._allowance = _CHUNKS_AT_ONCE
         while not self.done:
+            if self._allowance <= 0:
+                self.has_more, self._held = True, data[position:]
+                return b"".join(pieces)
             following = self._state(data, position, pieces)
             if following < 0:
                 self._held = data[~following:] if self._left == 0 else b""
@@ -119,7 +146,7 @@ class ChunkedBody:
     def _whole_chunks(self, data: bytes, start: int, pieces: list[bytes]) -> int:
         """Behind the chunks at `start` that have come whole and without extensions, as most do: step by step they
         cost several times as much, and a peer may send nothing but chunks of one byte."""
-        while (found := _PLAIN_SIZE.match(data, start)) is not None:
+        while self._allowance > 0 and (found := _PLAIN_SIZE.match(data, start)) is not None:
             payload = found.end()
             end = payload + int(found[1], 16)
             if end == payload or data[end : end + 2] != b"\r\n":
@@ -128,14 +155,18 @@ class ChunkedBody:
             if self._limit < 0:
                 raise BodyTooLong("the body is too long")
             pieces.append(data[payload:end])
+            self._allowance -= 1
             start = end + 2
         return start
 
     def _size_line(self, data: bytes, start: int, pieces: list[bytes]) -> int:
         start = self._whole_chunks(data, start, pieces)
+        if self._allowance <= 0:
+            return start
         end = self._line_end(data, start, _MAX_SIZE_LINE)
         if end < 0:
             return ~start
+        self._allowance -= 1 + (end - start) // _LINE_AT_ONCE
         match = _SIZE_LINE.fullmatch(data, start, end)
         if match is None:
             raise MalformedBody("a chunk does not start with its size")

@@ -9,16 +9,16 @@ from typing import cast
 
 from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
 from slb.proxy.body import Body, MalformedBody
-from slb.proxy.deadlines import Timed
 from slb.proxy.departures import acknowledged, reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
+from slb.proxy.flow import FULL_READ, TURN, TURN_OVER, Flow
 from slb.proxy.headers import RequestHead
 from slb.proxy.held import appended
 from slb.proxy.messages import connection_line, keeps_open
 from slb.proxy.peer import Peer
 from slb.proxy.plane import Plane
-from slb.proxy.reader import RefusedBody, reason_of, without_empty_lines
-from slb.proxy.refusal import answer, no_way, note
+from slb.proxy.reader import reason_of, without_empty_lines
+from slb.proxy.refusal import answer, no_way, note, unreadable
 from slb.proxy.target import RequestLine
 
 _BUFFER = 64 * 1024
@@ -33,12 +33,12 @@ _FIRST_LOOK = 1.0
 """Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""
 
 
-# Why reading is paused; several reasons can hold at once.
-_UPLOAD = 1
-_PIPELINE = 2
+# Why reading is paused, besides a turn that is over; several reasons can hold at once.
+_UPLOAD = 2
+_PIPELINE = 4
 
 
-class Downstream(asyncio.Protocol, Timed):
+class Downstream(asyncio.Protocol, Flow):
     """`exchange` is the request being served, None between requests."""
 
     __slots__ = (
@@ -47,7 +47,6 @@ class Downstream(asyncio.Protocol, Timed):
         "_buffer",
         "_head_since",
         "_lingered",
-        "_paused",
         "_plane",
         "_reader",
         "_served",
@@ -57,24 +56,21 @@ class Downstream(asyncio.Protocol, Timed):
         "is_stalled",
         "lingering",
         "peer",
-        "transport",
     )
 
     def __init__(self, plane: Plane) -> None:
-        Timed.__init__(self)
+        Flow.__init__(self)
         self._plane = plane
         self.exchange: Exchange | None = None
         self.is_stalled = False
         self.lingering = False
         self._buffer = b""
         self._body: Body | None = None
-        self._paused = 0
         self._lingered = 0
         self._advancing = False
         self._head_since = NEVER
         self._served = 0
         self.is_last = False
-        self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
@@ -92,25 +88,39 @@ class Downstream(asyncio.Protocol, Timed):
     # -- bytes from the client
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > FULL_READ:
+            self._end_turn()
         if self.lingering:
             self._discard(data)
         elif self.exchange is None:
             seen = len(self._buffer)
-            if seen:
+            if not seen:
+                self._advance(data)
+            elif self._paused:  # there may be whole requests among it, which wait for their turn
+                self._buffer = appended(self._buffer, data)
+            else:
                 data, self._buffer = appended(self._buffer, data), b""
-            self._advance(data, seen)
+                self._advance(data, seen)
         elif self._body is not None:
             self._read_body(self.exchange, self._body, data)
         else:
             self._buffer = appended(self._buffer, data)
             if len(self._buffer) > _BUFFER:
-                self._pause(_PIPELINE)
+                self._hold(_PIPELINE)
+
+    def go_on(self) -> None:
+        if self.exchange is None:
+            if not (self.lingering or self.is_stalled):
+                self._serve_next()
+        elif self._body is not None and self._body.has_more:
+            self._read_body(self.exchange, self._body, b"")
 
     def _advance(self, data: bytes, seen: int = 0) -> None:
         """Serve what stands at the front of `data` until a request is under way or more must come. Nothing is
         served to a client that does not read what it has been given. `seen`: bytes that began a head before; they
         are not searched for its end again, nor copied until it is there."""
         self._advancing = True
+        until = 0.0
         try:
             while data and self.exchange is None and not (self.lingering or self.is_stalled):
                 end = data.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
@@ -130,12 +140,17 @@ class Downstream(asyncio.Protocol, Timed):
                     data = self._serve(line, head, data[end:])
                     if self.exchange is None:  # answered at once: does the client read that, before it gets more?
                         self._plane.outbox.flush()
+                        now = self._plane.clock()
+                        until = until or now + TURN
+                        if now > until:
+                            self._end_turn()
+                            break
         except Refused as refusal:
             self._refuse_unread(refusal)
         self._advancing = False
         self._buffer = b"" if self.lingering else data
         if len(data) > _BUFFER and (self.exchange is not None or self.is_stalled):
-            self._pause(_PIPELINE)
+            self._hold(_PIPELINE)
 
     def _await_head(self, data: bytes, seen: int) -> bytes:
         data = self._reader.partial(data, seen)
@@ -167,6 +182,8 @@ class Downstream(asyncio.Protocol, Timed):
             self.due = NEVER
         else:
             plane.wheel.arm(self, now + route.settings.idle_timeout)
+            if body.has_more:
+                self._end_turn()
         exchange.begin(payload, body is None)
         return rest
 
@@ -182,6 +199,8 @@ class Downstream(asyncio.Protocol, Timed):
             self.due = NEVER
         else:
             self._arm(exchange.route.settings.idle_timeout)
+            if body.has_more:
+                self._end_turn()
         if exchange.upload is not None:
             exchange.upload.arrives(payload, body.done)
 
@@ -189,6 +208,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._plane.outbox.flush()
         self._forget()
         self.lingering = True
+        self._release(TURN_OVER)
         self._plane.handover(self.transport, data)
 
     # -- for the exchange
@@ -215,12 +235,11 @@ class Downstream(asyncio.Protocol, Timed):
             plane = self._plane
             plane.wheel.arm(self, now + plane.keepalive_timeout)
             if not self.is_stalled:
-                self._go_on()
+                self._serve_next()
 
-    def _go_on(self) -> None:
+    def _serve_next(self) -> None:
         """Read on, beginning with what a pipelining client has sent already."""
-        if self._paused:
-            self._resume(_UPLOAD | _PIPELINE)
+        self._release(_UPLOAD | _PIPELINE)
         if self._buffer and not self._advancing:
             data, self._buffer = bytes(self._buffer), b""
             self._advance(data)
@@ -244,6 +263,7 @@ class Downstream(asyncio.Protocol, Timed):
         self._plane.outbox.flush()  # what was posted to either side
         self._plane.wheel.forget(self)
         self._plane.departures.forget(self.transport)  # whoever closes one half of a tunnel has not left
+        self._paused = 0
         early, self._buffer = bytes(self._buffer), b""
         return early
 
@@ -264,11 +284,11 @@ class Downstream(asyncio.Protocol, Timed):
 
     def hold_upload(self) -> None:
         """The upstream takes no more of the body for now."""
-        self._pause(_UPLOAD)
+        self._hold(_UPLOAD)
 
     def upload_may_go_on(self) -> None:
         """The upstream takes more again."""
-        self._resume(_UPLOAD)
+        self._release(_UPLOAD)
 
     @property
     def upload_is_held(self) -> bool:
@@ -277,20 +297,16 @@ class Downstream(asyncio.Protocol, Timed):
 
     # -- flow and end
 
-    def _pause(self, why: int) -> None:
-        if not self._paused and not self.transport.is_closing():
-            self.transport.pause_reading()
+    def _hold(self, why: int) -> None:
+        self._pause(why)
+        if not self.transport.is_closing():
             self._plane.departures.watch(self.transport)
-        self._paused |= why
 
-    def _resume(self, why: int) -> None:
-        if not self._paused:
-            return
-        self._paused &= ~why
-        if not self._paused:
-            self._plane.departures.forget(self.transport)
-            if not self.transport.is_closing():
-                self.transport.resume_reading()
+    def _release(self, why: int) -> None:
+        if self._paused:
+            self._resume(why)
+            if not self._paused & ~TURN_OVER:
+                self._plane.departures.forget(self.transport)
 
     def pause_writing(self) -> None:
         self.is_stalled, self._taken = True, -1
@@ -311,7 +327,7 @@ class Downstream(asyncio.Protocol, Timed):
             if exchange.connection is not None:
                 exchange.connection.resume_reading()
         elif not self.lingering:
-            self._go_on()
+            self._serve_next()
 
     def expired(self) -> None:
         if self.lingering:
@@ -336,13 +352,9 @@ class Downstream(asyncio.Protocol, Timed):
 
     def _refuse_unread(self, refusal: Refused) -> None:
         """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
-        plane, reason, detail = self._plane, refusal.reason, refusal.detail
-        line, request_id = refusal.about if isinstance(refusal, RefusedBody) else (None, b"")
-        request_id = request_id or plane.new_request_id()
+        plane = self._plane
         seconds = max(0.0, plane.clock() - self._head_since)
-        note(plane, reason, detail, request_id, self.peer.address, seconds, line)
-        message = answer(reason, detail, request_id, b"Connection: close\r\n", with_body=True)
-        plane.outbox.post(self.transport, message)
+        plane.outbox.post(self.transport, unreadable(plane, refusal, self.peer.address, seconds))
         self._linger()
 
     def _linger(self, seconds: float = _LINGER) -> None:
@@ -350,7 +362,7 @@ class Downstream(asyncio.Protocol, Timed):
         self.lingering = True
         self._buffer = b""
         self._plane.outbox.flush()
-        self._resume(_UPLOAD | _PIPELINE)
+        self._release(_UPLOAD | _PIPELINE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:  # TLS: its close says so, and reads on until the client has closed too

@@ -275,9 +275,9 @@ class Exchange(Timed):
             self.connection = None
             self._connect(connection.pool)
             return
-        self._failed_at(
-            upstream, UPSTREAM_RESET, f"{connection.destination} closed the connection", self._may_repeat()
-        )
+        blame = self.request_ended  # else it may have had enough of a body that the client chose
+        detail = f"{connection.destination} closed the connection"
+        self._failed_at(upstream, UPSTREAM_RESET, detail, self._may_repeat(), blame)
 
     def _may_repeat(self) -> bool:
         """Whether the request can be sent once more, and may be."""
@@ -288,10 +288,10 @@ class Exchange(Timed):
         """Whether what has been sent of it is still here."""
         return self.upload is None or self.upload.held is not None
 
-    def reply_malformed(self, connection: UpstreamConnection, why: str) -> None:
-        """What the upstream sent is not HTTP/1.1."""
-        upstream = connection.pool.upstream
-        self._failed_at(upstream, UPSTREAM_PROTOCOL, f"{connection.destination}: {why}", may_repeat=False)
+    def reply_malformed(self, connection: UpstreamConnection, why: str, blame: bool = True) -> None:
+        """What the upstream sent is not HTTP/1.1, or (`blame` False) more than slb takes."""
+        detail = f"{connection.destination}: {why}"
+        self._failed_at(connection.pool.upstream, UPSTREAM_PROTOCOL, detail, False, blame)
 
     def reply_late(self, connection: UpstreamConnection) -> None:
         """Neither first byte nor further bytes in time, unless the client is slow, or the upload goes on."""
@@ -305,9 +305,13 @@ class Exchange(Timed):
                 upstream, UPSTREAM_TIMEOUT, f"{connection.destination} did not answer in time", may_repeat=False
             )
 
-    def _failed_at(self, upstream: LiveUpstream, reason: Reason, detail: str, may_repeat: bool) -> None:
-        """An attempt failed: another upstream, or the end."""
-        self._plane.on_failure(upstream, reason.name)
+    def _failed_at(
+        self, upstream: LiveUpstream, reason: Reason, detail: str, may_repeat: bool, blame: bool = True
+    ) -> None:
+        """An attempt failed: another upstream, or the end. `blame`: it says something of the upstream. What breaks
+        off a 4xx never does: the client had earned it, and can earn it as often as it likes."""
+        if blame and not 400 <= self.status < 500:
+            self._plane.on_failure(upstream, reason.name)
         self.detail = detail
         if not may_repeat or not after_failure(self, self._plane, upstream, reason.name):
             self._fail(reason, self.detail)

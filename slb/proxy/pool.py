@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import structlog
 
@@ -184,15 +185,17 @@ class Pool:
     async def _connect_one(
         self, connection: UpstreamConnection, address: str, secure: ssl.SSLContext | None
     ) -> None:
-        spec = self.upstream.spec
-        await asyncio.get_running_loop().create_connection(
-            lambda: connection,
-            address,
-            spec.port,
-            ssl=secure,
-            server_hostname=spec.host if secure else None,
-            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if secure else None,
-        )
+        loop, spec = asyncio.get_running_loop(), self.upstream.spec
+        transport, _ = await loop.create_connection(lambda: connection, address, spec.port)
+        if secure is not None:
+            secured = await loop.start_tls(
+                transport,
+                connection,
+                secure,
+                server_hostname=spec.host,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
+            )
+            connection.secured(cast("asyncio.Transport", secured))
 
 
 @asynccontextmanager

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from slb.errors import LOOP, NO_ROUTE, NO_ROUTE_HERE, NOT_READY, Reason
+from slb.errors import LOOP, NO_ROUTE, NO_ROUTE_HERE, NOT_READY, Reason, Refused
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import date_line
+from slb.proxy.reader import RefusedBody
 from slb.proxy.target import RequestLine
 
 if TYPE_CHECKING:
@@ -80,3 +81,12 @@ def note(
             client=client,
             request_id=request_id.decode(),
         )
+
+
+def unreadable(plane: "Plane", refusal: Refused, client: str, seconds: float) -> bytes:
+    """The answer to what could not be read as a request, counted and logged; the connection ends with it."""
+    reason, detail = refusal.reason, refusal.detail
+    line, request_id = refusal.about if isinstance(refusal, RefusedBody) else (None, b"")
+    request_id = request_id or plane.new_request_id()
+    note(plane, reason, detail, request_id, client, seconds, line)
+    return answer(reason, detail, request_id, b"Connection: close\r\n", with_body=True)

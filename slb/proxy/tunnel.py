@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from slb.proxy.deadlines import Timed, Wheel
 from slb.proxy.departures import RESET, Departures
+from slb.proxy.flow import FULL_READ, Flow
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
@@ -13,10 +14,15 @@ if TYPE_CHECKING:
     from slb.proxy.upstream import UpstreamConnection
 
 
-class _End(asyncio.Protocol):
+_UNREAD = 2
+"""Why reading is paused, besides a turn that is over: the other side takes no more."""
+
+
+class _End(asyncio.Protocol, Flow):
     """One side: what it says goes to the other, and it is not read faster than the other side takes it."""
 
     def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport) -> None:
+        Flow.__init__(self)
         self._tunnel = tunnel
         self.transport = transport
         self.other: _End
@@ -25,9 +31,14 @@ class _End(asyncio.Protocol):
         self.lost = False
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > FULL_READ:
+            self._end_turn()
         self.bytes += len(data)
         self.other.transport.write(data)
         self._tunnel.moved()
+
+    def go_on(self) -> None:
+        """All that was read has been passed on."""
 
     def eof_received(self) -> bool:
         """This side says no more; the other may still have something to say."""
@@ -41,13 +52,20 @@ class _End(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if not self.other.transport.is_closing():
-            self.other.transport.pause_reading()
-            self._tunnel.unread.watch(self.other.transport)
+            self.other.hold()
+
+    def hold(self) -> None:
+        """The other side takes no more for now."""
+        self._pause(_UNREAD)
+        self._tunnel.unread.watch(self.transport)
 
     def resume_writing(self) -> None:
-        self._tunnel.unread.forget(self.other.transport)
-        if not self.other.transport.is_closing():
-            self.other.transport.resume_reading()
+        self.other.release()
+
+    def release(self) -> None:
+        """It takes more again."""
+        self._tunnel.unread.forget(self.transport)
+        self._resume(_UNREAD)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True

@@ -2,10 +2,13 @@
 
 import asyncio
 import re
+import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
-from slb.proxy.deadlines import Timed
+from slb.proxy.early_reply import LastWords, duplicate_socket, unread_in
+from slb.proxy.flow import FULL_READ, Flow
 from slb.proxy.held import appended
 from slb.proxy.replies import MalformedReply, ReplyHead
 
@@ -14,30 +17,32 @@ if TYPE_CHECKING:
     from slb.proxy.pool import Pool
 
 _BUFFER = 64 * 1024
+_CLIENT = 2
+"""Why reading is paused, besides a turn that is over: the client takes no more."""
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
-class UpstreamConnection(asyncio.Protocol, Timed):
+class UpstreamConnection(asyncio.Protocol, Flow):
     """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it. `unsent`: it
     ended before a byte of the request it carries was written."""
 
     __slots__ = (
         "_body",
+        "_duplicate",
         "_ended",
         "_head",
         "_partial",
-        "_paused",
         "_posted_at",
+        "_raw",
         "counted",
         "exchange",
         "pool",
-        "transport",
         "unsent",
         "used",
     )
 
     def __init__(self, pool: "Pool") -> None:
-        Timed.__init__(self)
+        Flow.__init__(self)
         self.pool = pool
         self.exchange: Exchange | None = None
         self.used = False
@@ -46,14 +51,19 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         self._partial = b""
         self._head: ReplyHead | None = None
         self._body: Body | None = None
-        self._paused = False
         self._posted_at = -1
+        self._duplicate: socket.socket | None = None
+        self._raw: asyncio.Transport | None = None
         self.unsent = False
-        self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
+
+    def secured(self, transport: asyncio.Transport) -> None:
+        """TLS has shaken hands: `transport` is what speaks through it."""
+        self._raw = self.transport
+        self.connection_made(transport)
 
     # -- lent to an exchange
 
@@ -63,8 +73,16 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
         self.unsent = False
+        if exchange.upload is not None and not exchange.upload.ended:
+            self._expect_early_reply()
         outbox.post(self.transport, data)
         self.pool.wheel.arm(self, first_byte_due)
+
+    def _expect_early_reply(self) -> None:
+        self._duplicate = duplicate_socket(self.transport)
+        raw, self._raw = self._raw, None
+        if raw is not None:  # once: it stays for as long as the connection does
+            raw.set_protocol(LastWords(cast("asyncio.BufferedProtocol", raw.get_protocol()), self._unread))
 
     def abandon(self) -> None:
         """The exchange has no more use for this connection, and it is in no state to serve another."""
@@ -74,22 +92,21 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     def pause_reading(self) -> None:
         """The client takes no more for now, and from here on it decides how long the reply takes."""
-        if not self._paused and not self.transport.is_closing():
-            self._paused = True
-            self.transport.pause_reading()
+        if not self._paused & _CLIENT and not self.transport.is_closing():
+            self._pause(_CLIENT)
             exchange = self.exchange
             if exchange is not None and exchange.handle is not None and exchange.status < 500:
                 exchange.handle.lasts()
 
     def resume_reading(self) -> None:
-        if self._paused:
-            self._paused = False
-            if not self.transport.is_closing():
-                self.transport.resume_reading()
+        """It takes more again."""
+        self._resume(_CLIENT)
 
     # -- the upstream's side
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > FULL_READ:
+            self._end_turn()
         exchange = self.exchange
         if exchange is None:
             self.close()
@@ -99,6 +116,10 @@ class UpstreamConnection(asyncio.Protocol, Timed):
             self._spoke_unasked(exchange)
         else:
             self._read_head(exchange, data)
+
+    def go_on(self) -> None:
+        if self._body is not None and self._body.has_more and self.exchange is not None:
+            self._read_body(self.exchange, self._body, b"")
 
     def _spoke_unasked(self, exchange: "Exchange") -> None:
         """Before its request has left: whatever this is, it is no answer to it."""
@@ -116,7 +137,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         if end < 4 or end > self.pool.max_head:
             self._partial = data
             if len(data) > self.pool.max_head:
-                exchange.reply_malformed(self, "the reply's head is too long")
+                exchange.reply_malformed(self, "the reply's head is too long", blame=False)
             elif _BARE_LF.search(data, seen):
                 exchange.reply_malformed(self, "a line ends without CR")
             return
@@ -156,6 +177,8 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         except MalformedBody as error:
             exchange.reply_malformed(self, str(error))
             return
+        if body.has_more:
+            self._end_turn()
         signals = self.pool.upstream.signals
         if signals is not None:
             signals.hear()
@@ -170,8 +193,8 @@ class UpstreamConnection(asyncio.Protocol, Timed):
         body, self._body = self._body, None
         self.exchange = None
         self.used = True
-        if self._paused:
-            self.resume_reading()
+        self._resume(_CLIENT)
+        self._close_duplicate()
         if reusable and (body is None or not body.rest):
             self.pool.put(self, now)
         else:
@@ -197,6 +220,7 @@ class UpstreamConnection(asyncio.Protocol, Timed):
     def becomes_tunnel(self) -> None:
         """HTTP ends here: the transport is somebody else's from now on."""
         self.exchange = None
+        self._paused = 0
         self.pool.discard(self)
 
     def tunnel_ended(self) -> None:
@@ -226,9 +250,26 @@ class UpstreamConnection(asyncio.Protocol, Timed):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)
+        while self._body is not None and self._body.has_more and self.exchange is not None:
+            self.go_on()
+        for data in self._unread():
+            self.data_received(data)
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.upstream_lost(self, clean=error is None and self._ended, heard=bool(self._partial))
+
+    def _unread(self) -> Iterator[bytes]:
+        """A write can end the connection before what the upstream has said to it was read."""
+        if self._duplicate is not None:
+            for data in unread_in(self._duplicate):
+                if self.exchange is not None:
+                    yield data
+        self._close_duplicate()
+
+    def _close_duplicate(self) -> None:
+        duplicate, self._duplicate = self._duplicate, None
+        if duplicate is not None:
+            duplicate.close()
 
     @property
     def ends_with_connection(self) -> bool:

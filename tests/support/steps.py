@@ -1,5 +1,5 @@
-"""Counts the steps a pattern takes, which no clock can: a backtracking matcher that walks the parse tree of the
-standard library in the order of CPython's engine (Modules/_sre/sre_lib.h) and counts every item it tries.
+"""Counts the steps a pattern takes, which no clock can: a backtracking matcher that walks the standard library's
+parse tree in the order of CPython's engine (Modules/_sre/sre_lib.h) and counts every item it tries.
 
 It leaves the engine's short cuts out (a literal that every match begins with, a literal behind a repeat): those
 spare a part of each step and change nothing in how the steps grow. What it does not know raises NotImplementedError.

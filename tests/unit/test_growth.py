@@ -80,7 +80,12 @@ def key(hash_key: str, line: bytes, block: bytes) -> bytes:
 
 def fed(data: bytes, size: int) -> bytes:
     body = ChunkedBody()
-    return b"".join(body.feed(data[at : at + size]) for at in range(0, len(data), size))
+    payload = b""
+    for at in range(0, len(data), size):
+        payload = body.feed(data[at : at + size])
+        while body.has_more:
+            payload = body.feed(b"")
+    return payload
 
 
 def dripping(start: bytes, byte: bytes, times: int) -> None:

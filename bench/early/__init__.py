@@ -1,0 +1,1 @@
+"""Early replies: which proxies bring them to the client, with which application servers."""

@@ -1,0 +1,51 @@
+"""Replies that come while the request's body is still on its way, from an upstream that then closes.
+
+What it has not read of the body makes its kernel reset the connection. The next write here fails, and the event
+loop closes the socket at once, with the reply unread in it. The kernel keeps what has come for as long as a
+descriptor is open: so while a body is on its way there is a second one, and what it holds is read at the end.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+
+_PIECE = 64 * 1024
+
+
+def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
+    """Another descriptor of the connection's socket, to be closed by the caller. None where there are no
+    descriptors left: then a reply that is cut off is lost, and nothing else."""
+    own = transport.get_extra_info("socket")
+    try:
+        return socket.socket(own.family, own.type, own.proto, fileno=os.dup(own.fileno()))
+    except OSError:
+        return None
+
+
+def unread_in(duplicate: socket.socket) -> Iterator[bytes]:
+    """What has come and nobody has read, piece by piece; at most what the kernel holds for one connection."""
+    with contextlib.suppress(OSError):  # nothing more there, or the reset itself
+        while data := duplicate.recv(_PIECE, socket.MSG_DONTWAIT):
+            yield data
+
+
+class LastWords(asyncio.BufferedProtocol):
+    """Stands before the protocol of TLS, which forgets its keys as soon as it learns that its connection has ended,
+    and gives it before that what is still to be read. `unread`: encrypted."""
+
+    def __init__(self, tls: asyncio.BufferedProtocol, unread: Callable[[], Iterable[bytes]]) -> None:
+        self._tls = tls
+        self._unread = unread
+        self.get_buffer = tls.get_buffer  # type: ignore[method-assign]
+        self.buffer_updated = tls.buffer_updated  # type: ignore[method-assign]
+        self.eof_received = tls.eof_received  # type: ignore[method-assign]
+        self.pause_writing = tls.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = tls.resume_writing  # type: ignore[method-assign]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for data in self._unread():
+            memoryview(self._tls.get_buffer(len(data)))[: len(data)] = data
+            self._tls.buffer_updated(len(data))
+        self._tls.connection_lost(error)

@@ -1,0 +1,196 @@
+"""Replies to requests whose body is still on its way: they reach the client, and are held against nobody."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.proxy.harness import MakeOrigin, MakeProxy, Proxy, Reply, Request, Wire
+from tests.support.certificates import Authority
+from tests.support.waiting import eventually
+
+TIMES = 40
+SIZE = 4 << 20
+TOO_MUCH = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 8\r\n\r\ntoo much"
+HEAD = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % SIZE
+
+
+class Refuser:
+    """An upstream that answers to the head, and closes on what it has not read: its kernel resets the connection.
+    In a thread of its own, so that it does so at any moment of the proxy's."""
+
+    def __init__(self, reply: bytes, tls: ssl.SSLContext | None) -> None:
+        self._reply = reply
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.member = f"{'https://' if tls else ''}127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with contextlib.suppress(OSError):
+                self._refuse(connection)
+            connection.close()
+
+    def _refuse(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else TLS's own messages hold it back
+        if self._tls is not None:
+            connection = self._tls.wrap_socket(connection, server_side=True)
+        with connection:
+            head = b""
+            while b"\r\n\r\n" not in head and (data := connection.recv(65536)):
+                head += data
+            connection.sendall(self._reply)
+
+    def stop(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+MakeRefuser = Callable[..., Refuser]
+
+
+@pytest.fixture
+def refusers() -> Iterator[MakeRefuser]:
+    """Makes refusers: `refusers()`, `refusers(reply, tls)`."""
+    made: list[Refuser] = []
+
+    def make(reply: bytes = TOO_MUCH, tls: ssl.SSLContext | None = None) -> Refuser:
+        made.append(Refuser(reply, tls))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+async def upload(wire: Wire, message: bytes) -> Reply:
+    """The reply to `message`, of which not everything may be taken."""
+    sending = asyncio.create_task(wire.send(message))
+    try:
+        return await wire.reply()
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def uploads(proxy: Proxy, message: bytes = HEAD + bytes(SIZE)) -> set[tuple[int, bytes]]:
+    """Status and body of the replies to many."""
+    seen = set()
+    for _ in range(TIMES):
+        wire = await proxy.connect()
+        reply = await upload(wire, message)
+        seen.add((reply.status, reply.body))
+        wire.reset()
+    return seen
+
+
+async def test_no_reply_is_lost_when_its_upstream_closes_on_the_rest_of_the_body(
+    proxies: MakeProxy, refusers: MakeRefuser
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", refusers().member)
+    assert await uploads(proxy) == {(413, b"too much")}
+
+
+async def test_nor_where_the_body_is_chunked(proxies: MakeProxy, refusers: MakeRefuser) -> None:
+    proxy = await proxies()
+    proxy.route("/", refusers().member)
+    message = (
+        b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + (b"10000\r\n%b\r\n" % bytes(65536)) * 64
+    )
+    assert await uploads(proxy, message) == {(413, b"too much")}
+
+
+async def test_nor_over_tls(proxies: MakeProxy, refusers: MakeRefuser, authority: Authority) -> None:
+    proxy = await proxies(upstream_ca=authority.file)
+    proxy.route("/", refusers(tls=authority.server("127.0.0.1")).member)
+    assert await uploads(proxy) == {(413, b"too much")}
+
+
+async def test_a_long_early_reply_comes_whole(proxies: MakeProxy, refusers: MakeRefuser) -> None:
+    body = b"0123456789abcdef" * 1024
+    proxy = await proxies()
+    proxy.route("/", refusers(b"HTTP/1.1 401 X\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)).member)
+    assert await uploads(proxy) == {(401, body)}
+
+
+async def test_the_client_is_told_that_its_connection_ends(proxies: MakeProxy, refusers: MakeRefuser) -> None:
+    proxy = await proxies()
+    proxy.route("/", refusers().member)
+    reply = await upload(await proxy.connect(), HEAD + bytes(SIZE))
+    assert reply.one("Connection") == "close"
+
+
+async def test_no_descriptor_is_left_of_uploads(proxies: MakeProxy, refusers: MakeRefuser) -> None:
+    proxy = await proxies()
+    proxy.route("/", refusers().member)
+    await uploads(proxy)
+    pool = next(iter(proxy.server._plane.pools._pools.values()))
+    await eventually(lambda: pool._open == 0, what="a connection is left")
+
+
+# -- no evidence against the upstream
+
+
+async def test_an_upstream_that_closes_on_bodies_without_a_word_is_not_ejected_for_it(
+    proxies: MakeProxy, refusers: MakeRefuser
+) -> None:
+    proxy = await proxies()
+    failed: list[str] = []
+    proxy.server.report_failures_to(lambda upstream, reason: failed.append(reason))
+    proxy.route("/", refusers(b"").member)
+    reply = await upload(await proxy.connect(), HEAD + bytes(SIZE))
+    assert (reply.status, reply.reason) == (502, "upstream_reset")
+    assert failed == []
+
+
+async def failures_of(proxies: MakeProxy, origins: MakeOrigin, answer: bytes, request: bytes) -> list[str]:
+    """What is held against an upstream that answers a whole request with `answer`, and closes."""
+
+    async def play(asked: Request) -> None:
+        await asked.body()
+        await asked.wire.send(answer)
+        asked.wire.close()
+
+    proxy = await proxies()
+    failed: list[str] = []
+    proxy.server.report_failures_to(lambda upstream, reason: failed.append(reason))
+    proxy.route("/", await origins(play), retries="0")
+    wire = await proxy.connect()
+    await wire.send(request)
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        await wire.reply()
+    await proxy.at_rest()
+    return failed
+
+
+POST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"
+
+
+@pytest.mark.parametrize(
+    ("answer", "failures"),
+    [
+        pytest.param(b"", ["upstream_reset"], id="none"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", ["upstream_reset"], id="half-a-200"),
+        pytest.param(b"HTTP/1.1 429 X\r\nContent-Length: 9\r\n\r\nhalf", [], id="half-a-429"),
+        pytest.param(b"HTTP/1.1 429 X\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nz", [], id="a-429-ill-framed"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nX-Long: %b\r\n\r\n" % (b"x" * 70_000), [], id="a-head-too-long"),
+        pytest.param(b"garbage\r\n\r\n", ["upstream_protocol"], id="not-http"),
+    ],
+)
+async def test_what_a_client_can_provoke_is_no_evidence(
+    proxies: MakeProxy, origins: MakeOrigin, answer: bytes, failures: list[str]
+) -> None:
+    assert await failures_of(proxies, origins, answer, POST) == failures
