@@ -2,7 +2,8 @@
 parse tree in the order of CPython's engine (Modules/_sre/sre_lib.h) and counts every item it tries.
 
 It leaves the engine's short cuts out (a literal that every match begins with, a literal behind a repeat): those
-spare a part of each step and change nothing in how the steps grow. What it does not know raises NotImplementedError.
+spare a part of each step and change nothing in how the steps grow. What it does not know raises
+NotImplementedError.
 """
 
 import re
