@@ -47,6 +47,7 @@ LONGEST_COUNTED = 4_000
 """Bytes: our own matcher is slow, and a square shows itself here as well as in 64 KB."""
 
 ROOT = Path(slb.__file__).parent
+PATTERNS = tuple(patterns_in(ROOT).uses)
 SIZES = (30, 500, 4_000, 16_000, 65_000)
 PIECES = (
     *(b" ", b"\t", b";", b",", b'"', b"\\", b"%", b"/", b".", b"0", b"1", b"9", b"a", b"=", b"&", b":", b"-", b"?"),
@@ -203,7 +204,7 @@ class Watched:
 @pytest.fixture(autouse=True)
 def all_patterns_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Watched, "slow", [])
-    for module, name in patterns_in(ROOT).uses:
+    for module, name in PATTERNS:
         monkeypatch.setattr(importlib.import_module(module), name, Watched(pattern_of(module, name)))
 
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
@@ -49,7 +50,12 @@ def count(pattern: "re.Pattern[Any]", method: str, text: Text, budget: int) -> O
     if method not in METHODS:
         raise NotImplementedError(f"the method {method}")
     with _deep():
-        return _Matcher(pattern, text, budget).run(method)
+        return _matcher(pattern).run(method, text, budget)
+
+
+@lru_cache(256)
+def _matcher(pattern: "re.Pattern[Any]") -> "_Matcher":
+    return _Matcher(pattern)
 
 
 @contextmanager
@@ -63,17 +69,16 @@ def _deep() -> Iterator[None]:
 
 
 class _Matcher:
-    def __init__(self, pattern: "re.Pattern[Any]", text: Text, budget: int) -> None:
+    def __init__(self, pattern: "re.Pattern[Any]") -> None:
         tree = parsed(pattern)
-        self._text = text
-        self._end = len(text)
-        self._budget = budget
-        self._steps = 0
+        self._text: Text = pattern.pattern[:0]
+        self._end = self._budget = self._steps = 0
         self._state = tree.state
         self._spans = [_NOTHING] * tree.state.groups
         self._whole = self._sequence(tree, pattern.flags)
 
-    def run(self, method: str) -> Outcome:
+    def run(self, method: str, text: Text, budget: int) -> Outcome:
+        self._text, self._end, self._budget, self._steps = text, len(text), budget, 0
         found: list[tuple[Span, ...]] = []
         start, advance = 0, False
         while start <= self._end and (spans := self._next(method, start, advance)) is not None:
