@@ -19,11 +19,22 @@ from pydantic import (
 )
 
 from slb.errors import ConfigError
-from slb.model import Duration, PositiveDuration, RouteSettings, setting_fault
+from slb.model import Duration, HeaderName, PositiveDuration, RouteSettings, setting_fault
 from slb.names import is_normal_path
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Role = Literal["proxy", "quota"]
+
+
+OWN_HEADERS = frozenset(
+    {
+        *("connection", "content-length", "expect", "forwarded", "host", "http2-settings", "keep-alive"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "traceparent", "tracestate"),
+        *("trailer", "transfer-encoding", "upgrade", "via", "x-real-ip", "x-request-id", "x-request-timeout"),
+        "x-slb-timing",
+    }
+)
+"""What the proxy acts on, sets or keeps from upstreams whatever is set; all of X-Forwarded-... too."""
 
 
 def _default_data_dir() -> Path:
@@ -49,6 +60,15 @@ class Settings(BaseModel):
     data_register: bool = True
     upstream_networks: tuple[Network, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
+    untrusted_headers: tuple[HeaderName, ...] = (
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Forwarded",
+        "Proxy",
+    )
     proxy_protocol: bool = False
     tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"
@@ -101,10 +121,21 @@ class Settings(BaseModel):
                 raise ValueError(f"{text} has host bits set: is {meant} meant?")
         return value
 
-    @field_validator("roles", "upstream_networks", "trusted_proxies", "tls_certificates", mode="before")
+    @field_validator(
+        *("roles", "upstream_networks", "trusted_proxies", "untrusted_headers", "tls_certificates"), mode="before"
+    )
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("untrusted_headers")
+    @classmethod
+    def _are_others_headers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            meant = name.lower().replace("_", "-")
+            if meant in OWN_HEADERS or meant.startswith("x-forwarded-"):
+                raise ValueError(f"{name} is a header that slb itself acts on, sets or removes")
+        return value
 
     @field_validator("tls_certificates")
     @classmethod

@@ -129,6 +129,7 @@ class RouteSettings(BaseModel):
     retries: Annotated[int, Field(ge=0, le=10)] = 1
     connect_timeout: PositiveDuration = 1.0
     first_byte_timeout: PositiveDuration = 60.0
+    interim_extends: bool = True
     idle_timeout: PositiveDuration = 60.0
     request_timeout: Duration = 0.0
     tunnel_timeout: PositiveDuration = 3600.0

@@ -40,7 +40,7 @@ def check_kinds(**given: object) -> None:
 
 
 def checked_fallback(fallback: str | None) -> str:
-    """Without a slash at its end: targets begin with one. Empty where there is none."""
+    """As a URL is written, without a slash at its end: targets begin with one. Empty where there is none."""
     if fallback is None:
         return ""
     try:
@@ -49,7 +49,7 @@ def checked_fallback(fallback: str | None) -> str:
         raise ConfigError(f"fallback = {masked(fallback)!r}: {error}") from None
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
         raise ConfigError(f"fallback = {masked(fallback)!r}: a URL such as http://slb.internal:8080")
-    return fallback.rstrip("/")
+    return str(url).rstrip("/")
 
 
 def checked_width(max_outbound: object, buffer_from: object) -> tuple[int, int]:

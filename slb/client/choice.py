@@ -19,8 +19,9 @@ from slb.client.permitted import Permitted
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
-from slb.errors import NO_ROUTE, NO_UPSTREAM, NOT_READY, Reason
+from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, InvalidName, Reason
 from slb.model import RouteSettings
+from slb.routing.forwarded import PARAMETER, check_parameters
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -42,7 +43,7 @@ class Question:
 class Plan:
     """What holds for a route until it changes. `allowed`: those of `serving` whose addresses may be upstreams'."""
 
-    __slots__ = ("allowed", "by_key", "by_path", "percentage", "plain", "policy", "route", "serving", "timeout")
+    __slots__ = ("allowed", "by_key", "by_path", "percentage", "policy", "route", "serving", "strips", "timeout")
 
     def __init__(self, route: Route, allowed: tuple[LiveUpstream, ...]) -> None:
         settings = route.settings
@@ -54,7 +55,7 @@ class Plan:
         self.percentage = settings.client_percentage
         self.by_key = route.policy.ring is not None
         self.by_path = self.by_key and settings.hash_key == "path"
-        self.plain = not settings.strip_prefix or route.path == "/"
+        self.strips = settings.strip_prefix
 
     def holds_for(self, route: Route) -> bool:
         """Whether nothing has changed since it was made."""
@@ -105,6 +106,8 @@ class Chooser:
             if not self._mirror.ready:
                 return self._elsewhere(question, None, NOT_READY, "no table has come from Redis yet")
             return self._elsewhere(question, None, NO_ROUTE, f"no route takes {question.target.normal}")
+        if PARAMETER in question.target.normal:
+            self._check_parameters(question.target, route)
         plan = self._plan(route)
         traffic = self._traffic
         if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
@@ -116,6 +119,12 @@ class Chooser:
             detail = f"{route.path} has no upstream that takes requests"
             return self._elsewhere(question, plan, NO_UPSTREAM, detail)
         return self._picked(question, plan, plan.allowed)
+
+    def _check_parameters(self, target: Target, route: Route) -> None:
+        try:
+            check_parameters(self._mirror.table, route, target.path)
+        except InvalidName as error:
+            raise CallRefused(BAD_REQUEST, str(error)) from None
 
     def again(self, question: Question, failed: Destination) -> Destination | None:
         """Where the second attempt goes: never where the first did. None where there is nowhere else to go."""
@@ -180,9 +189,7 @@ class Chooser:
 
 
 def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:
-    origin = endpoint(upstream)
-    url = target.at(origin) if plan.plain else target.without(plan.route.path, origin)
-    return Destination(url, upstream, plan)
+    return Destination(target.at(endpoint(upstream), plan.route.path, plan.strips), upstream, plan)
 
 
 def _timeout(settings: RouteSettings) -> ClientTimeout:

@@ -1,6 +1,7 @@
 """What a call asks for: the path a route is found by, and the target as it is sent."""
 
 import re
+from urllib.parse import quote
 
 from aiohttp.typedefs import StrOrURL
 from yarl import URL
@@ -8,9 +9,14 @@ from yarl import URL
 from slb.client.refusals import CallRefused
 from slb.errors import BAD_REQUEST, InvalidName
 from slb.names import normal_path
+from slb.routing.forwarded import forwarded
 
 _PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]++)+)(\?[^#]*+)?")
 """A path that is its own normal form, and a query."""
+
+_URL_CHARACTERS = "%/?:@!$&'()*+,;="
+"""Those of a path and a query (RFC 3986, 3.3 and 3.4), beside letters, digits and `-._~`."""
+_LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 _KEPT = 2048
 _KEPT_LENGTH = 512
@@ -19,8 +25,8 @@ _KEPT_URLS = 8
 
 
 class Target:
-    """normal: the path in its normal form. path: as the caller wrote it. query: with its `?`, or empty. urls: by
-    origin, as aiohttp is given them: taking a URL apart costs more than all that is decided here."""
+    """normal: the path in its normal form. path: as the caller wrote it, what no URL may hold escaped. query: too,
+    with its `?`, or empty. urls: as aiohttp is given them: making one costs more than all that is decided here."""
 
     __slots__ = ("normal", "path", "query", "urls")
 
@@ -28,22 +34,20 @@ class Target:
         self.normal = normal
         self.path = path
         self.query = query
-        self.urls: dict[str, URL] = {}
+        self.urls: dict[tuple[str, str, bool], URL] = {}
 
-    def at(self, origin: str) -> URL:
-        """Where it is asked for at `origin`: `http://host:port`, with a path of its own or without."""
-        url = self.urls.get(origin)
+    def at(self, origin: str, route: str = "/", strip: bool = False) -> URL:
+        """Where it is asked for at `origin`, which is `http://host:port`, with a path of its own or without, itself
+        written as a URL has to be. `route` has taken it, and with `strip` its path is left out."""
+        where = origin, route, strip
+        url = self.urls.get(where)
         if url is None:
             if len(self.urls) >= _KEPT_URLS:
                 self.urls.clear()
-            url = self.urls[origin] = URL(f"{origin}{self.path}{self.query}")
+            # yarl would write it anew in its own way: `%7E` as `~`, without dot segments as it resolves them.
+            text = f"{origin}{forwarded(self.path, route, strip)}{self.query}"
+            url = self.urls[where] = URL(text, encoded=True)
         return url
-
-    def without(self, prefix: str, origin: str) -> URL:
-        """The same, of what is behind `prefix`, a normal path that this one starts with."""
-        rest = self.normal[len(prefix) :] or "/"
-        slash = "/" if self.path.endswith("/") and rest != "/" else ""
-        return URL(f"{origin}{rest}{slash}{self.query}")
 
 
 class Targets:
@@ -70,13 +74,16 @@ def parse_target(text: str) -> Target:
     plain = _PLAIN.fullmatch(text)
     if plain is not None:
         path, query = plain.groups("")
-        return Target(path, path, query)
+        return Target(path, path, _escaped(query))
     path, mark, query = text.partition("#")[0].partition("?")
     if not path.startswith("/"):
         raise CallRefused(BAD_REQUEST, f"{text!r}: give a path such as /products/1; the session knows the hosts")
-    if path.startswith("//"):  # which URLs read as the beginning of a host
-        path = "/" + path.lstrip("/")
     try:
-        return Target(normal_path(path, encoded_controls=True), path, mark + query)
+        return Target(normal_path(path, encoded_controls=True), _escaped(path), _escaped(mark + query))
     except InvalidName as error:
         raise CallRefused(BAD_REQUEST, str(error)) from None
+
+
+def _escaped(text: str) -> str:
+    """Escapes stay as they are written (RFC 3986, 2.1); a `%` that begins none is one itself."""
+    return quote(_LONE_PERCENT.sub("%25", text), safe=_URL_CHARACTERS, errors="surrogateescape")

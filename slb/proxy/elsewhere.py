@@ -1,4 +1,6 @@
-"""When a request leaves an upstream for another: an attempt failed there, or there is no connection left."""
+"""When a request leaves an upstream for another: an attempt failed there, or there is no connection left. When it
+leaves a connection for another to the same upstream.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,19 @@ if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
     from slb.proxy.plane import Plane
     from slb.proxy.pool import Pool
+    from slb.proxy.upstream import UpstreamConnection
+
+
+def had_been_given_up(exchange: "Exchange", connection: "UpstreamConnection") -> bool:
+    """Whether `connection`, which was pooled and has ended without a word, is replaced by a fresh one to the same
+    upstream: that was no answer to this request, and no attempt. Where some of the request was sent nobody knows
+    better, and it is believed once: else a request that ends every connection would kill each upstream twice."""
+    if exchange.reached_client or exchange.status:
+        return False
+    if connection.unsent:
+        return exchange.is_whole
+    believed, exchange.replaced = not exchange.replaced and exchange.may_repeat(), True
+    return believed
 
 
 def after_failure(exchange: "Exchange", plane: "Plane", upstream: LiveUpstream, why: str) -> bool:

@@ -27,7 +27,7 @@ from slb.errors import (
 from slb.proxy.body import LAST_CHUNK, chunk, last_chunk
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.deadlines import Timed
-from slb.proxy.elsewhere import after_failure, past_full
+from slb.proxy.elsewhere import after_failure, had_been_given_up, past_full
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
@@ -73,6 +73,7 @@ class Exchange(Timed):
     _interims = 0
     _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
     _reply_keep_alive = False
+    replaced = False  # a connection that its upstream had given up
     _over = False
     entry: Entry | None = None
     _slot = -1
@@ -175,7 +176,7 @@ class Exchange(Timed):
         if head.status in NOT_SERVED:
             self.detail = f"{connection.destination} answered {head.status}"
             self._plane.on_failure(upstream, str(head.status))
-            if self._may_repeat() and after_failure(self, self._plane, upstream, str(head.status)):
+            if self.may_repeat() and after_failure(self, self._plane, upstream, str(head.status)):
                 return
         now = self.first_byte_at = self._plane.clock()
         self.status = head.status
@@ -186,7 +187,7 @@ class Exchange(Timed):
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.signals is not None and head.is_event_stream:
                 self.handle.lasts()
-        if self._plane.draining or self.client.is_last or (head.status >= 400 and not self.request_ended):
+        if self._plane.draining or self.client.is_last or (self.upload is not None and not self.upload.ended):
             self.keep_client = False
         self._pass_on(connection, reply_start(self, head, now), payload, ended, now)
 
@@ -268,23 +269,20 @@ class Exchange(Timed):
             self._end(self.status, None, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
             return
-        upstream = connection.pool.upstream
-        is_stale = connection.used and not heard and not self.reached_client and not self.status
-        if is_stale and (self._may_repeat() or (connection.unsent and self._is_whole)):
-            # The upstream had given up a pooled connection: that was no answer to this request, and no attempt.
+        if connection.used and not heard and had_been_given_up(self, connection):
             self.connection = None
             self._connect(connection.pool)
             return
         blame = self.request_ended  # else it may have had enough of a body that the client chose
         detail = f"{connection.destination} closed the connection"
-        self._failed_at(upstream, UPSTREAM_RESET, detail, self._may_repeat(), blame)
+        self._failed_at(connection.pool.upstream, UPSTREAM_RESET, detail, self.may_repeat(), blame)
 
-    def _may_repeat(self) -> bool:
+    def may_repeat(self) -> bool:
         """Whether the request can be sent once more, and may be."""
-        return is_idempotent(self.method) and self._is_whole
+        return is_idempotent(self.method) and self.is_whole
 
     @property
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether what has been sent of it is still here."""
         return self.upload is None or self.upload.held is not None
 

@@ -87,14 +87,20 @@ class MalformedField(ValueError):
 
 class _Names(dict[bytes, tuple[int, bytes]]):
     """Name as written -> (kind, name in lower case), for the spellings seen lately: at most _MAX_NAMES of _MAX_NAME
-    bytes."""
+    bytes. Of what slb does not act on itself, the names in `dropped` end at this hop."""
+
+    def __init__(self, dropped: Iterable[str]) -> None:
+        super().__init__()
+        self._dropped = frozenset(_meant(name.lower().encode()) for name in dropped)
 
     def __missing__(self, name: bytes) -> tuple[int, bytes]:
         lower = name.lower()
-        meant = lower.replace(b"_", b"-")  # as upstreams read it that are behind CGI or WSGI
+        meant = _meant(lower)
         kind = _KINDS.get(meant, FORWARDED if meant.startswith(b"x-forwarded-") else PLAIN)
         if kind and meant != lower:
             kind = SHADOW
+        elif kind == PLAIN and meant in self._dropped:
+            kind = HOP
         if len(name) <= _MAX_NAME:
             if len(self) >= _MAX_NAMES:
                 self.clear()
@@ -102,13 +108,19 @@ class _Names(dict[bytes, tuple[int, bytes]]):
         return kind, lower
 
 
-class _Lines(dict[bytes, Field]):
-    """Line without CRLF -> field, for the lines seen lately. At most _MAX_LINES of _MAX_LINE bytes; then it begins
-    anew, which costs a match for each of the few lines that matter. Raises MalformedField."""
+def _meant(name: bytes) -> bytes:
+    """A name in lower case, as upstreams read it that are behind CGI or WSGI."""
+    return name.replace(b"_", b"-")
 
-    def __init__(self) -> None:
+
+class Lines(dict[bytes, Field]):
+    """Line without CRLF -> field, for the lines seen lately. At most _MAX_LINES of _MAX_LINE bytes; then it begins
+    anew, which costs a match for each of the few lines that matter. Raises MalformedField. `dropped`: names of
+    headers that end here, whoever spells them how."""
+
+    def __init__(self, dropped: Iterable[str] = ()) -> None:
         super().__init__()
-        self._names = _Names()
+        self._names = _Names(dropped)
 
     def __missing__(self, line: bytes) -> Field:
         match = _FIELD.fullmatch(line)
@@ -123,12 +135,11 @@ class _Lines(dict[bytes, Field]):
         return field
 
 
-FIELDS = _Lines()
+FIELDS = Lines()
 
 
-def fields_of(lines: Iterable[bytes]) -> list[Field]:
+def fields_of(lines: Iterable[bytes], known: Lines = FIELDS) -> list[Field]:
     """The field of each line. Raises MalformedField."""
-    known = FIELDS
     return [known[line] for line in lines]
 
 

@@ -4,20 +4,22 @@ Framing by RFC 9112, 6, strictly: what is said twice, or in two ways, is refused
 """
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, InvalidName, Refused
 from slb.names import seconds
 from slb.proxy import fields
 from slb.proxy.body import CHUNKED
-from slb.proxy.fields import MalformedField, connection_tokens, fields_of
+from slb.proxy.fields import FIELDS, Lines, MalformedField, connection_tokens, fields_of
+from slb.proxy.trace_context import is_traceparent, is_tracestate
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}+")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]++")
-TRACE = rb"(?!ff)[0-9a-f]{2}-(?!0{32}-)[0-9a-f]{32}-(?!0{16}-)[0-9a-f]{16}-[0-9a-f]{2}"
-"""A traceparent (W3C Trace Context, 3.2): no version ff, no trace or parent of zeros."""
-_TRACE = re.compile(TRACE + rb"(?:-[\x21-\x7e]*+)?")
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]++\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*+)(?::[0-9]*+)?")
+_HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*+)(?::[0-9]*+)?")
+"""Between brackets an IPv6 address, whose own rules are asked: neither a zone nor an address of the future."""
 _LONGEST_NAME = 255
 """Bytes that a name of DNS may have; longer hosts are matched each time, for they would fill the memory."""
 
@@ -27,9 +29,10 @@ class RequestHead:
 
     length: bytes of body, or CHUNKED; framed: whether the block says so. close, keep_alive: the Connection tokens.
     fields: the block to forward, without hop-by-hop fields and without what slb sets itself. forwarded_for: what
-    came of X-Forwarded-For from a trusted peer. request_id, trace: the client's, already in `fields`. looped: it
-    has passed this instance before. timeout: seconds a trusted peer gives the whole request. upgrade: the protocol
-    it asks for. plain: neither upgrade nor trailers are asked for.
+    came of X-Forwarded-For from a trusted peer. request_id, trace: the client's, already in `fields`. has_trace,
+    has_state: there was a traceparent, a tracestate, valid or not; states: of the latter what is passed on. looped:
+    it has passed this instance before. timeout: seconds a trusted peer gives the whole request. upgrade: the
+    protocol it asks for. plain: neither upgrade nor trailers are asked for.
     """
 
     length = 0
@@ -43,7 +46,9 @@ class RequestHead:
     has_proto = False
     has_forwarded = False
     is_forwarded = False
+    has_trace = False
     has_state = False
+    states: tuple[bytes, ...] = ()
     lines = 0
     request_id = b""
     looped = False
@@ -58,12 +63,13 @@ class RequestHead:
 
 class RequestHeads:
     """Parses header blocks of requests. `trusted`: the peer's X-Forwarded-* and Forwarded are kept, else replaced.
-    `own_via` is this instance's name in Via, by which a loop is seen."""
+    `own_via` is this instance's name in Via, by which a loop is seen. `dropped`: headers that are not passed on."""
 
-    def __init__(self, own_via: bytes, max_headers: int, trusted: bool) -> None:
+    def __init__(self, own_via: bytes, max_headers: int, trusted: bool, dropped: Iterable[str] = ()) -> None:
         self._own_via = own_via
         self._max_headers = max_headers
         self._trusted = trusted
+        self._known = Lines(dropped) if dropped else FIELDS
 
     def parse(self, block: bytes) -> RequestHead:
         """`block` is everything behind the request line, the empty line included. Raises Refused."""
@@ -73,7 +79,7 @@ class RequestHeads:
         if len(lines) > self._max_headers:
             raise Refused(HEADERS_TOO_LARGE, f"more than {self._max_headers} headers")
         try:
-            found = fields_of(lines)
+            found = fields_of(lines, self._known)
         except MalformedField as error:
             raise Refused(BAD_REQUEST, str(error)) from None
         head = RequestHead()
@@ -82,7 +88,8 @@ class RequestHeads:
         for kind, value, _ in found:
             if kind and not _TAKE[kind](head, value):
                 plain = False
-        if head.has_state and not head.trace:  # it belongs to a trace that is not there (W3C Trace Context, 3.3)
+        if head.has_state and not (head.trace and is_tracestate(head.states)):
+            head.states = ()  # that of a trace which is not there, or nobody's
             plain = False
         if head.via and self._own_via in head.via:
             head.looped = True
@@ -113,7 +120,10 @@ class RequestHeads:
                 if self._trusted:
                     head.timeout = _timeout(value)
                 continue
-            elif kind == fields.TRACE_STATE and not head.trace:
+            elif kind == fields.TRACE_STATE and not head.states:
+                continue
+            elif kind == fields.LENGTH:
+                kept.append(b"Content-Length: %d\r\n" % head.length)
                 continue
             elif kind in _OWN:
                 _take_wish(head, kind, value, tokens)
@@ -134,25 +144,34 @@ class RequestHeads:
 
 
 def _take_host(head: RequestHead, value: bytes) -> bool:
-    if head.host is not None or not (_is_host(value) if len(value) <= _LONGEST_NAME else _HOST.fullmatch(value)):
+    if head.host is not None or not (_is_known_host(value) if len(value) <= _LONGEST_NAME else _is_host(value)):
         raise Refused(BAD_REQUEST, "Host is not one host[:port]")
     head.host = value
     return True
 
 
-@lru_cache(256)
 def _is_host(value: bytes) -> bool:
-    """RFC 9110, 7.2. The few names a fleet goes by are looked up, not matched again."""
-    return _HOST.fullmatch(value) is not None
+    """RFC 9110, 7.2, and RFC 3986, 3.2.2."""
+    match = _HOST.fullmatch(value)
+    if match is not None and match[1] is not None:
+        with suppress(AddressValueError):
+            return bool(IPv6Address(match[1].decode()))
+        return False
+    return match is not None
+
+
+_is_known_host = lru_cache(256)(_is_host)
+"""The few names a fleet goes by are looked up, not matched again."""
 
 
 def _take_length(head: RequestHead, value: bytes) -> bool:
-    """RFC 9112, 6.3: a length said twice, or beside a transfer coding, is refused."""
+    """RFC 9112, 6.3: a length said twice, or beside a transfer coding, is refused. Ten may be written 010, which
+    some read as eight: then the number is passed on, not what was written."""
     if head.framed or not value.isdigit() or len(value) > 18:
         raise Refused(BAD_REQUEST, "Content-Length is not one number")
     head.framed = True
     head.length = int(value)
-    return True
+    return value[0] != 0x30 or value == b"0"
 
 
 def _take_coding(head: RequestHead, value: bytes) -> bool:
@@ -174,14 +193,15 @@ def _take_request_id(head: RequestHead, value: bytes) -> bool:
 
 
 def _take_trace(head: RequestHead, value: bytes) -> bool:
-    if head.trace or not _TRACE.fullmatch(value):
-        return False
-    head.trace = value
-    return True
+    """Of two nobody knows which is meant, so that there is none (W3C Trace Context, 4.3)."""
+    is_one = not head.has_trace and is_traceparent(value)
+    head.has_trace, head.trace = True, value if is_one else b""
+    return is_one
 
 
 def _take_trace_state(head: RequestHead, value: bytes) -> bool:
     head.has_state = True
+    head.states += (value,)
     return True
 
 

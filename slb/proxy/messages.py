@@ -74,7 +74,7 @@ def connection_line(line: "RequestLine", head: "RequestHead", keep: bool) -> byt
 
 def keeps_open(line: "RequestLine", head: "RequestHead") -> bool:
     """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
-    return not head.close if line.minor else head.keep_alive
+    return not head.close and (line.minor == 1 or head.keep_alive)
 
 
 def date_line() -> bytes:

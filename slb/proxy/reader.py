@@ -32,7 +32,8 @@ class RequestReader:
         self._max_head = settings.max_head
         self._max_body = settings.max_body
         self._lines = lines
-        heads = RequestHeads(own_via, settings.max_headers, trusted)
+        dropped = () if trusted else settings.untrusted_headers
+        heads = RequestHeads(own_via, settings.max_headers, trusted, dropped)
         self._heads = HeadCache(VaryingHeads(heads.parse, settings.max_headers).parse)
 
     def whole(self, data: bytes, end: int) -> tuple[RequestLine, RequestHead]:

@@ -29,7 +29,8 @@ class MalformedReply(ValueError):
 
 class ReplyHead:
     """What a reply's head says. start: status line and fields to pass on, without the empty line. length: bytes of
-    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies). dated: it has a Date."""
+    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies). keep_alive: the connection
+    goes on behind the reply, unless its end is the body's. dated: it has a Date."""
 
     __slots__ = ("bodiless", "dated", "keep_alive", "length", "start", "status", "upgrade")
 
@@ -41,7 +42,7 @@ class ReplyHead:
         self.upgrade = upgrade
         self.bodiless = status in (204, 304)
         self.length = 0 if self.bodiless else length
-        self.keep_alive = keep_alive and self.length != UNTIL_CLOSE
+        self.keep_alive = keep_alive
         self.start = start
 
     @property
@@ -67,9 +68,11 @@ def parse_reply(head: bytes) -> ReplyHead:
     keep_alive = b"close" not in tokens and (minor == b"1" or (b"keep-alive" in tokens and length != CHUNKED))
     without_length = status == b"204" or status < b"200"  # RFC 9110, 8.6
     passed_on = _passed_on(lines, found, tokens - KEPT_TOKENS - NEVER_STRIPPED, without_length)
-    start = b"HTTP/1.1 %b %b\r\n%bVia: 1.%b slb\r\n" % (status, reason, passed_on, minor)
+    upgrade = b", ".join(_values(found, UPGRADE))
+    offer = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % upgrade if status == b"426" and upgrade else b""
+    start = b"HTTP/1.1 %b %b\r\n%b%bVia: 1.%b slb\r\n" % (status, reason, passed_on, offer, minor)
     dated = any(name == b"date" for _, _, name in found)
-    return ReplyHead(int(status), length, keep_alive, start, b"".join(_values(found, UPGRADE)), dated)
+    return ReplyHead(int(status), length, keep_alive, start, upgrade, dated)
 
 
 def _values(found: list[Field], wanted: int) -> list[bytes]:
@@ -96,7 +99,10 @@ _OWN = frozenset({HOP, CONNECTION, CODING, REQUEST_ID, TE, UPGRADE})
 
 def _passed_on(lines: list[bytes], found: list[Field], named: set[bytes], without_length: bool) -> bytes:
     kept: list[bytes] = []
-    for line, (kind, _, name) in zip(lines, found, strict=True):
-        if kind not in _OWN and not (kind == LENGTH and without_length) and name not in named:
+    for line, (kind, value, name) in zip(lines, found, strict=True):
+        if kind == LENGTH:
+            if not without_length:
+                kept.append(b"Content-Length: %d\r\n" % int(value))
+        elif kind not in _OWN and name not in named:
             kept.append(line + b"\r\n")
     return b"".join(kept)

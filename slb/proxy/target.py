@@ -4,6 +4,7 @@ import re
 
 from slb.errors import BAD_REQUEST, HTTP_VERSION, METHOD_NOT_ALLOWED, InvalidName, Refused
 from slb.names import normal_path
+from slb.routing.forwarded import PARAMETER, check_parameters, forwarded
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -32,10 +33,11 @@ class RequestLine:
     """A request line taken apart, and where it leads.
 
     path: as written, without the query. query: with its `?`, or empty. host: the authority of an absolute-form
-    target, which replaces Host. normal: the path's normal form. route: None where none takes it.
+    target, which replaces Host. normal: the path's normal form. is_plain: that is how it was written. route: None
+    where none takes it.
     """
 
-    __slots__ = ("forwarded_target", "host", "method", "minor", "normal", "path", "query", "route")
+    __slots__ = ("forwarded_target", "host", "is_plain", "method", "minor", "normal", "path", "query", "route")
 
     def __init__(self, method: bytes, path: bytes, query: bytes, minor: int, host: bytes | None = None) -> None:
         self.method = method
@@ -43,25 +45,20 @@ class RequestLine:
         self.query = query
         self.minor = minor
         self.host = host
-        self.normal = _normal(path)
+        text = path.decode()
+        self.normal = _normal(text)
+        self.is_plain = self.normal is text
         self.route: Route | None = None
         self.forwarded_target = b""
 
     def leads_to(self, route: Route | None) -> "RequestLine":
         """This line with its route found: `forwarded_target` is the target as the upstream gets it."""
         self.route = route
-        self.forwarded_target = self.path + self.query
-        if route is not None and route.settings.strip_prefix and route.path != "/":
-            self.forwarded_target = self._without(route.path.encode()) + self.query
+        path = self.path
+        if route is not None and not (self.is_plain and not route.settings.strip_prefix):
+            path = forwarded(path.decode(), route.path, route.settings.strip_prefix).encode()
+        self.forwarded_target = path + self.query
         return self
-
-    def _without(self, prefix: bytes) -> bytes:
-        wanted = self.normal[len(prefix) :] or "/"
-        rest = self.path[len(prefix) :] or b"/"
-        if self.path.startswith(prefix) and rest.startswith(b"/") and _is_written(rest, wanted):
-            return rest
-        # The prefix is not there to cut (`/%70`), or dot segments behind it climb over the cut (`/p/../p/x`).
-        return wanted.encode() + b"/" * (self.path.endswith(b"/") and wanted != "/")
 
 
 def parse_line(line: bytes) -> RequestLine:
@@ -106,21 +103,13 @@ def _unreadable(line: bytes) -> Refused:
     return Refused(BAD_REQUEST, "the request line is malformed")
 
 
-def _normal(path: bytes) -> str:
-    if path == b"*":
+def _normal(path: str) -> str:
+    if path == "*":
         return "/"
     try:
-        return normal_path(path.decode("ascii"), encoded_controls=True)
+        return normal_path(path, encoded_controls=True)
     except InvalidName as error:
         raise Refused(BAD_REQUEST, str(error)) from None
-
-
-def _is_written(path: bytes, normal: str) -> bool:
-    """Whether `path` is one spelling of `normal`."""
-    try:
-        return _normal(path) == normal
-    except Refused:
-        return False
 
 
 class RequestLines:
@@ -142,9 +131,18 @@ class RequestLines:
         found = self._known.get(line)
         if found is None:
             found = parse_line(line)
-            found.leads_to(self._table.match(found.normal))
+            route = self._table.match(found.normal)
+            if not found.is_plain and route is not None and PARAMETER in found.normal:
+                self._check_parameters(found.path, route)
+            found.leads_to(route)
             if len(line) <= _CACHED_LENGTH:
                 if len(self._known) >= _CACHED_LINES:
                     self._known = {}
                 self._known[line] = found
         return found
+
+    def _check_parameters(self, path: bytes, route: Route) -> None:
+        try:
+            check_parameters(self._table, route, path.decode())
+        except InvalidName as error:
+            raise Refused(BAD_REQUEST, str(error)) from None

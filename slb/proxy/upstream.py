@@ -166,7 +166,11 @@ class UpstreamConnection(asyncio.Protocol, Flow):
             return
         if not exchange.interim(head):
             exchange.reply_malformed(self, "one interim reply after another and no final one")
-        elif rest:
+            return
+        settings = exchange.route.settings
+        if settings.interim_extends:
+            self.pool.wheel.arm(self, self.pool.wheel.now() + settings.first_byte_timeout)
+        if rest:
             self._read_head(exchange, rest)
 
     def _read_body(self, exchange: "Exchange", body: Body, data: bytes) -> None:

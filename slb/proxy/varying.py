@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable
 
 from slb.proxy.head_cache import HeadCache
-from slb.proxy.headers import TRACE, RequestHead
+from slb.proxy.headers import RequestHead
+from slb.proxy.trace_context import TRACE
 
 _LINE = re.compile(
     rb"\r\n(?:[Tt]raceparent:[ \t]*+(" + TRACE + rb")"
@@ -53,15 +54,15 @@ class VaryingHeads:
 def _put(head: RequestHead, kind: int, value: bytes) -> bool:
     """What one line says. False where it has been said, so that the whole head must be judged together."""
     if kind == _TRACE:
-        if head.trace:
+        if head.has_trace:
             return False
-        head.trace = value
+        head.has_trace, head.trace = True, value
         head.fields += b"traceparent: %b\r\n" % value
     elif kind == _LENGTH:
         if head.framed:
             return False
         head.framed, head.length = True, int(value)
-        head.fields += b"Content-Length: %b\r\n" % value
+        head.fields += b"Content-Length: %d\r\n" % head.length
     else:
         if head.request_id:
             return False

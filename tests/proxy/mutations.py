@@ -50,6 +50,11 @@ REQUEST_LINES = (
     b"Forwarded: for=6.6.6.6",
     b"X-Request-Id: a b",
     b"traceparent: 00-1-2-3",
+    b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    b"tracestate: a=b",
+    b"X-Original-URL: /admin",
+    b"Content-Length: 011",
+    b"Connection: keep-alive, close",
     b"Keep-Alive: timeout=5",
 )
 REPLIES = (
@@ -64,6 +69,7 @@ REPLIES = (
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nEVIL!HTTP/1.1 200 OK\r\nA: b\r\n\r\n........",
     b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 3\r\n\r\nbad",
+    b"HTTP/1.1 426 Upgrade Required\r\nConnection: upgrade\r\nUpgrade: TLS/1.3\r\nContent-Length: 03\r\n\r\nbad",
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
 )
 REPLY_LINES = (

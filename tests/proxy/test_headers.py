@@ -169,7 +169,7 @@ async def test_strip_prefix_takes_the_route_off_the_path(proxies: MakeProxy, ori
 async def test_the_target_is_forwarded_as_it_was_written(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies()
     proxy.route("/api", origin)
-    targets = ["/api//x", "/%61pi/x", "/api/./x?a=%20b", "/api/%E4%B8%AD", "/api/a;b=c"]
+    targets = ["/api//x", "/%61pi/x", "/api/x?a=%20b/./", "/api/%E4%B8%AD", "/api/a;b=c"]
     for target in targets:
         assert (await proxy.get(target)).status == 200
     assert [request.target for request in origin.requests] == targets
@@ -255,3 +255,39 @@ async def test_what_upstreams_could_take_for_slbs_own_word_reaches_none(
     await wire.send(f"GET / HTTP/1.1\r\nHost: h\r\n{name}: forged\r\n\r\n".encode())
     assert (await wire.reply()).reason == "bad_request"
     assert origin.requests == []
+
+
+@pytest.mark.parametrize("host", ["a%zz", "a%", "[ab..cd::1]", "[::1%25lo]", "[v1.a]", "[1.2.3.4]"])
+@pytest.mark.parametrize("start", ["GET / HTTP/1.1\r\nHost: {}", "GET http://{}/ HTTP/1.1\r\nHost: h"])
+async def test_a_host_that_is_none_reaches_no_upstream(proxy: Proxy, origin: Origin, host: str, start: str) -> None:
+    wire = await proxy.connect()
+    await wire.send(f"{start.format(host)}\r\n\r\n".encode())
+    assert (await wire.reply()).status == 400
+    assert origin.requests == []
+
+
+@pytest.mark.parametrize("host", ["a%20b", "[::1]:80", "[2001:DB8::1]", "[::ffff:10.0.0.1]"])
+@pytest.mark.parametrize("start", ["GET / HTTP/1.1\r\nHost: {}", "GET http://{}/ HTTP/1.1\r\nHost: h"])
+async def test_a_host_passes_as_it_is_written(proxy: Proxy, origin: Origin, host: str, start: str) -> None:
+    wire = await proxy.connect()
+    await wire.send(f"{start.format(host)}\r\n\r\n".encode())
+    assert (await wire.reply()).status == 200
+    assert origin.requests[0].all("Host") == [host]
+
+
+async def test_either_side_is_told_a_length_in_the_one_way_that_all_read_alike(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def reply(request: Request) -> None:
+        assert await request.body() == b"ten bytes!"
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 010\r\n\r\nten bytes!")
+
+    proxy = await proxies()
+    origin = await origins(reply)
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    for _ in range(3):
+        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 010\r\n\r\nten bytes!")
+        got = await wire.reply()
+        assert (got.body, got.all("Content-Length")) == (b"ten bytes!", ["10"])
+    assert [request.all("Content-Length") for request in origin.requests] == [["10"]] * 3

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from slb.config import Settings, access_log_share, certificate_files, host_port, load_settings, misspellings
+from slb.config import (
+    OWN_HEADERS,
+    Settings,
+    access_log_share,
+    certificate_files,
+    host_port,
+    load_settings,
+    misspellings,
+)
 from slb.errors import ConfigError
+from slb.proxy.fields import _KINDS
 
 
 def load(
@@ -277,3 +286,19 @@ def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
         assert load({"SLB_LISTEN": listen, "SLB_API": api}).listen == listen
     assert fault({"SLB_PROXY_PROTOCOL": "on"}).startswith("proxy_protocol = true: set trusted_proxies")
     assert fault({"SLB_UPSTREAM_KEY": "k.pem"}) == "upstream_key = k.pem: set upstream_certificate too"
+
+
+@pytest.mark.parametrize(
+    "name", [*(each.decode() for each in _KINDS), "X-Forwarded-For", "x_real_ip", "x-forwarded-x"]
+)
+def test_headers_that_slb_deals_with_itself_cannot_be_dropped_by_a_list(name: str) -> None:
+    """Of Content-Length that would be a way to smuggle requests."""
+    assert {each.encode() for each in OWN_HEADERS} == _KINDS.keys()
+    assert fault({"SLB_UNTRUSTED_HEADERS": f"X-A,{name.upper()}"}).startswith("untrusted_headers = ")
+    assert fault({"SLB_UNTRUSTED_HEADERS": f"X-A,{name.upper()}"}).endswith("acts on, sets or removes")
+
+
+def test_untrusted_headers_are_names_between_commas() -> None:
+    assert load_settings({}, {"SLB_UNTRUSTED_HEADERS": "X-A, Y_b"}).untrusted_headers == ("X-A", "Y_b")
+    assert load_settings({"untrusted_headers": ""}, {}).untrusted_headers == ()
+    assert fault({"SLB_UNTRUSTED_HEADERS": "a b"}).startswith("untrusted_headers = ")

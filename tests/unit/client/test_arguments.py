@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from slb.client import Session, shed_when_full
+from slb.client.arguments import checked_fallback
 from slb.errors import ConfigError
 
 ONE = ["10.0.0.1:80"]
@@ -122,3 +123,15 @@ def test_a_list_that_cannot_be_meant_leaves_the_one_before() -> None:
     with pytest.raises(ConfigError):
         session.set_upstreams(["h:80", "h:80"])
     session.set_upstreams(["h:80"])
+
+
+@pytest.mark.parametrize(
+    ("fallback", "written"),
+    [
+        ("http://slb:8080/", "http://slb:8080"),
+        ("http://u:p%40w@slb/a b/%7e/", "http://u:p%40w@slb/a%20b/~"),
+        ("http://bücher.example/x", "http://xn--bcher-kva.example/x"),
+    ],
+)
+def test_a_fallback_is_kept_as_a_url_is_written(fallback: str, written: str) -> None:
+    assert checked_fallback(fallback) == written

@@ -118,25 +118,53 @@ def test_controls_that_stay_encoded_are_the_upstreams_business() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "route"),
+    ("target", "route", "forwarded"),
     [
-        (b"/p1", "/p1"),
-        (b"/p1/x?q", "/p1"),
-        (b"/%70%31/x", "/p1"),
-        (b"//p1//x", "/p1"),
-        (b"/x/../p1", "/p1"),
-        (b"/p1/../p2", "/"),
-        (b"/p1x", "/"),
-        (b"*", "/"),
-        (b"http://h/p1/x", "/p1"),
+        (b"/p1", "/p1", b"/p1"),
+        (b"/p1/x?q", "/p1", b"/p1/x?q"),
+        (b"/p1//x/?/../", "/p1", b"/p1//x/?/../"),
+        (b"/%70%31/x", "/p1", b"/%70%31/x"),
+        (b"//p1//x", "/p1", b"/p1//x"),
+        (b"//x//p1", "/", b"/x//p1"),
+        (b"/x/../p1?q", "/p1", b"/p1?q"),
+        (b"/p1/../p2", "/", b"/p2"),
+        (b"/p1x", "/", b"/p1x"),
+        (b"*", "/", b"*"),
+        (b"/", "/", b"/"),
+        (b"/.", "/", b"/"),
+        (b"/%2e?q", "/", b"/?q"),
+        (b"/p1/..", "/", b"/"),
+        (b"http://h/p1/x", "/p1", b"/p1/x"),
+        (b"http://h//p1/./x/%2e%2e?q", "/p1", b"/p1/?q"),
     ],
 )
-def test_a_target_takes_the_route_of_its_normal_form_and_is_forwarded_as_written(target: bytes, route: str) -> None:
+def test_a_target_takes_the_route_of_its_normal_form_and_is_forwarded_in_the_segments_written(
+    target: bytes, route: str, forwarded: bytes
+) -> None:
     lines = RequestLines(mirror_of(p1={}, root={}))
     found = lines.get(b"OPTIONS %b HTTP/1.1\r\n" % target)
     assert found.route is not None
-    assert found.route.path == route
-    assert found.forwarded_target == target.removeprefix(b"http://h")
+    assert (found.route.path, found.forwarded_target) == (route, forwarded)
+
+
+@pytest.mark.parametrize("target", [b"/p1/;/x", b"/p1;a", b"/p1;a/x?q", b"/;/p1", b"/p1%3Ba"])
+def test_a_target_that_takes_another_route_without_its_parameters_is_refused(target: bytes) -> None:
+    mirror = mirror_of(p1={}, root={})
+    mirror.update({"/p1/x": RouteRecord(frozenset(), {})}, {})
+    lines = RequestLines(mirror)
+    with pytest.raises(Refused, match="without its parameters") as caught:
+        lines.get(b"GET %b HTTP/1.1\r\n" % target)
+    assert caught.value.reason is BAD_REQUEST
+
+
+@pytest.mark.parametrize("target", [b"/p1/x;a=b", b"/p1/;/y", b"/p1/x/;", b"/;/q", b"/q;/p1"])
+def test_parameters_that_change_no_route_are_forwarded(target: bytes) -> None:
+    mirror = mirror_of(p1={}, root={})
+    assert RequestLines(mirror).get(b"GET %b HTTP/1.1\r\n" % target).forwarded_target == target
+
+
+def test_where_no_route_takes_a_target_it_is_no_matter_what_its_parameters_hide() -> None:
+    assert RequestLines(mirror_of(p1={})).get(b"GET /p1;a HTTP/1.1\r\n").route is None
 
 
 @pytest.mark.parametrize(
@@ -146,7 +174,7 @@ def test_a_target_takes_the_route_of_its_normal_form_and_is_forwarded_as_written
         (b"/p1?q", b"/?q"),
         (b"/p1/", b"/"),
         (b"/p1/a%3ab/?q", b"/a%3ab/?q"),
-        (b"/p1/./a/../b", b"/./a/../b"),
+        (b"/p1/./a/../b", b"/b"),
         (b"/%70%31", b"/"),
         (b"/%70%31/a/?q", b"/a/?q"),
         (b"//p1/a", b"/a"),
