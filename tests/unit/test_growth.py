@@ -25,7 +25,9 @@ from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.reader import without_empty_lines
 from slb.proxy.replies import MalformedReply, parse_reply
 from slb.proxy.target import judge_for_api, parse_line
+from slb.proxy.trace_context import is_tracestate
 from slb.proxy.varying import VaryingHeads
+from slb.routing.forwarded import forwarded
 
 GROWTH = 2.5
 Run = Callable[[int], Any]
@@ -104,6 +106,10 @@ RUNS: dict[str, Run] = {
     "Connection tokens": lambda n: head_of(b"Connection: " + b"a," * n + b"\r\n"),
     "different Connection tokens": lambda n: connection_tokens(fields_of([b"Connection: " + names(n)])),
     "Connection lines": lambda n: head_of(b"Connection: close\r\n" * n),
+    "members of a tracestate": lambda n: is_tracestate([b"a=b," * n]),
+    "tracestate lines": lambda n: is_tracestate([b"a=b"] * n),
+    "dot segments that are resolved": lambda n: forwarded("/p" + "/a/.." * n, "/p", False),
+    "slashes before a route's end": lambda n: forwarded("/" * n + "p", "/p", True),
     "TE": lambda n: head_of(b"TE: " + b"a, b," * n + b"\r\n"),
     "Via": lambda n: head_of(b"Via: 1.1 me, 1.1 m\r\n" * n),
     "X-Forwarded-For lines": lambda n: head_of(b"X-Forwarded-For: 10.0.0.1\r\n" * n),
