@@ -67,10 +67,11 @@ HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A
 """A token (RFC 9110, 5.6.2)."""
 
 _HASH_KEY = r"^(path|ip|(header|cookie):[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}|query:[!-%'-<>-~]{1,128})$"
+_HASH_KEY_FORM = re.compile(_HASH_KEY)
 
 
 def _hash_key(text: str) -> str:
-    if not re.fullmatch(_HASH_KEY, text):
+    if not _HASH_KEY_FORM.fullmatch(text):
         raise ValueError("a key is path, ip, header:NAME, cookie:NAME or query:NAME")
     return text
 

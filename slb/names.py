@@ -12,14 +12,16 @@ from urllib.parse import unquote_to_bytes
 from slb.errors import InvalidName
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_NORMAL_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~]+)+")
+_NORMAL_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~]++)+")
 _BAD_ESCAPE = re.compile(rb"%(2[Ff]|5[Cc]|00|(?![0-9A-Fa-f]{2}))")
 _SPELLING = [chr(byte) if byte in _UNRESERVED or byte == 0x2F else f"%{byte:02X}" for byte in range(256)]
-_SLASHES = re.compile("/+")
+_SLASHES = re.compile("/++")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ENCODED_CONTROL = re.compile(r"%[01][0-9A-F]|%7F")
 _DOTS_WITH_PARAMETERS = re.compile(r"/\.{1,2}%3B")
-_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}+(?<!-)")
+_PORT = re.compile(r"[0-9]{1,5}")
+_LIKE_NUMBER = re.compile(r"[0-9]++|0x[0-9a-f]*+")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_MEMBER = re.compile(rf"({_OCTET}(?:\.{_OCTET}){{3}}):([1-9][0-9]{{0,4}})")
 _DIGITS = re.compile(r"([0-9]+)")
@@ -150,7 +152,7 @@ def _bracketed(text: str) -> str:
 
 
 def _port(port: str, text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+    if not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise InvalidName(f"target {text!r}: the port is a number from 1 to 65535")
     return int(port)
 
@@ -164,7 +166,7 @@ def _normal_host(host: str, text: str) -> str:
         labels = host.removesuffix(".").split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise InvalidName(f"target {text!r}: {host!r} is neither an address nor a host name")
-    if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
+    if _LIKE_NUMBER.fullmatch(labels[-1]):
         raise InvalidName(f"target {text!r}: {host!r} is not an IPv4 address")
     return ".".join(labels)
 

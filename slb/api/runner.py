@@ -177,7 +177,7 @@ class _Protocol(web.RequestHandler):
         self._short = server.shortcut
         """None once something has gone to aiohttp: the rest of the connection is its."""
         self._asked: asyncio.Task[None] | None = None
-        self._behind = b""
+        self._behind = bytearray()  # grows in place: it may come byte by byte
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -192,7 +192,9 @@ class _Protocol(web.RequestHandler):
         if self._refused is not None or self._is_answered_shortly(data):
             return
         if self._line is not None:
-            data = self._line = self._line + data
+            # Empty lines before a request are ignored (RFC 9112, 2.2), and not kept: they could go on for ever.
+            # What is kept is at most max_request_line bytes.
+            data = self._line = (self._line + data).lstrip(b"\r\n")
             if not self._first_line_is_good(data):
                 return
             self._line = None
@@ -234,8 +236,8 @@ class _Protocol(web.RequestHandler):
             return
         transport.write(reply)
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        if behind := self._behind:
-            self._behind = b""
+        if behind := bytes(self._behind):
+            self._behind.clear()
             if len(behind) > _MOST_BEHIND:
                 transport.resume_reading()
             self.data_received(behind)
@@ -249,10 +251,9 @@ class _Protocol(web.RequestHandler):
     def _first_line_is_good(self, data: bytes) -> bool:
         """False too while the end of it is to come."""
         longest = self._rules.settings.max_request_line
-        start = data.lstrip(b"\r\n")  # empty lines before a request are ignored (RFC 9112, 2.2)
-        line, newline, _ = start.partition(b"\n")
+        line, newline, _ = data.partition(b"\n")
         try:
-            if start and not _FIRST_OF_TOKEN.match(start):
+            if data and not _FIRST_OF_TOKEN.match(data):
                 raise Refused(BAD_REQUEST, "the request line is malformed")
             if len(line) > longest:
                 raise Refused(URI_TOO_LONG, f"the request line is over {longest} bytes")

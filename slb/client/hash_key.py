@@ -1,6 +1,5 @@
 """What calls belong together by: the key given with a call, or else the one that the route's `hash_key` names."""
 
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http.cookies import Morsel
@@ -11,6 +10,7 @@ from yarl import URL
 
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
+from slb.cookies import cookie
 from slb.errors import BAD_REQUEST
 
 LONGEST_KEY = 64 * 1024
@@ -58,9 +58,7 @@ def _header(name: str) -> KeyOf:
 
 
 def _cookie(name: str) -> KeyOf:
-    """A call's `cookies` go before those of a header written by hand, as aiohttp has it. The header is read as the
-    proxy reads it: `http.cookies` gives up at the first pair that is not as it should be, or raises."""
-    pair = re.compile(rf"(?:^|;)[ \t]*{re.escape(name)}=([^;]*)")
+    """A call's `cookies` go before those of a header written by hand, as aiohttp has it."""
 
     def find(_: Target, options: Options, headers: Headers) -> str:
         given_here = dict(options.get("cookies") or ())
@@ -68,8 +66,7 @@ def _cookie(name: str) -> KeyOf:
             value = given_here[name]
             return value.value if isinstance(value, Morsel) else str(value)
         own: Headers = CIMultiDict(options.get("headers") or ())
-        match = pair.search(own.get("Cookie", headers.get("Cookie", "")))
-        return match[1].strip(' \t"') if match else ""
+        return cookie(own.get("Cookie", headers.get("Cookie", "")), name)
 
     return find
 

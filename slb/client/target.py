@@ -11,7 +11,7 @@ from slb.errors import BAD_REQUEST, InvalidName
 from slb.names import normal_path
 from slb.routing.forwarded import forwarded
 
-_PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]+)+)(\?[^#]*)?")
+_PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]++)+)(\?[^#]*+)?")
 """A path that is its own normal form, and a query."""
 
 _URL_CHARACTERS = "%/?:@!$&'()*+,;="

@@ -11,8 +11,9 @@ from slb.observe.log import MASK
 
 EMBEDDED = "embedded"
 _SCHEMES = ("redis", "rediss", "unix")
-_SECRET_QUERY = re.compile(r"(?<=[?&])(password|ssl_password|ssl_keyfile)=[^&]*")
-_USER_INFO = re.compile(r"(?<=://)([^:@/?]*)(:?.*)@")
+_SECRET_QUERY = re.compile(r"(?<=[?&])(password|ssl_password|ssl_keyfile)=[^&]*+")
+_USER = re.compile(r"[^:@/?]*+")
+_DATABASE = re.compile(r"/?[0-9]*+")
 
 
 def scheme_of(url: str) -> str:
@@ -27,11 +28,15 @@ def scheme_of(url: str) -> str:
 def shown(url: str) -> str:
     """The URL without its secrets. Greedy to the last '@', so that a malformed one hides its password too; a user
     without a password stays as it is."""
-    return _SECRET_QUERY.sub(rf"\1={MASK}", _USER_INFO.sub(_without_password, url))
+    return _SECRET_QUERY.sub(rf"\1={MASK}", _without_password(url))
 
 
-def _without_password(found: re.Match[str]) -> str:
-    return found[0] if found[2] in ("", ":") else f"{found[1]}:{MASK}@"
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    info, at, place = rest.rpartition("@")
+    password = _USER.sub("", info, count=1)
+    user = info[: len(info) - len(password)]
+    return url if password in ("", ":") else f"{scheme}{separator}{user}:{MASK}{at}{place}"
 
 
 def options(url: str) -> dict[str, Any]:
@@ -45,6 +50,6 @@ def options(url: str) -> dict[str, Any]:
         raise RedisRefused(f"redis_url {shown(url)}: a unix:// URL names a socket, as unix:///run/redis.sock")
     if parts.scheme != "unix" and not parts.hostname:
         raise RedisRefused(f"redis_url {shown(url)}: it names no host")
-    if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]*", parts.path):
+    if parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
         raise RedisRefused(f"redis_url {shown(url)}: what stands after the host is the number of a database")
     return found

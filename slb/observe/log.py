@@ -32,8 +32,8 @@ Render = Callable[[dict[str, Any]], bytes]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _SECRET_NAME = re.compile(r"token(?!s_per_)|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(://[^/?#@\s:]*:)[^/?#\s]+@")
-_BEARER = re.compile(r"(bearer\s+)[^\s,'\"]+", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(://[^/?#@\s:]*+:)[^/?#\s]+@")
+_BEARER = re.compile(r"(bearer\s++)[^\s,'\"]++", re.IGNORECASE)
 
 _SHARES = {"all": 1.0, "errors": 0.0, "off": -1.0}
 _FLUSH_SECONDS = 0.1

@@ -13,6 +13,7 @@ from slb.proxy.departures import acknowledged, reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.flow import FULL_READ, TURN, TURN_OVER, Flow
 from slb.proxy.headers import RequestHead
+from slb.proxy.held import appended
 from slb.proxy.messages import connection_line, keeps_open
 from slb.proxy.peer import Peer
 from slb.proxy.plane import Plane
@@ -93,13 +94,17 @@ class Downstream(asyncio.Protocol, Flow):
             self._discard(data)
         elif self.exchange is None:
             seen = len(self._buffer)
-            if seen:
-                data, self._buffer = self._buffer + data, b""
-            self._advance(data, seen)
+            if not seen:
+                self._advance(data)
+            elif self._paused:  # there may be whole requests among it, which wait for their turn
+                self._buffer = appended(self._buffer, data)
+            else:
+                data, self._buffer = appended(self._buffer, data), b""
+                self._advance(data, seen)
         elif self._body is not None:
             self._read_body(self.exchange, self._body, data)
         else:
-            self._buffer += data
+            self._buffer = appended(self._buffer, data)
             if len(self._buffer) > _BUFFER:
                 self._hold(_PIPELINE)
 
@@ -112,16 +117,18 @@ class Downstream(asyncio.Protocol, Flow):
 
     def _advance(self, data: bytes, seen: int = 0) -> None:
         """Serve what stands at the front of `data` until a request is under way or more must come. Nothing is
-        served to a client that does not read what it has been given. `seen`: bytes that began a head before."""
+        served to a client that does not read what it has been given. `seen`: bytes that began a head before; they
+        are not searched for its end again, nor copied until it is there."""
         self._advancing = True
         until = 0.0
         try:
             while data and self.exchange is None and not (self.lingering or self.is_stalled):
-                end = data.find(b"\r\n\r\n") + 4
+                end = data.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
                 if end < 4:
                     data = self._await_head(data, seen)
                     break
-                seen = 0
+                if seen:
+                    data, seen = bytes(data), 0
                 if data.startswith(b"\r\n"):
                     data = without_empty_lines(data)
                     continue
@@ -234,7 +241,7 @@ class Downstream(asyncio.Protocol, Flow):
         """Read on, beginning with what a pipelining client has sent already."""
         self._release(_UPLOAD | _PIPELINE)
         if self._buffer and not self._advancing:
-            data, self._buffer = self._buffer, b""
+            data, self._buffer = bytes(self._buffer), b""
             self._advance(data)
 
     def _arm(self, seconds: float) -> None:
@@ -257,7 +264,7 @@ class Downstream(asyncio.Protocol, Flow):
         self._plane.wheel.forget(self)
         self._plane.departures.forget(self.transport)  # whoever closes one half of a tunnel has not left
         self._paused = 0
-        early, self._buffer = self._buffer, b""
+        early, self._buffer = bytes(self._buffer), b""
         return early
 
     def tunnel_ended(self) -> None:

@@ -1,11 +1,11 @@
 """What requests belong together by: the key that a route's `hash_key` names, out of one request."""
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
+from slb.cookies import cookie
 from slb.proxy.fields import FIELDS, field_value
 
 if TYPE_CHECKING:
@@ -36,25 +36,25 @@ def _header(name: str) -> KeyOf:
 
 
 def _cookie(name: str) -> KeyOf:
-    """RFC 6265, 4.2: pairs, each after a semicolon; quotes around a value are not part of it."""
-    pair = re.compile(rb"(?:^|;)[ \t]*%b=([^;]*)" % re.escape(name.encode()))
+    """Of all Cookie lines together: RFC 9113, 8.2.3, lets them be split."""
 
     def find(exchange: "Exchange") -> bytes:
-        for line in exchange.head.fields.split(b"\r\n"):
-            if line[:7].lower() == b"cookie:" and (match := pair.search(FIELDS[line][1])):
-                return match[1].strip(b' \t"')
-        return b""
+        lines = exchange.head.fields.split(b"\r\n")
+        values = b";".join(FIELDS[line][1] for line in lines if line[:7].lower() == b"cookie:")
+        return cookie(values.decode("latin-1"), name).encode("latin-1")
 
     return find
 
 
 def _query(name: str) -> KeyOf:
+    """A few steps for each parameter, and a request line has at most half `max_request_line` of them; what is
+    shorter than the name is not decoded, for decoding makes nothing longer."""
     wanted = name.encode()
 
     def find(exchange: "Exchange") -> bytes:
         for pair in exchange.line.query[1:].split(b"&"):
             written, _, value = pair.partition(b"=")
-            if _decoded(written) == wanted:
+            if len(written) >= len(wanted) and _decoded(written) == wanted:
                 return _decoded(value)
         return b""
 

@@ -16,8 +16,8 @@ from slb.proxy.body import CHUNKED
 from slb.proxy.fields import FIELDS, Lines, MalformedField, connection_tokens, fields_of
 from slb.proxy.trace_context import is_traceparent, is_tracestate
 
-_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]+")
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}+")
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]++")
 _HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*+)(?::[0-9]*+)?")
 """Between brackets an IPv6 address, whose own rules are asked: neither a zone nor an address of the future."""
 _LONGEST_NAME = 255
@@ -276,7 +276,7 @@ def _timeout(value: bytes) -> float:
 def _take_wish(head: RequestHead, kind: int, value: bytes, tokens: set[bytes]) -> None:
     """What this hop is asked for and asks for again. Never h2c: behind its 101 nobody could read the requests."""
     if kind == fields.TE:
-        head.wants_trailers = b"trailers" in (each.strip().lower() for each in value.split(b","))
+        head.wants_trailers = b"trailers" in {each.strip() for each in set(value.lower().split(b","))}
     elif kind == fields.UPGRADE and b"upgrade" in tokens and not head.length:
         head.upgrade = value if _TOKEN.fullmatch(value) and value.lower() != b"h2c" else b""
     head.plain = not head.wants_trailers and not head.upgrade

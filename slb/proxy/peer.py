@@ -7,6 +7,7 @@ from slb.config import Network
 from slb.proxy.headers import RequestHead
 
 _PROTO = (b"http", b"https")
+_MOST_HOPS = 100
 
 
 class Peer:
@@ -39,10 +40,11 @@ class Peer:
         return lines
 
     def client(self, head: RequestHead) -> str:
-        """The address of whoever made the request: the peer, or the last before the proxies that are trusted."""
+        """The address of whoever made the request: the peer, or the last before the proxies that are trusted.
+        Nobody has a hundred of these, but a client may write thousands, and each is parsed."""
         address = self.address
         if head.forwarded_for:
-            for hop in reversed(head.forwarded_for.split(b",")):
+            for hop in reversed(head.forwarded_for.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
                 address = hop.strip(b" \t").decode("latin-1")
                 if not in_networks(address, self._trusted):
                     break

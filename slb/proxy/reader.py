@@ -11,7 +11,7 @@ from slb.proxy.target import RequestLine, RequestLines, parse_line
 from slb.proxy.varying import VaryingHeads
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
-_HOST_FIELD = re.compile(rb"^host:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
+_HOST_FIELD = re.compile(rb"^host:[^\n]*+\n", re.IGNORECASE | re.MULTILINE)
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++")
 _TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
@@ -72,7 +72,8 @@ class RequestReader:
         """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one.
 
         `seen`: bytes of it that have passed before. They are not judged again: a head that drips in must not cost
-        more with every byte.
+        more with every byte. (Only the end of a first line that has none yet is looked for anew, in
+        `max_request_line` bytes at most.)
         """
         if data.startswith(b"\r\n"):
             data, seen = without_empty_lines(data), 0
@@ -93,7 +94,7 @@ class RequestReader:
         if not _TOKEN_START.match(data):
             raise Refused(BAD_REQUEST, "this is not HTTP")
         if first_line_end > seen:
-            parse_line(data[:first_line_end])
+            parse_line(bytes(data[:first_line_end]))
         if _BARE_LF.search(data, seen):
             raise Refused(BAD_REQUEST, "a line ends without CR")
 

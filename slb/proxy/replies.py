@@ -19,8 +19,8 @@ from slb.proxy.fields import (
     fields_of,
 )
 
-_EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*text/event-stream[ \t]*[;\r]")
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
+_EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*+text/event-stream[ \t]*+[;\r]")
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
 
 
 class MalformedReply(ValueError):

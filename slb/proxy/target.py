@@ -8,21 +8,21 @@ from slb.routing.forwarded import PARAMETER, check_parameters, forwarded
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _ORIGIN_FORM = re.compile(
-    rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x3e\x40-\x7e]*)(\?[\x21\x22\x24-\x7e]*)?(?:#[\x21-\x7e]*)?"
+    rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x3e\x40-\x7e]*+)(\?[\x21\x22\x24-\x7e]*+)?(?:#[\x21-\x7e]*+)?"
     rb" HTTP/1\.([01])\r\n"
 )
 """A fragment is no part of a target (RFC 9112, 3.2); clients that send one get what they meant, without it."""
-_OTHER_FORM = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
+_OTHER_FORM = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]++) HTTP/1\.([01])\r\n")
 _ABSOLUTE = re.compile(
-    rb"https?://(?:[A-Za-z0-9\-._~!$&'()*+,;=%:]*@)?([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)(/[^?#]*)?(\?[^#]*)?(?:#.*)?",
+    rb"https?://(?:[A-Za-z0-9\-._~!$&'()*+,;=%:]*+@)?([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]++)(/[^?#]*+)?(\?[^#]*+)?(?:#.*+)?",
     re.IGNORECASE,
 )
-_OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/(?!1\.[01]\r)[0-9]+(?:\.[0-9]+)?\r\n")
-_NO_VERSION = re.compile(_TOKEN + rb" [\x21-\x7e]+\r?\n")
+_OTHER_VERSION = re.compile(rb"(?:" + _TOKEN + rb" )?[^\r\n]*? HTTP/(?!1\.[01]\r)[0-9]++(?:\.[0-9]++)?\r\n")
+_NO_VERSION = re.compile(_TOKEN + rb" [\x21-\x7e]++\r?\n")
 
-_MODEL = re.compile(rb"(?<= /models/)[^ ?]+")
+_MODEL = re.compile(rb"(?<= /models/)[^ ?]++")
 _SLASH = re.compile(rb"%2[Ff]")
 _CACHED_LINES = 4096
 _CACHED_LENGTH = 512

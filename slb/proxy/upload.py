@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
 from slb.proxy.departures import acknowledged
+from slb.proxy.held import appended
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
@@ -40,7 +41,7 @@ class Upload:
 
     def start(self) -> bytes:
         """What is sent with the head, now that there is a connection."""
-        held = self.held or b""
+        held = bytes(self.held or b"")
         self._hold(held)
         self._exchange.client.upload_may_go_on()
         self._is_turn_of_upstream(self.ended)
@@ -55,13 +56,13 @@ class Upload:
         exchange = self._exchange
         framed = self._framed(payload, ended)
         if exchange.connection is None:
-            self.held = (self.held or b"") + framed
+            self.held = appended(self.held or b"", framed)
             if len(self.held) > _MOST_HELD:
                 exchange.client.hold_upload()
             return
         if framed:
             if self.held is not None:
-                self._hold(self.held + framed)
+                self._hold(appended(self.held, framed))
             self._plane.outbox.post(exchange.connection.transport, framed)
             due = self._plane.clock() + exchange.route.settings.first_byte_timeout
             self._plane.wheel.arm(exchange.connection, due)

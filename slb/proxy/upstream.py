@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.early_reply import LastWords, duplicate_socket, unread_in
 from slb.proxy.flow import FULL_READ, Flow
+from slb.proxy.held import appended
 from slb.proxy.replies import MalformedReply, ReplyHead
 
 if TYPE_CHECKING:
@@ -129,16 +130,19 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         exchange.upstream_lost(self, clean=False, heard=False)
 
     def _read_head(self, exchange: "Exchange", data: bytes) -> None:
-        if self._partial:
-            data, self._partial = self._partial + data, b""
-        end = data.find(b"\r\n\r\n") + 4
+        seen = len(self._partial)  # and neither searched nor copied again: it may come byte by byte
+        if seen:
+            data, self._partial = appended(self._partial, data), b""
+        end = data.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
         if end < 4 or end > self.pool.max_head:
             self._partial = data
             if len(data) > self.pool.max_head:
                 exchange.reply_malformed(self, "the reply's head is too long", blame=False)
-            elif _BARE_LF.search(data):
+            elif _BARE_LF.search(data, seen):
                 exchange.reply_malformed(self, "a line ends without CR")
             return
+        if seen:
+            data = bytes(data)
         try:
             head = self.pool.reply_heads[data[:end]]
         except MalformedReply as error:

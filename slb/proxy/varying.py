@@ -12,9 +12,9 @@ from slb.proxy.headers import RequestHead
 from slb.proxy.trace_context import TRACE
 
 _LINE = re.compile(
-    rb"\r\n(?:[Tt]raceparent:[ \t]*(" + TRACE + rb")"
-    rb"|[Cc]ontent-[Ll]ength:[ \t]*([0-9]{1,18})"
-    rb"|[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([\x21-\x7e]{1,128}))[ \t]*(?=\r\n)"
+    rb"\r\n(?:[Tt]raceparent:[ \t]*+(" + TRACE + rb")"
+    rb"|[Cc]ontent-[Ll]ength:[ \t]*+([0-9]{1,18}+)"
+    rb"|[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*+([\x21-\x7e]{1,128}+))[ \t]*+(?=\r\n)"
 )
 """Only what is well formed; anything else stays where it is, and is judged with the rest of the head."""
 _TRACE, _LENGTH, _REQUEST_ID = 1, 2, 3

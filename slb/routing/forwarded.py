@@ -20,8 +20,10 @@ _SLASHES = re.compile(r"/++")
 
 PARAMETER = "%3B"
 """A `;` in a normal path."""
-_PARAMETERS = (re.compile(r";[^/]*+"), re.compile(r"(?:;|%3[Bb])[^/]*+"))
-"""As servers find them that look before decoding, and after it."""
+_PARAMETERS = re.compile(r";[^/]*+")
+"""As servers find them that look before decoding."""
+_PARAMETERS_DECODED = re.compile(r"(?:;|%3[Bb])[^/]*+")
+"""And after it."""
 
 
 def forwarded(path: str, route: str, strip: bool) -> str:
@@ -47,8 +49,8 @@ def check_parameters(table: Table, route: Route, path: str) -> None:
     path = _without_dots(path)
     rest = path[_end_of(route.path, path) :]
     own = route.path.rstrip("/")
-    for parameters in _PARAMETERS:
-        reading = normal_path(own + parameters.sub("", rest), encoded_controls=True)
+    for bare in (_PARAMETERS.sub("", rest), _PARAMETERS_DECODED.sub("", rest)):
+        reading = normal_path(own + bare, encoded_controls=True)
         if table.match(reading) is not route:
             raise InvalidName(f"path {path!r} takes another route without its parameters")
 

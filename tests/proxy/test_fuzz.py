@@ -5,28 +5,19 @@ SLB_FUZZ_SECONDS bounds each of the tests here; SLB_FUZZ_SEED chooses other exam
 
 import asyncio
 import logging
-import os
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-import uvloop
-from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from tests.proxy.fuzzing import SECONDS, fuzz
 from tests.proxy.mutations import REPLIES, REPLY_LINES, REQUEST_LINES, REQUESTS, Mutant, mutants
 from tests.proxy.rig import Rig, final, say
 
-SECONDS = float(os.environ.get("SLB_FUZZ_SECONDS", "20")) / 3
-SEED = int(os.environ.get("SLB_FUZZ_SEED", "20261121"))
-PER_SECOND = 150
-
 pytestmark = pytest.mark.timeout(60 + 10 * SECONDS)
-Check = Callable[[Rig, Any], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(autouse=True)
@@ -36,38 +27,6 @@ def nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
         assert [record.getMessage() for record in caplog.records] == []
         assert events == []
-
-
-def fuzz(strategy: st.SearchStrategy[Any], check: Check, examples: list[Any], **options: Any) -> None:
-    """`check` everything drawn until the time is over."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        rig = runner.run(Rig().start(**options))
-        deadline = time.monotonic() + SECONDS
-        failed: list[Any] = []
-
-        def one(case: Any) -> None:
-            if case in failed or (time.monotonic() < deadline and not failed):
-                failed.append(case)
-                runner.run(check(rig, case))
-                failed.pop()
-
-        for each in examples:
-            one = example(each)(one)
-        try:
-            given(strategy)(
-                settings(
-                    max_examples=max(10, int(SECONDS * PER_SECOND)),
-                    deadline=None,
-                    database=None,
-                    report_multiple_bugs=False,
-                    phases=(Phase.explicit, Phase.generate),
-                    suppress_health_check=list(HealthCheck),
-                )(seed(SEED)(one))
-            )()
-            runner.run(rig.stop())
-        except BaseException:
-            runner.run(rig.abandon())  # an event loop with open connections does not close
-            raise
 
 
 async def check_request(rig: Rig, mutant: Mutant) -> None:
