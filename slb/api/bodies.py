@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails
 
 from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
-from slb.model import UpstreamAttributes
+from slb.model import LONGEST_PATH, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
 
 MAX_BODY = 1024 * 1024
@@ -26,7 +26,7 @@ def _normal_address(text: str) -> str:
     return str(ipaddress.ip_address(text))
 
 
-RoutePath = Annotated[str, AfterValidator(normal_path), Field(examples=["/p1"])]
+RoutePath = Annotated[str, AfterValidator(normal_path), Field(max_length=LONGEST_PATH, examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
 Port = Annotated[int, Field(ge=1, le=65535)]

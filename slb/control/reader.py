@@ -104,7 +104,7 @@ class Reader:
             written = self._hash(settings, found)
             before = known.get(path, _NOTHING)
             kept = await self._members(raw, before, normal, found, slices)
-            if kept or written or raw.reply or raw.size is not None:
+            if raw.is_there or written:
                 snapshot.records[path] = _kept(RouteRecord(kept, written or None), before)
             else:
                 snapshot.gone.add(path)
@@ -138,8 +138,9 @@ class Reader:
             name, place = keys.path_of(key), names.settings
         elif key.startswith(keys.INSTANCE):
             name, place = keys.instance_of(key), names.instances
-            if len(place) >= keys.MOST_INSTANCES:
-                name = None
+            if len(place) >= keys.MOST_INSTANCES and name not in place:
+                self._skipped.note(found, "key", keys.EVERY_INSTANCE)
+                return
         else:
             return
         if name is not None:
@@ -157,12 +158,12 @@ class Reader:
         found: Found,
         slices: Slices,
     ) -> None:
-        reads = self._read_many([("s", keys.route_key(path)) for path in paths])
-        for path in paths:
-            raw = await anext(reads)
+        each = iter(paths)
+        async for raw in self._read_many([("s", keys.route_key(path)) for path in paths]):
+            path = next(each)
             before = known.get(path, _NOTHING)
             kept = await self._members(raw, before, members, found, slices)
-            if kept or raw.size is not None or (raw.reply and not isinstance(raw.reply, Exception)):
+            if raw.is_there:
                 snapshot.records[path] = _kept(RouteRecord(kept, settings.get(path)), before)
             await slices.rest()
 
@@ -171,9 +172,10 @@ class Reader:
     ) -> dict[str, Mapping[str, str]]:
         """name -> hash, for those that are hashes and still there."""
         hashes: dict[str, Mapping[str, str]] = {}
-        reads = self._read_many([("h", key_of(name)) for name in names])
-        for name in names:
-            if written := self._hash(await anext(reads), found):
+        each = iter(names)
+        async for read in self._read_many([("h", key_of(name)) for name in names]):
+            name = next(each)
+            if written := self._hash(read, found):
                 hashes[name] = written
             await slices.rest()
         return hashes

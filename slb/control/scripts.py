@@ -25,7 +25,10 @@ HASH_FIELDS = (*RouteSettings.model_fields, *StoredAttributes.model_fields, *INS
 _MIB = 1 << 20
 _BOUNDS = (
     *(4 * _MIB, MOST_MEMBERS),  # a set, as Redis counts it: 20,000 members of 100 characters take about that
-    *(_MIB // 16, 64),  # a hash that is read whole: there are some 45 settings, the longest value has 2048 characters
+    *(
+        _MIB // 16,
+        64,
+    ),  # a hash that is read whole: there are some 45 settings, the longest value has 2048 characters
     *(4096, _MIB // 2),  # of one text; of one reply, which is read on where it has ended
     *("(longer than 4096 bytes)", *HASH_FIELDS),  # no setting takes such a value: it is at fault, and told
 )
@@ -40,9 +43,14 @@ class Read(NamedTuple):
     reply: Any
     size: int | None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it is a collection that holds anything."""
+        return self.size is not None or (bool(self.reply) and not isinstance(self.reply, Exception))
+
 
 class ReadMany:
-    """`lua/read_many.lua`: keys read in few steps, each of bounded size, and of each key no more than is sensible."""
+    """`lua/read_many.lua`: keys in few steps, each of bounded size, and of each key no more than is sensible."""
 
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(_source("read_many"))

@@ -9,6 +9,9 @@ from slb.observe.metrics import Metrics
 _LOGGED_LIMIT = 10_000
 """Entries remembered as logged; past it they are only counted."""
 
+_KEYS_LIMIT = 10_000
+"""Keys remembered with what is wrong with them; past it they are only counted, anew by each full sync."""
+
 _SHOWN = 200
 """Characters of a name or an entry that stand in the log."""
 
@@ -24,7 +27,8 @@ class Found:
 
     def add(self, key: str, counts: Counter[str]) -> None:
         """There is so much more of `key`."""
-        self.by_key.setdefault(key, Counter()).update(counts)
+        if key in self.by_key or len(self.by_key) < _KEYS_LIMIT:
+            self.by_key.setdefault(key, Counter()).update(counts)
         self.totals.update(counts)
 
     def drop(self, key: str) -> None:
@@ -33,8 +37,8 @@ class Found:
 
 
 class Skipped:
-    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (not a
-    set, hash or string), `large` (a set that is not read, or a hash that is read for its known fields), `member`."""
+    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (another
+    than it should be), `large` (a set that is not read, or a hash that is read for its known fields), `member`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -59,7 +63,7 @@ class Skipped:
         """The keys `read` hold what is in `found`, and nothing else that is broken."""
         for key in read:
             self._found.drop(key)
-        for key, counts in found.by_key.items():
+        for key, counts in found.by_key.items():  # as few as were read
             self._found.add(key, counts)
         self._show()
 

@@ -6,7 +6,7 @@ from itertools import chain
 from slb.model import RouteRecord
 
 Shift = dict[str, int]
-"""member -> by how much its uses change."""
+"""member -> by how much its uses change; once prepared, what they are then."""
 
 _SLICE = 1000
 """Members only counted between two yields: well under 5 ms of work."""
@@ -23,17 +23,23 @@ class Uses:
         return self._of.get(member, 0)
 
     def add(self, shift: Shift) -> list[str]:
-        """Let `shift` take effect; the members that no route names any more. `shift` is given away."""
-        if not self._of:
+        """Let `shift`, which is given away, take effect; the members that no route names any more. It has been
+        through `prepare`, and nothing has changed since."""
+        gone = [member for member, left in shift.items() if not left]
+        if self._of:
+            self._of.update(shift)
+        else:
             self._of = shift  # the first table's: a hundred thousand
-            return []
-        gone = []
-        for member, by in shift.items():
-            self._of[member] = left = self.of(member) + by
-            if not left:
-                del self._of[member]
-                gone.append(member)
+        for member in gone:
+            del self._of[member]
         return gone
+
+    def prepare(self, shift: Shift) -> Iterator[None]:
+        """Turn what changes into what will be, in slices."""
+        for count, member in enumerate(shift, 1):
+            shift[member] += self.of(member)
+            if count % _SLICE == 0:
+                yield
 
 
 def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) -> None:
@@ -44,10 +50,13 @@ def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) 
         shift[member] = shift.get(member, 0) - 1
 
 
-def note_changes(old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord], shift: Shift) -> Iterator[None]:
-    """Add to `shift` what lies between two tables, in slices. Routes that are the same object cost little."""
+def note_changes(
+    old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord | None], shift: Shift, is_part: bool = False
+) -> Iterator[None]:
+    """Add to `shift` what lies between two tables, in slices; `is_part`: what `new` has no word of stays. Routes that
+    are the same object cost little."""
     done = 0
-    for path in chain(new, (path for path in old if path not in new)):
+    for path in chain(new, () if is_part else (path for path in old if path not in new)):
         before, after = old.get(path), new.get(path)
         done += 1
         if before is not after:
