@@ -239,7 +239,7 @@ def _kept(new: RouteRecord, before: RouteRecord | None) -> RouteRecord:
 
 
 def _wanted(paths: Sequence[str], members: Sequence[str], foreign: Sequence[str]) -> list[tuple[str, str]]:
-    """Of each path its set and its settings; the generation last, lest what is gone with it be taken for removed."""
+    """Of each path its set and its settings. The generation last: what is gone with it was not removed."""
     of_paths = [each for path in paths for each in (("s", keys.route_key(path)), ("h", keys.settings_key(path)))]
     of_members = [("h", keys.upstream_key(member)) for member in members]
     return [*of_paths, *of_members, *(("x", key) for key in foreign), ("g", keys.GENERATION)]

@@ -37,8 +37,8 @@ class Found:
 
 
 class Skipped:
-    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (another
-    than it should be), `large` (a set that is not read, or a hash that is read for its known fields), `member`."""
+    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (it is
+    not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

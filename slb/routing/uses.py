@@ -53,8 +53,8 @@ def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) 
 def note_changes(
     old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord | None], shift: Shift, is_part: bool = False
 ) -> Iterator[None]:
-    """Add to `shift` what lies between two tables, in slices; `is_part`: what `new` has no word of stays. Routes that
-    are the same object cost little."""
+    """Add to `shift` what lies between two tables, in slices; `is_part`: what `new` has no word of stays. Routes
+    that are the same object cost little."""
     done = 0
     for path in chain(new, () if is_part else (path for path in old if path not in new)):
         before, after = old.get(path), new.get(path)

@@ -25,7 +25,10 @@ def test_table_after_table_the_uses_are_as_many_as_routes_name_a_member(tables: 
     before: Records = {}
     for table in tables:
         named = {member for each in before.values() for member in each.members}
-        gone = uses.add(shift(before, table))
+        by = shift(before, table)
+        for _ in uses.prepare(by):
+            pass
+        gone = uses.add(by)
         before = table
         for member in (A, B, C, D):
             assert uses.of(member) == sum(member in each.members for each in table.values())
