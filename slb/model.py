@@ -24,6 +24,9 @@ from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, p
 LONGEST_PATH = 2048
 """Characters of a route's path, and of a pool's name, which is a path."""
 
+_MOST_SHOWN = 200
+"""Characters of a bad value that are repeated."""
+
 LONGEST_DURATION = 365 * 86_400
 """Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
 
@@ -184,8 +187,14 @@ def setting_fault(name: str, value: Any) -> str | None:
     try:
         RouteSettings.model_validate({name: value})
     except ValidationError as error:
-        return f"{name} = {value!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+        return f"{name} = {_shown(value)}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
     return None
+
+
+def _shown(value: Any) -> str:
+    """For people: not all of what somebody has put where a number should be."""
+    written = repr(value)
+    return written if len(written) <= _MOST_SHOWN else f"{written[:_MOST_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)

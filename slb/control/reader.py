@@ -159,7 +159,7 @@ class Reader:
         slices: Slices,
     ) -> None:
         each = iter(paths)
-        async for raw in self._read_many([("s", keys.route_key(path)) for path in paths]):
+        async for raw in self._read_many(("s", keys.route_key(path)) for path in paths):
             path = next(each)
             before = known.get(path, _NOTHING)
             kept = await self._members(raw, before, members, found, slices)
@@ -173,7 +173,7 @@ class Reader:
         """name -> hash, for those that are hashes and still there."""
         hashes: dict[str, Mapping[str, str]] = {}
         each = iter(names)
-        async for read in self._read_many([("h", key_of(name)) for name in names]):
+        async for read in self._read_many(("h", key_of(name)) for name in names):
             name = next(each)
             if written := self._hash(read, found):
                 hashes[name] = written

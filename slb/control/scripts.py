@@ -1,7 +1,8 @@
 """One typed caller for each script; of those that lanes run by themselves, the source."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from importlib.resources import files
+from itertools import islice
 from typing import Any, NamedTuple
 
 from slb.control import keys
@@ -55,17 +56,17 @@ class ReadMany:
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(_source("read_many"))
 
-    async def __call__(self, wanted: Sequence[tuple[str, str]]) -> AsyncIterator[Read]:
+    async def __call__(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[Read]:
         """`wanted`: letters, as the script names them, and keys. Any number of them; in their order."""
-        done = 0
-        while done < len(wanted):
-            step = wanted[done : done + _AT_ONCE]
+        waiting = iter(wanted)
+        step: list[tuple[str, str]] = []
+        while step := [*step, *islice(waiting, _AT_ONCE - len(step))]:
             kinds, names = "".join(kind for kind, _ in step), [key for _, key in step]
             replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
             sizes = dict(zip(large[::2], large[1::2], strict=True))
             for index, reply in enumerate(replies, 1):
                 yield Read(names[index - 1], reply, sizes.get(index))
-            done += len(replies)
+            step = step[len(replies) :]
 
     async def first(self, kind: str, key: str) -> Read:
         """One key."""

@@ -9,7 +9,7 @@
 -- ARGV[9] and on: the fields that are read of a hash that is larger.
 -- Reply: {replies, large}. A reply for each key from the first on, maybe not for all: a list (a hash as names and
 -- values in turn), a text, 0 or 1, or an error (WRONGTYPE). large: pairs of an index and bytes; such a set has an
--- empty reply, such a hash those fields alone. Changes nothing.
+-- empty reply, such a hash those fields alone, such a string ARGV[8]. Changes nothing.
 -- MEMORY may be forbidden, or unknown: then what is too large is found out by reading it here.
 local SAMPLES = 100
 local most_bytes, most_members = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -22,6 +22,11 @@ local function weigh(text)
   return text
 end
 
+local function note_large(size)
+  large[#large + 1] = #replies + 1
+  large[#large + 1] = size
+end
+
 local function collection(key, size, kind, ...)
   if size > most_bytes and redis.call('TYPE', key).ok ~= kind then
     return redis.error_reply('WRONGTYPE it is no ' .. kind)
@@ -31,8 +36,7 @@ local function collection(key, size, kind, ...)
     return found
   end
   if size > most_bytes or #found > most_members then
-    large[#large + 1] = #replies + 1
-    large[#large + 1] = size
+    note_large(size)
     return {}
   end
   for index, member in ipairs(found) do
@@ -42,8 +46,7 @@ local function collection(key, size, kind, ...)
 end
 
 local function known_fields(key, size)
-  large[#large + 1] = #replies + 1
-  large[#large + 1] = size
+  note_large(size)
   local found = {}
   for index = 9, #ARGV do
     local length = redis.pcall('HSTRLEN', key, ARGV[index])
@@ -71,8 +74,12 @@ local function hash(key, size)
 end
 
 local function text(key, size)
-  local found = size <= whole_bytes and redis.pcall('GET', key) or too_long
-  return type(found) == 'string' and #found > longest and too_long or found
+  local found = size <= whole_bytes and redis.pcall('GET', key)
+  if found and (found.err or #found <= longest) then
+    return found
+  end
+  note_large(size)
+  return too_long
 end
 
 local read = {
