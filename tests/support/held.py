@@ -9,8 +9,8 @@ from types import FrameType
 
 @asynccontextmanager
 async def held() -> AsyncIterator[Callable[[], int]]:
-    """Inside, `most()` is how many functions, Python's and C's, were called at most from one turn of the loop to the
-    next."""
+    """Inside, `most()` is how many functions, Python's and C's, were called at most from one turn of the loop to
+    the next."""
     calls, most = 0, 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
