@@ -99,11 +99,11 @@ def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
         member = loop.run(Upstream(MIB, MIB).start())
         instance, before = fresh(fleet, loop, member)
         for number in range(1, PARTS + 1):
-            steps.to(f"{part * number:g} of {plan.minutes} minutes")
+            steps.to(f"{part * number:.3g} of {plan.minutes} minutes")
             loop.run(load(instance.port, plan.rate, part * 60))
             now = memory_mib(instance.running.pid)[0]
             goal = GOAL_MIB_A_MINUTE if number == PARTS else None
-            figures.append(Figure(f"resident after {part * number:g} min", now, "MiB"))
+            figures.append(Figure(f"resident after {part * number:.3g} min", now, "MiB"))
             figures.append(Figure("growth since the line before", (now - before) / part, "MiB/min", below=goal))
             before = now
             steps.done()
