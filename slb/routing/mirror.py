@@ -15,7 +15,7 @@ from slb.balance.upstream import ALWAYS, LiveUpstream
 from slb.model import RouteRecord, RouteSettings, Upstream
 from slb.routing.in_force import InForce, Judged
 from slb.routing.table import Route, Table
-from slb.routing.uses import Shift, Uses, note_changes
+from slb.routing.uses import Settled, Shift, Uses, note_changes
 
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
@@ -131,13 +131,13 @@ class Mirror:
                 yield
         shift: Shift = {}
         yield from note_changes(self.records, records, shift)
-        yield from self._uses.prepare(shift)
+        uses = yield from self._uses.add(shift)
         specs = yield from self._specs(draft)
         yield
         self._adopt(draft, specs)
         self._in_force.keep(records)
         self.records, self.attributes = dict(records), dict(attributes)
-        self._swapped(Table(routes, depth), shift)
+        self._swapped(Table(routes, depth), uses)
         if self._settings_for is not settings_for:
             yield from self.reconfigure(self._settings_for)
 
@@ -193,12 +193,12 @@ class Mirror:
             routes[path] = None if new is None else (yield from self._route(path, new, draft))
         shift: Shift = {}
         yield from note_changes(self.records, touched, shift, is_part=True)
-        yield from self._uses.prepare(shift)
+        uses = yield from self._uses.add(shift)
         specs = yield from self._specs(draft)
         self._store(changed, attributes)
         self._keep(touched)
         self._adopt(draft, specs)
-        self._swapped(self.table.changed(routes), shift)
+        self._swapped(self.table.changed(routes), uses)
         if self._settings_for is not settings_for:
             yield from self.reconfigure(self._settings_for)
 
@@ -289,10 +289,10 @@ class Mirror:
         for member, spec in specs.items():
             self._live[member].spec = spec
 
-    def _swapped(self, table: Table, shift: Shift) -> None:
+    def _swapped(self, table: Table, uses: Settled) -> None:
         """Swap a table in that was made in slices."""
         moved = frozenset(self._refreshed)
-        self._swap(table, self._uses.add(shift))
+        self._swap(table, self._uses.settle(uses))
         if moved:  # while this table was made; what was made before that does not know
             self.refresh(moved)
 

@@ -1,12 +1,15 @@
 """How many routes name each member, so that one that leaves with its last route is known for it at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from itertools import chain
 
 from slb.model import RouteRecord
 
 Shift = dict[str, int]
-"""member -> by how much its uses change; once prepared, what they are then."""
+"""member -> by how much its uses change."""
+
+Settled = tuple[dict[str, int], list[str]]
+"""How many routes name each of some members, and who of them is named by none."""
 
 _SLICE = 1000
 """Members only counted between two yields: well under 5 ms of work."""
@@ -22,24 +25,28 @@ class Uses:
         """How many routes name it."""
         return self._of.get(member, 0)
 
-    def add(self, shift: Shift) -> list[str]:
-        """Let `shift`, which is given away, take effect; the members that no route names any more. It has been
-        through `prepare`, and nothing has changed since."""
-        gone = [member for member, left in shift.items() if not left]
+    def add(self, shift: Shift) -> Generator[None, None, Settled]:
+        """What will be once `shift`, which is given away, has taken effect: to be settled before anything else is
+        added. Yields between slices."""
+        gone: list[str] = []
+        for count, member in enumerate(shift if self._of else (), 1):
+            shift[member] = left = shift[member] + self.of(member)
+            if not left:
+                gone.append(member)
+            if count % _SLICE == 0:
+                yield
+        return shift, gone
+
+    def settle(self, settled: Settled) -> list[str]:
+        """So be it; the members that no route names any more."""
+        uses, gone = settled
         if self._of:
-            self._of.update(shift)
+            self._of.update(uses)
         else:
-            self._of = shift  # the first table's: a hundred thousand
+            self._of = uses  # the first table's: a hundred thousand
         for member in gone:
             del self._of[member]
         return gone
-
-    def prepare(self, shift: Shift) -> Iterator[None]:
-        """Turn what changes into what will be, in slices."""
-        for count, member in enumerate(shift, 1):
-            shift[member] += self.of(member)
-            if count % _SLICE == 0:
-                yield
 
 
 def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) -> None:

@@ -270,7 +270,7 @@ async def test_a_text_of_megabytes_in_a_health_key_reaches_no_instance(valkey: V
     key = keys.health_key("1.1.1.1:1", check)
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        valkey.admin.set(key, f"1 {'u' * 20 * _MIB} 1")
+        valkey.admin.set(key, f"9999999999999 {'u' * 20 * _MIB} 1")
         before = read_by(valkey)
         (answer,) = await HealthStore(follower.connection).claim([Ask("1.1.1.1:1", check, "up", 0, 1.0)], 5)
         assert answer.state == "up"
