@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from slb.control import keys
 from slb.control.acl import acl_rules
+from slb.control.health_news import _pass_on
 from slb.control.health_store import Ask, HealthStore
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.scripts import MOST_MEMBERS
@@ -275,3 +276,10 @@ async def test_a_text_of_megabytes_in_a_health_key_reaches_no_instance(valkey: V
         (answer,) = await HealthStore(follower.connection).claim([Ask("1.1.1.1:1", check, "up", 0, 1.0)], 5)
         assert answer.state == "up"
         assert read_by(valkey) - before < _MIB
+
+
+def test_a_message_about_a_health_check_that_is_too_long_is_passed_over() -> None:
+    heard: list[str] = []
+    _pass_on(f"{'x' * _MIB} up 1", lambda key, state, run: heard.append(key))
+    _pass_on("slb:{health}:x up 1", lambda key, state, run: heard.append(key))
+    assert heard == ["slb:{health}:x"]
