@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring bench-client e2e lock clean
+.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring bench-client e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -50,6 +50,9 @@ bench-routes: $(VENV)/installed-run ## 10,000 routes: first sync, memory, lookup
 
 bench-memory: $(VENV)/installed-run ## 10,000 idle connections, and 1 GiB through a slow reader: resident memory
 	@$(BIN)/python -m bench memory $(ARGS)
+
+bench-soak: $(VENV)/installed-run ## half an hour of steady mixed load: does memory stop growing?
+	@$(BIN)/python -m bench soak $(ARGS)
 
 bench-slow: $(VENV)/installed-run ## 200 slow clients beside 500 healthy requests a second
 	@$(BIN)/python -m bench slow $(ARGS)

@@ -19,6 +19,7 @@ from bench.figures import ring as rings
 from bench.figures import rolling as restarts
 from bench.figures import routes as large
 from bench.figures import slow as slowness
+from bench.figures import soak as soaks
 from bench.figures import stream as streams
 from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
@@ -114,6 +115,20 @@ def memory(
         json,
         check,
     )
+    raise typer.Exit(code)
+
+
+@app.command()
+def soak(
+    minutes: Annotated[int, typer.Option(min=1, help="Of load; growth is told for each sixth.")] = 30,
+    rate: Annotated[int, typer.Option(min=1, help="Requests a second, of six kinds.")] = 250,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """Whether memory stops growing under steady mixed load."""
+    plan = soaks.Plan(minutes, rate)
+    settings: dict[str, object] = {"minutes": minutes, "rate": rate}
+    code = run("soak", lambda fleet, steps: soaks.measure(fleet, steps, plan), soaks.PARTS, settings, json, check)
     raise typer.Exit(code)
 
 

@@ -21,6 +21,12 @@ from pydantic import (
 from slb.names import duration, join_member, normal_path, seconds, split_member
 from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
 
+LONGEST_PATH = 2048
+"""Characters of a route's path, and of a pool's name, which is a path."""
+
+_MOST_SHOWN = 200
+"""Characters of a bad value that are repeated."""
+
 LONGEST_DURATION = 365 * 86_400
 """Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
 
@@ -60,7 +66,7 @@ PrioritiesSetting = Annotated[
 ]
 """Pairs inside, a text outside; a table is read too."""
 
-PoolName = Annotated[str, Field(max_length=2048), AfterValidator(normal_path)]
+PoolName = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(normal_path)]
 """In the form of a path, since it stands between the braces of keys in Redis, where no brace may come from it."""
 
 HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
@@ -183,8 +189,14 @@ def setting_fault(name: str, value: Any) -> str | None:
     try:
         RouteSettings.model_validate({name: value})
     except ValidationError as error:
-        return f"{name} = {value!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+        return f"{name} = {_shown(value)}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
     return None
+
+
+def _shown(value: Any) -> str:
+    """For people: not all of what somebody has put where a number should be."""
+    written = repr(value)
+    return written if len(written) <= _MOST_SHOWN else f"{written[:_MOST_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +240,9 @@ class UpstreamAttributes(BaseModel):
     node: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] | None = None
 
 
-class _StoredAttributes(UpstreamAttributes):
+class StoredAttributes(UpstreamAttributes):
+    """All that may stand in an upstream's hash."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     drain: bool | None = None
@@ -238,10 +252,10 @@ class _StoredAttributes(UpstreamAttributes):
 def _attributes(written: Mapping[str, str]) -> dict[str, Any]:
     """The valid ones among `written`; a bad value is as if it were not there."""
     try:
-        parsed = _StoredAttributes.model_validate(dict(written))
+        parsed = StoredAttributes.model_validate(dict(written))
     except ValidationError as error:
         bad = {str(fault["loc"][0]) for fault in error.errors()}
-        parsed = _StoredAttributes.model_validate({k: v for k, v in written.items() if k not in bad})
+        parsed = StoredAttributes.model_validate({k: v for k, v in written.items() if k not in bad})
     return parsed.model_dump(exclude_none=True)
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails
 
 from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
-from slb.model import UpstreamAttributes
+from slb.model import LONGEST_PATH, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
 
 MAX_BODY = 1024 * 1024
@@ -30,7 +30,14 @@ def _normal_address(text: str) -> str:
     return str(ipaddress.ip_address(text))
 
 
-RoutePath = Annotated[str, AfterValidator(normal_path), Field(examples=["/p1"])]
+def _route_path(text: str) -> str:
+    path = normal_path(text)
+    if len(path) > LONGEST_PATH:
+        raise ValueError(f"is longer than {LONGEST_PATH} characters")
+    return path
+
+
+RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
 Port = Annotated[int, Field(ge=1, le=65535)]

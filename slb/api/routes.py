@@ -15,7 +15,7 @@ from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
-from slb.model import RouteRecord
+from slb.model import LONGEST_PATH, RouteRecord
 from slb.names import normal_path
 from slb.routing.mirror import Mirror
 
@@ -132,9 +132,12 @@ def _path_of(request: web.Request) -> str:
     """The route's path out of the request's, before aiohttp decodes it. Raises Refused."""
     raw = request.rel_url.raw_path.removeprefix(_PREFIX)
     try:
-        return normal_path(raw)
+        path = normal_path(raw)
     except InvalidName as error:
         raise Refused(BAD_REQUEST, str(error)) from None
+    if len(path) > LONGEST_PATH:
+        raise Refused(BAD_REQUEST, f"path: a route's path has {LONGEST_PATH} characters at most")
+    return path
 
 
 def _no_route(path: str) -> Refused:

@@ -6,9 +6,9 @@ _COMMANDS = (
     *("ping", "client|setname", "select", "psubscribe", "time"),
     *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
     *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
-    *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hexists", "incr"),
+    *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
-    *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info"),
+    *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
 )
 
 CONFIG = ("config|get", "config|set")

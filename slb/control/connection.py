@@ -96,7 +96,7 @@ class Connection:
         """Ask once. Raises RedisRefused where Redis says no; where it cannot be reached, `up` says so."""
         try:
             async with asyncio.timeout(self.command_deadline):
-                await self._client.get(keys.GENERATION)  # PING is refused where the last save has failed
+                await self._client.exists(keys.GENERATION)  # PING is refused where the last save has failed
         except (RedisError, OSError, TimeoutError) as error:
             if refusal := refusal_in(error):
                 raise RedisRefused(f"Redis at {self.url_shown} refused: {refusal}") from None

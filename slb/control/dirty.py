@@ -9,6 +9,10 @@ BATCH = 20
 """Paths, and members, read and swapped in at once."""
 
 
+_MOST = 5000
+"""Names of a kind that wait. 250 batches take longer than a full sync of as many."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Names to read next."""
@@ -19,19 +23,24 @@ class Batch:
 
 
 class Dirty:
-    """Marked by events, emptied by the sync loop. A path marked ten times while it waits is read once."""
+    """Marked by events, emptied by the sync loop. A path marked ten times while it waits is read once. So many at
+    once that reading everything is less work are not kept by name: then `all` is dirty."""
 
     def __init__(self) -> None:
         self._paths: dict[str, None] = {}
         self._members: dict[str, None] = {}
         self._foreign: dict[str, None] = {}
         self._event = asyncio.Event()
+        self.all = False
 
     def __bool__(self) -> bool:
         return self._event.is_set()
 
     def mark(self, key: str) -> None:
-        """Something happened to `key`; what it was does not matter."""
+        """Something happened to `key`; what it was does not matter. Keys too long to be ours are left to the next
+        full sync, which counts them."""
+        if self.all or len(key) > keys.LONGEST:
+            return
         path = keys.path_of(key)
         member = keys.member_of(key) if path is None else None
         if path is not None:
@@ -42,12 +51,14 @@ class Dirty:
             self._foreign[key] = None
         else:
             return
+        self.all = max(len(self._paths), len(self._members), len(self._foreign)) > _MOST
         self._event.set()
 
     def clear(self) -> None:
         """Forget all: a full sync is about to read everything."""
         for names in (self._paths, self._members, self._foreign):
             names.clear()
+        self.all = False
         self._event.clear()
 
     def take(self) -> Batch:

@@ -14,6 +14,8 @@ from slb.control.connection import Connection
 
 _PING = 5.0
 _RETRY = 1.0
+_LONGEST = 4096
+"""Characters: a check's path has 2048 at most."""
 
 _log = structlog.get_logger()
 
@@ -76,6 +78,8 @@ class HealthNews:
 
 def _pass_on(text: str, heard: Heard) -> None:
     """`key state run`; anybody may publish anything, so what is not of this form is passed over."""
+    if len(text) > _LONGEST:
+        return
     key, _, rest = text.rpartition(" ")
     key, _, state = key.rpartition(" ")
     if rest.isascii() and rest.isdigit() and len(rest) < 10:

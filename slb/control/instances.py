@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -12,12 +12,12 @@ from redis.exceptions import RedisError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
+from slb.control.scripts import INSTANCE_FIELDS, ReadMany, ScanNames, own
 from slb.errors import RedisUnavailable
 from slb.names import natural
 
 BEAT = 2.0
 LIFETIME = 10.0
-_SCAN_COUNT = 1000
 _MISSED_BEATS = 2
 """So many beats somebody may be missing before they count as gone."""
 
@@ -43,7 +43,7 @@ class InstanceInfo:
         return {name: getattr(self, name) for name in _STORED}
 
 
-_STORED = tuple(field.name for field in fields(InstanceInfo) if field.name != "id")
+_STORED = INSTANCE_FIELDS
 
 
 class Instances:
@@ -60,6 +60,8 @@ class Instances:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
+        self._read_many = ReadMany(connection)
+        self._scan_names = ScanNames(connection)
         self._info = info
         self._beat = beat
         self._lifetime = lifetime
@@ -110,15 +112,14 @@ class Instances:
 
     async def _look(self, say: Callable[[Any, int], None] | None) -> None:
         now = await self._redis_time()
+        ends = await self._listed()
         others = [each for each in self.known if each.id != self._info.id]
         async with self._connection.client.pipeline(transaction=True) as pipe:
-            pipe.zrange(keys.INSTANCES, 0, -1, withscores=True)
             for each in others:
                 pipe.exists(keys.instance_key(each.id))
             if say is not None:
                 say(pipe, now)
-            listed, *alive = await pipe.execute()
-        ends = dict(listed)
+            alive = await pipe.execute() if len(pipe) else []
         came = await self._came(ends, now, {self._info.id, *(each.id for each in others)})
         stayed = [each for each, lives in zip(others, alive, strict=False) if lives]
         own = [] if say is None else [self._info]
@@ -132,6 +133,11 @@ class Instances:
         pipe.zadd(keys.INSTANCES, {self._info.id: now + lifetime})
         pipe.pexpire(keys.INSTANCES, lifetime)
 
+    async def _listed(self) -> dict[str, float]:
+        """id -> end. Empty where the list is too large to be one: then full syncs find who lives."""
+        listed = own((await self._read_many.first("z", keys.INSTANCES)).reply)
+        return dict(zip(listed[::2], map(float, listed[1::2]), strict=True))
+
     async def _redis_time(self) -> int:
         """Milliseconds by Redis's clock: instances' own clocks differ."""
         seconds, microseconds = await self._connection.client.time()
@@ -141,15 +147,16 @@ class Instances:
         """Those in the list who are not known yet; on the way, the dead are taken out of it."""
         dead = [each for each, end in ends.items() if end <= now and each != self._info.id]
         new = [each for each, end in ends.items() if end > now and each not in met]
-        if not dead and not new:
-            return []
-        async with self._connection.client.pipeline(transaction=False) as pipe:
-            for each in new:
-                pipe.hgetall(keys.instance_key(each))
-            if dead:
-                pipe.zrem(keys.INSTANCES, *dead)
-            hashes = await pipe.execute()
-        return [_info(each, written) for each, written in zip(new, hashes, strict=False) if written]
+        if dead:
+            await self._connection.client.zrem(keys.INSTANCES, *dead)
+        return await self._hashes_of(new[: keys.MOST_INSTANCES])
+
+    async def _hashes_of(self, ids: Sequence[str]) -> Sequence[InstanceInfo]:
+        """Those of them that have one."""
+        reads = self._read_many([("h", keys.instance_key(each)) for each in ids])
+        found = [own(read.reply) async for read in reads]
+        hashes = [dict(zip(written[::2], written[1::2], strict=True)) for written in found]
+        return [_info(each, written) for each, written in zip(ids, hashes, strict=True) if written]
 
     def _is_steady(self, left: float) -> bool:
         """Whether Redis has answered this process's beats for a while: then whoever is missing has left or died.
@@ -194,14 +201,10 @@ class Instances:
             self.known = known
 
     async def _read(self) -> Sequence[InstanceInfo]:
-        client = self._connection.client
-        found = {key async for key in client.scan_iter(match=keys.INSTANCE + "*", count=_SCAN_COUNT)}
-        ids = [key.removeprefix(keys.INSTANCE) for key in sorted(found)]
-        async with client.pipeline(transaction=False) as pipe:
-            for instance in ids:
-                pipe.hgetall(keys.instance_key(instance))
-            hashes = await pipe.execute() if ids else []
-        return [_info(instance, written) for instance, written in zip(ids, hashes, strict=True) if written]
+        found: set[str] = set()
+        async for page in self._scan_names(keys.EVERY_INSTANCE):
+            found.update(each for key in page if (each := keys.instance_of(key)) is not None)
+        return await self._hashes_of(sorted(found)[: keys.MOST_INSTANCES])
 
 
 def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:

@@ -54,7 +54,7 @@ Channel `slb:granted:<instance>`: a pool in which something has been granted to 
 """
 
 from slb.errors import InvalidName
-from slb.model import HealthCheck
+from slb.model import LONGEST_PATH, HealthCheck
 from slb.names import duration, is_normal_path, normal_member
 
 MEMBERS = "slb_"
@@ -69,8 +69,18 @@ HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
 
+EVERY_INSTANCE = INSTANCE + "*"
+"""The SCAN pattern of the instances' hashes."""
+
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
+
+
+MOST_INSTANCES = 1000
+"""That are known of; who comes after them serves all the same."""
+
+LONGEST = len(SETTINGS) + LONGEST_PATH
+"""Characters of the longest key that the watcher reads: what is longer is not ours, and not looked at."""
 
 
 def route_key(path: str) -> str:
@@ -123,7 +133,10 @@ def quota_keys() -> list[str]:
 
 
 def path_of(key: str) -> str | None:
-    """The route a `slb_...` or `slb:route:...` key belongs to; None where it is no path in normal form."""
+    """The route a `slb_...` or `slb:route:...` key belongs to; None where it is no path in normal form, or one
+    that is too long."""
+    if len(key) > LONGEST:
+        return None
     if key.startswith(MEMBERS):
         path = "/" + key[len(MEMBERS) :]
     elif key.startswith(SETTINGS):
@@ -133,14 +146,26 @@ def path_of(key: str) -> str | None:
     return path if path == "/" or is_normal_path(path) else None
 
 
+def instance_of(key: str) -> str | None:
+    """The instance a `slb:instance:...` key belongs to; None where it can be none."""
+    return key.removeprefix(INSTANCE) if len(key) <= LONGEST else None
+
+
 def member_of(key: str) -> str | None:
     """The upstream a `slb:upstream:...` key belongs to; None where it is no member in normal form."""
+    if len(key) > LONGEST:
+        return None
     member = key.removeprefix(UPSTREAM)
     return member if member != key and is_normal_member(member) else None
 
 
+_LONGEST_MEMBER = len("https://") + 253 + len(":65535")
+
+
 def is_normal_member(member: str) -> bool:
-    """Whether `member` is written just as `normal_member` would write it."""
+    """Whether `member` is written just as `normal_member` would write it. A longer text is not looked at."""
+    if len(member) > _LONGEST_MEMBER:
+        return False
     try:
         return normal_member(member) == member
     except InvalidName:

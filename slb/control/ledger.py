@@ -17,7 +17,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.lane import Lane
 from slb.control.lane_timing import LaneTiming
-from slb.control.scripts import Reap, ledger_source
+from slb.control.scripts import ReadMany, Reap, ledger_source, own
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
@@ -33,6 +33,7 @@ class Ledger:
         self, connection: Connection, instance: str, metrics: Metrics, rng: Random, timing: LaneTiming | None = None
     ) -> None:
         self._connection = connection
+        self._read_many = ReadMany(connection)
         self._instance = instance
         self._metrics = metrics
         self._rng = rng
@@ -168,8 +169,10 @@ class Ledger:
             )
 
     async def _read_scores(self, pool: str) -> Mapping[str, int]:
-        found = await self._connection.client.zrange(keys.pool_keys(pool)[0], 0, -1, withscores=True)
-        return {member: int(score) for member, score in found if math.isfinite(score)}
+        """Empty where it is too large to be read."""
+        found = own((await self._read_many.first("z", keys.pool_keys(pool)[0])).reply)
+        scores = zip(found[::2], map(float, found[1::2]), strict=True)
+        return {member: int(score) for member, score in scores if math.isfinite(score)}
 
     # -- hints
 

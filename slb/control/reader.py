@@ -1,7 +1,6 @@
 """Reads routes, settings and attributes out of Redis, and passes over what is not ours or is broken."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,16 +8,16 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.scripts import ReadMany
-from slb.control.skipped import Skipped
+from slb.control.scripts import Read, ReadMany, ScanNames, own
+from slb.control.skipped import Found, Skipped
 from slb.control.slices import Slices
 from slb.model import RouteRecord
 
-Found = dict[str, Counter[str]]
+_MEMBERS_AT_ONCE = 20
+"""Members judged between two rests: one that is skipped takes as long as ten others, for it is logged."""
 
-_SCAN_COUNT = 500
-_AT_ONCE = 100
-"""Keys read in one step: it holds Redis, and the handling of its reply our event loop, for about a millisecond."""
+_SPOILT = "spoilt"
+"""Stands for a generation that is no text."""
 
 _NOTHING = RouteRecord()
 
@@ -56,8 +55,8 @@ class Reader:
     """Reads in slices; `known` and `known_attributes` let unchanged entries keep their objects."""
 
     def __init__(self, connection: Connection, skipped: Skipped) -> None:
-        self._connection = connection
         self._read_many = ReadMany(connection)
+        self._scan_names = ScanNames(connection)
         self._skipped = skipped
 
     async def everything(
@@ -65,22 +64,23 @@ class Reader:
     ) -> Snapshot:
         """A full sync's reading. Raises GenerationChanged where Redis was emptied or restored meanwhile."""
         slices = Slices()
-        generation = await self._connection.client.get(keys.GENERATION)
-        found: Found = {}
+        found = Found()
+        generation = self._generation(await self._read_many.first("g", keys.GENERATION), found)
         names = await self._scan(found, slices)
         snapshot = Snapshot(generation=generation)
-        snapshot.instances = await self._hashes(list(names.instances), keys.instance_key, found, slices)
+        snapshot.instances = await self._hashes(names.instances, keys.instance_key, found, slices)
         members = _Members()
-        settings = await self._hashes(list(names.settings), keys.settings_key, found, slices)
-        await self._sets(list(names.sets), known, settings, members, snapshot, found, slices)
+        settings = await self._hashes(names.settings, keys.settings_key, found, slices)
+        await self._sets(names.sets, known, settings, members, snapshot, found, slices)
         for path in settings.keys() - snapshot.records.keys():
             snapshot.records[path] = _kept(RouteRecord(settings=settings[path]), known.get(path))
-        attributes = await self._hashes(list(names.members), keys.upstream_key, found, slices)
+            await slices.rest()
+        attributes = await self._hashes(names.members, keys.upstream_key, found, slices)
         for member, each in attributes.items():
             before = known_attributes.get(member)
             snapshot.attributes[members.same(member)] = before if before == each else each
             await slices.rest()
-        if await self._connection.client.get(keys.GENERATION) != generation:
+        if self._generation(await self._read_many.first("g", keys.GENERATION), found) != generation:
             raise GenerationChanged
         self._skipped.replace(found)
         return snapshot
@@ -94,47 +94,39 @@ class Reader:
     ) -> Snapshot:
         """The state of a few paths and members. Whether `foreign` keys are still there is noted as skipped."""
         slices = Slices()
-        found: Found = {}
-        async with self._connection.client.pipeline(transaction=False) as pipe:
-            for path in paths:
-                pipe.smembers(keys.route_key(path))
-                pipe.hgetall(keys.settings_key(path))
-            for member in members:
-                pipe.hgetall(keys.upstream_key(member))
-            for key in foreign:
-                pipe.exists(key)
-            pipe.get(keys.GENERATION)
-            replies = await pipe.execute(raise_on_error=False)
-        snapshot = Snapshot(generation=_own(replies.pop()))
-        reply = iter(replies)
+        found = Found()
+        snapshot = Snapshot()
         normal = _Members()
+        wanted = _wanted(paths, members, foreign)
+        reads = self._read_many(wanted)
         for path in paths:
-            raw = self._checked(next(reply), keys.route_key(path), found)
-            settings = self._checked(next(reply), keys.settings_key(path), found)
-            if raw or settings:
-                before = known.get(path, _NOTHING)
-                kept = await self._members(path, raw or (), before, normal, found, slices)
-                snapshot.records[path] = _kept(RouteRecord(kept, settings or None), before)
+            raw, settings = await anext(reads), await anext(reads)
+            written = self._hash(settings, found)
+            before = known.get(path, _NOTHING)
+            kept = await self._members(raw, before, normal, found, slices)
+            if raw.is_there or written:
+                snapshot.records[path] = _kept(RouteRecord(kept, written or None), before)
             else:
                 snapshot.gone.add(path)
+            await slices.rest()
         for member in members:
-            snapshot.attributes[member] = self._checked(next(reply), keys.upstream_key(member), found) or {}
+            snapshot.attributes[member] = self._hash(await anext(reads), found)
+            await slices.rest()
         for key in foreign:
-            if self._checked(next(reply), key, found):
+            if self._checked(await anext(reads), found):
                 self._skipped.note(found, "key", key)
-        self._skipped.update(_keys_read(paths, members, foreign), found)
+        async for last in reads:
+            snapshot.generation = self._generation(last, found)
+        self._skipped.update({key for _, key in wanted}, found)
         return snapshot
 
     async def _scan(self, found: Found, slices: Slices) -> _Names:
         names = _Names()
-        cursor: Any = 0
-        while True:
-            cursor, page = await self._connection.client.scan(cursor, match=keys.OURS, count=_SCAN_COUNT)
+        async for page in self._scan_names(keys.OURS):
             for key in page:
                 self._sort(key, names, found)
-            await slices.rest()
-            if not int(cursor):
-                return names
+                await slices.rest()
+        return names
 
     def _sort(self, key: str, names: _Names, found: Found) -> None:
         name: str | None
@@ -145,17 +137,20 @@ class Reader:
         elif key.startswith(keys.SETTINGS):
             name, place = keys.path_of(key), names.settings
         elif key.startswith(keys.INSTANCE):
-            name, place = key.removeprefix(keys.INSTANCE), names.instances
+            name, place = keys.instance_of(key), names.instances
+            if len(place) >= keys.MOST_INSTANCES and name not in place:
+                self._skipped.note(found, "key", keys.EVERY_INSTANCE)
+                return
         else:
             return
         if name is not None:
             place.add(name)
-        elif key not in found:
+        elif key not in found.by_key:
             self._skipped.note(found, "key", key)
 
     async def _sets(
         self,
-        paths: list[str],
+        paths: Collection[str],
         known: Mapping[str, RouteRecord],
         settings: Mapping[str, Mapping[str, str]],
         members: "_Members",
@@ -163,40 +158,41 @@ class Reader:
         found: Found,
         slices: Slices,
     ) -> None:
-        for some in _handfuls(paths):
-            replies = await self._read_many("SMEMBERS", [keys.route_key(path) for path in some])
-            for path, reply in zip(some, replies, strict=True):
-                raw = self._checked(reply, keys.route_key(path), found)
-                if raw:
-                    before = known.get(path, _NOTHING)
-                    kept = await self._members(path, raw, before, members, found, slices)
-                    snapshot.records[path] = _kept(RouteRecord(kept, settings.get(path)), before)
-                await slices.rest()
+        each = iter(paths)
+        async for raw in self._read_many(("s", keys.route_key(path)) for path in paths):
+            path = next(each)
+            before = known.get(path, _NOTHING)
+            kept = await self._members(raw, before, members, found, slices)
+            if raw.is_there:
+                snapshot.records[path] = _kept(RouteRecord(kept, settings.get(path)), before)
+            await slices.rest()
 
     async def _hashes(
-        self, names: list[str], key_of: Callable[[str], str], found: Found, slices: Slices
+        self, names: Collection[str], key_of: Callable[[str], str], found: Found, slices: Slices
     ) -> dict[str, Mapping[str, str]]:
         """name -> hash, for those that are hashes and still there."""
         hashes: dict[str, Mapping[str, str]] = {}
-        for some in _handfuls(names):
-            replies = await self._read_many("HGETALL", [key_of(name) for name in some])
-            for name, reply in zip(some, replies, strict=True):
-                written = self._checked(reply, key_of(name), found)
-                if written:
-                    hashes[name] = dict(zip(written[::2], written[1::2], strict=True))
+        each = iter(names)
+        async for read in self._read_many(("h", key_of(name)) for name in names):
+            name = next(each)
+            if written := self._hash(read, found):
+                hashes[name] = written
             await slices.rest()
         return hashes
 
+    def _hash(self, read: Read, found: Found) -> dict[str, str]:
+        """Empty where there is none. Of one that is too large, what means anything to slb."""
+        written = self._checked(read, found) or ()
+        return dict(zip(written[::2], written[1::2], strict=True))
+
     async def _members(
-        self,
-        path: str,
-        raw: Collection[str],
-        before: RouteRecord,
-        members: "_Members",
-        found: Found,
-        slices: Slices,
+        self, read: Read, before: RouteRecord, members: "_Members", found: Found, slices: Slices
     ) -> frozenset[str]:
-        """Those of `raw` in normal form; the others are noted."""
+        """Those in normal form; the others are noted. A set that is too large is not read: the route keeps the
+        members it had, since which part of them would be served otherwise is chance, and may be none."""
+        raw = self._checked(read, found) or ()
+        if read.size is not None:
+            return before.members
         if len(raw) == len(before.members) and before.members.issuperset(raw):
             return before.members
         kept: list[str] = []
@@ -204,17 +200,24 @@ class Reader:
             if member in before.members or members.valid(member):
                 kept.append(members.same(member))
             else:
-                self._skipped.note(found, "member", keys.route_key(path), member)
-            if count % 100 == 99:
+                self._skipped.note(found, "member", read.key, member)
+            if count % _MEMBERS_AT_ONCE == 0:
                 await slices.rest()
         return frozenset(kept)
 
-    def _checked(self, reply: Any, key: str, found: Found) -> Any:
+    def _checked(self, read: Read, found: Found) -> Any:
         """The reply, or None where the key is not of the type we expect."""
-        if isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE"):
-            self._skipped.note(found, "type", key)
+        if read.size is not None:
+            self._skipped.note(found, "large", read.key, size=read.size)
+        if isinstance(read.reply, ResponseError) and str(read.reply).startswith("WRONGTYPE"):
+            self._skipped.note(found, "type", read.key)
             return None
-        return _own(reply)
+        return own(read.reply)
+
+    def _generation(self, read: Read, found: Found) -> str | None:
+        """That it is there says that Redis has its data, whatever somebody has made of it."""
+        generation = self._checked(read, found)
+        return _SPOILT if isinstance(read.reply, Exception) else generation
 
 
 class _Members:
@@ -235,21 +238,8 @@ def _kept(new: RouteRecord, before: RouteRecord | None) -> RouteRecord:
     return before if before == new and before is not None else new
 
 
-def _own(reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        raise reply
-    return reply
-
-
-def _handfuls(names: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(names), _AT_ONCE):
-        yield names[start : start + _AT_ONCE]
-
-
-def _keys_read(paths: Sequence[str], members: Sequence[str], foreign: Sequence[str]) -> set[str]:
-    return {
-        *map(keys.route_key, paths),
-        *map(keys.settings_key, paths),
-        *map(keys.upstream_key, members),
-        *foreign,
-    }
+def _wanted(paths: Sequence[str], members: Sequence[str], foreign: Sequence[str]) -> list[tuple[str, str]]:
+    """Of each path its set and its settings. The generation last: what is gone with it was not removed."""
+    of_paths = [each for path in paths for each in (("s", keys.route_key(path)), ("h", keys.settings_key(path)))]
+    of_members = [("h", keys.upstream_key(member)) for member in members]
+    return [*of_paths, *of_members, *(("x", key) for key in foreign), ("g", keys.GENERATION)]

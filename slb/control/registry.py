@@ -10,13 +10,12 @@ from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection, is_unmade
-from slb.control.scripts import Deregister
+from slb.control.scripts import Deregister, ReadMany, ScanNames, own
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
 Registration = tuple[str, str, Mapping[str, str]]
 """path, member (both in normal form), attributes to set."""
 
-_SCAN_COUNT = 1000
 _DELETE_AT_ONCE = 200
 
 
@@ -42,6 +41,8 @@ class Registry:
         self._connection = connection
         self._uses = uses
         self._deregister = Deregister(connection)
+        self._read_many = ReadMany(connection)
+        self._scan_names = ScanNames(connection)
 
     async def register(self, path: str, member: str, attributes: Mapping[str, str]) -> bool:
         """Add a member to a route; True where it was not there yet."""
@@ -69,10 +70,12 @@ class Registry:
             return await self._deregister(self._rows(items)) if items else []
 
     async def settings(self, path: str) -> dict[str, str]:
-        """The route's settings as they are written; empty where there are none."""
+        """The route's settings as they are written; empty where there are none. Where there are so many fields that
+        they cannot be settings, those that are."""
         async with self._answering():
             await self._check([_settings_of(path)])
-            return dict(await self._connection.client.hgetall(keys.settings_key(path)))
+            written = own((await self._read_many.first("h", keys.settings_key(path))).reply)
+            return dict(zip(written[::2], written[1::2], strict=True))
 
     async def put_settings(self, path: str, settings: Mapping[str, str]) -> None:
         """Replace the route's settings."""
@@ -140,15 +143,15 @@ class Registry:
 
     async def _keys_of_routes(self) -> AsyncIterator[list[str]]:
         """All keys `reset` removes, in handfuls. Keys not in our form are somebody else's and stay."""
-        cursor = 0
+        pages = self._scan_names(keys.OURS)
         while True:
             async with self._answering():
-                cursor, page = await self._connection.client.scan(cursor, match=keys.OURS, count=_SCAN_COUNT)
+                page = await anext(pages, None)
+            if page is None:
+                return
             ours = [key for key in page if keys.path_of(key) is not None or keys.member_of(key) is not None]
             for start in range(0, len(ours), _DELETE_AT_ONCE):
                 yield ours[start : start + _DELETE_AT_ONCE]
-            if not cursor:
-                return
 
     def _rows(self, items: Sequence[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
         leaving: dict[str, set[str]] = {}
@@ -162,13 +165,11 @@ class Registry:
         return self._uses is not None and self._uses(member, paths) <= 0
 
     async def _members(self, path: str) -> Iterable[str]:
-        try:
-            found: Iterable[str] = await self._connection.client.smembers(keys.route_key(path))
-        except ResponseError as error:
-            if not _is_wrong_type(error):
-                raise
+        """Of a set that is too large none: what their attributes were is found orphaned."""
+        found = (await self._read_many.first("s", keys.route_key(path))).reply
+        if isinstance(found, ResponseError) and _is_wrong_type(found):
             return ()
-        return filter(keys.is_normal_member, found)
+        return filter(keys.is_normal_member, own(found))
 
     async def _check(self, wanted: Collection[_Wanted]) -> None:
         """A transaction does not undo what came before a WRONGTYPE, so ask first."""
@@ -223,7 +224,7 @@ def _settings_of(path: str) -> _Wanted:
 
 
 def _is_wrong_type(error: ResponseError) -> bool:
-    return "WRONGTYPE Operation" in str(error)
+    return "WRONGTYPE" in str(error)
 
 
 def _add_all(pipe: Any, items: Sequence[Registration], joined: str) -> None:

@@ -27,19 +27,14 @@ class Restorer:
         self._connection = connection
         self._id = uuid4().hex
 
-    async def generation(self) -> str | None:
-        """What Redis has now."""
-        found: str | None = await self._connection.client.get(keys.GENERATION)
-        return found
+    async def has_generation(self) -> bool:
+        """Whether Redis says that it has its data. What it says is not read: anybody may have written there."""
+        return bool(await self._connection.client.exists(keys.GENERATION))
 
     async def make_generation(self) -> str:
-        """Set the generation where there is none; the one that holds now."""
-        while True:
-            made = uuid4().hex
-            if await self._connection.client.set(keys.GENERATION, made, nx=True):
-                return made
-            if found := await self.generation():
-                return found
+        """Set the generation where there is none: the new one. Empty where there was one."""
+        made = uuid4().hex
+        return made if await self._connection.client.set(keys.GENERATION, made, nx=True) else ""
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
         """Add everything of `good` that `present` lacks, then the generation. False where another is at it.

@@ -1,23 +1,93 @@
 """One typed caller for each script; of those that lanes run by themselves, the source."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.model import RouteSettings, StoredAttributes
+
+MOST_MEMBERS = 20_000
+"""Of a route, or instances in their list: twice the largest route that slb is built for."""
+
+_AT_ONCE = 100
+"""Keys read in one step: it holds Redis, and the handling of its reply our event loop, for about a millisecond."""
+
+_SCAN_COUNT = 500
+
+INSTANCE_FIELDS = ("name", "address", "api", "version", "roles", "started", "pid", "host")
+"""Of an instance's hash, in the order they are shown."""
+
+HASH_FIELDS = (*RouteSettings.model_fields, *StoredAttributes.model_fields, *INSTANCE_FIELDS)
+"""All that means anything in a hash that the watcher reads: a large one is not read but for these."""
+
+_MIB = 1 << 20
+_BOUNDS = (
+    *(4 * _MIB, MOST_MEMBERS),  # a set, as Redis counts it: 20,000 members of 100 characters take about that
+    *(
+        _MIB // 16,
+        64,
+    ),  # a hash that is read whole: there are some 45 settings, the longest value has 2048 characters
+    *(4096, _MIB // 2),  # of one text; of one reply, which is read on where it has ended
+    *("(longer than 4096 bytes)", *HASH_FIELDS),  # no setting takes such a value: it is at fault, and told
+)
+
+
+class Read(NamedTuple):
+    """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, whether it is
+    there, or a ResponseError. `size`: the bytes of what is too large, else None: such a set is not read, of such a
+    hash only `HASH_FIELDS` are."""
+
+    key: str
+    reply: Any
+    size: int | None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is a collection that holds anything."""
+        return self.size is not None or (bool(self.reply) and not isinstance(self.reply, Exception))
 
 
 class ReadMany:
-    """`lua/read_many.lua`: SMEMBERS or HGETALL of many keys in one step."""
+    """`lua/read_many.lua`: keys in few steps, each of bounded size, and of each key no more than is sensible."""
 
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(_source("read_many"))
 
-    async def __call__(self, command: Literal["SMEMBERS", "HGETALL"], keys: Sequence[str]) -> list[Any]:
-        """The replies in the order of `keys`: lists of texts (a hash as names and values in turn), or errors."""
-        replies: list[Any] = await self._script(keys=list(keys), args=[command])
-        return replies
+    async def __call__(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[Read]:
+        """`wanted`: letters, as the script names them, and keys. Any number of them; in their order."""
+        waiting = iter(wanted)
+        step: list[tuple[str, str]] = []
+        while step := [*step, *islice(waiting, _AT_ONCE - len(step))]:
+            kinds, names = "".join(kind for kind, _ in step), [key for _, key in step]
+            replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
+            sizes = dict(zip(large[::2], large[1::2], strict=True))
+            for index, reply in enumerate(replies, 1):
+                yield Read(names[index - 1], reply, sizes.get(index))
+            step = step[len(replies) :]
+
+    async def first(self, kind: str, key: str) -> Read:
+        """One key."""
+        (read,) = [each async for each in self([(kind, key)])]
+        return read
+
+
+class ScanNames:
+    """`lua/scan_names.lua`: the names of keys, page by page, each cut behind `keys.LONGEST`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(_source("scan_names"))
+
+    async def __call__(self, pattern: str) -> AsyncIterator[list[str]]:
+        """Pages of names, until all keys have been met; some twice."""
+        cursor = "0"
+        while True:
+            cursor, page = await self._script(args=[cursor, pattern, _SCAN_COUNT, keys.LONGEST])
+            yield page
+            if cursor == "0":
+                return
 
 
 class ClaimChecks:
@@ -90,6 +160,13 @@ def ledger_source() -> str:
 def quota_source() -> str:
     """`lua/quota.lua`, whole: control/quota.py calls it."""
     return "".join(map(_source, ("quota_state", "quota_models", "quota_decide", "quota")))
+
+
+def own(reply: Any) -> Any:
+    """The reply itself. Raises it where it is an error that stood in a reply's place."""
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
 
 
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -1,7 +1,6 @@
 """Foreign and broken entries found in Redis: counted as they are now, logged once each."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 import structlog
 
@@ -10,39 +9,68 @@ from slb.observe.metrics import Metrics
 _LOGGED_LIMIT = 10_000
 """Entries remembered as logged; past it they are only counted."""
 
+_KEYS_LIMIT = 10_000
+"""Keys remembered with what is wrong with them; past it they are only counted, anew by each full sync."""
+
+_SHOWN = 200
+"""Characters of a name or an entry that stand in the log."""
+
 _log = structlog.get_logger()
 
 
+class Found:
+    """What one reading met: of each key how many entries of a kind, and in all."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Counter[str]] = {}
+        self.totals: Counter[str] = Counter()
+
+    def add(self, key: str, counts: Counter[str]) -> None:
+        """There is so much more of `key`."""
+        if key in self.by_key or len(self.by_key) < _KEYS_LIMIT:
+            self.by_key.setdefault(key, Counter()).update(counts)
+        self.totals.update(counts)
+
+    def drop(self, key: str) -> None:
+        """Nothing of `key` any more."""
+        self.totals.subtract(self.by_key.pop(key, Counter()))
+
+
 class Skipped:
-    """`metrics.skipped` by kind: `key` (no path or member in normal form), `type` (not a set or hash), `member`."""
+    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (it is
+    not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._logged: set[tuple[str, str, str]] = set()
-        self._found: dict[str, Counter[str]] = {}
+        self._found = Found()
 
-    def note(self, found: dict[str, Counter[str]], kind: str, key: str, entry: str = "") -> None:
-        """Count one entry of `key` into `found`, and log it where it is new."""
-        found.setdefault(key, Counter())[kind] += 1
-        if (kind, key, entry) in self._logged or len(self._logged) >= _LOGGED_LIMIT:
+    def note(self, found: Found, kind: str, key: str, entry: str = "", **told: int) -> None:
+        """Count one entry of `key` into `found`, and log it where it is new. `told` goes into the log."""
+        found.add(key, Counter((kind,)))
+        shown = kind, _shown(key), _shown(entry)
+        if shown in self._logged or len(self._logged) >= _LOGGED_LIMIT:
             return
-        self._logged.add((kind, key, entry))
-        _log.warning("redis_entry_skipped", kind=kind, key=ascii(key)[:200], entry=ascii(entry)[:200])
+        self._logged.add(shown)
+        _log.warning("redis_entry_skipped", kind=kind, key=shown[1], entry=shown[2], **told)
 
-    def replace(self, found: Mapping[str, Counter[str]]) -> None:
+    def replace(self, found: Found) -> None:
         """What a full sync found is all there is."""
-        self._found = dict(found)
+        self._found = found
         self._show()
 
-    def update(self, read: set[str], found: Mapping[str, Counter[str]]) -> None:
+    def update(self, read: set[str], found: Found) -> None:
         """The keys `read` hold what is in `found`, and nothing else that is broken."""
         for key in read:
-            self._found.pop(key, None)
-        self._found.update(found)
+            self._found.drop(key)
+        for key, counts in found.by_key.items():  # as few as were read
+            self._found.add(key, counts)
         self._show()
 
     def _show(self) -> None:
-        totals: Counter[str] = Counter(dict.fromkeys(self._metrics.skipped, 0))
-        for counts in self._found.values():
-            totals.update(counts)
-        self._metrics.skipped = dict(totals)
+        self._metrics.skipped = {**dict.fromkeys(self._metrics.skipped, 0), **self._found.totals}
+
+
+def _shown(text: str) -> str:
+    """For people, and not all of it: it may be long."""
+    return ascii(text[:_SHOWN])[:_SHOWN]

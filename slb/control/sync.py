@@ -140,6 +140,10 @@ class Sync:
 
     async def drain(self) -> None:
         """Read what has been dirty longest, and swap it in. Where the generation is another, all is dirty."""
+        if self.dirty.all:
+            self.dirty.clear()
+            await self.full()
+            return
         batch = self.dirty.take()
         part = await self._reader.some(batch.paths, batch.members, batch.foreign, self._mirror.records)
         if part.generation != self._generation:
@@ -151,7 +155,7 @@ class Sync:
             changes, attributes = _with_good(self._loss, part)
         await asyncio.sleep(0)
         if changes or attributes:
-            self._mirror.update(changes, attributes)
+            await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         self._finish()
 
@@ -195,7 +199,7 @@ class Sync:
 
     async def _restored(self, loss: _Loss) -> bool:
         """Whether Redis has its data again, be it from another."""
-        if await self._restorer.generation() is not None:
+        if await self._restorer.has_generation():
             return True
         with self._writing():
             if await self._restorer.write_back(loss.good, loss.present):

@@ -77,10 +77,12 @@ class Wheel:
 
     def _look_at(self, slot: int, now: float) -> None:
         due: list[Timed] = []
-        for item in list(self._slots[slot % _SLOTS]):
+        index = slot % _SLOTS  # a new set: an emptied one keeps the room of the most items that it ever had
+        items, self._slots[index] = self._slots[index], set()
+        for item in items:
             if item._slot > slot:
+                self._slots[index].add(item)
                 continue
-            self._slots[slot % _SLOTS].discard(item)
             item._slot = -1
             item._looked_at = math.inf
             if item.due <= now:

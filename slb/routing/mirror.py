@@ -1,8 +1,11 @@
 """Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
 
+import heapq
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -12,7 +15,7 @@ from slb.balance.upstream import ALWAYS, LiveUpstream
 from slb.model import RouteRecord, RouteSettings, Upstream
 from slb.routing.in_force import InForce, Judged
 from slb.routing.table import Route, Table
-from slb.routing.uses import Shift, Uses, note_change, note_changes
+from slb.routing.uses import Settled, Shift, Uses, note_changes
 
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
@@ -120,7 +123,7 @@ class Mirror:
         yield from self._find_changed(attributes, draft.changed)
         done = 0
         for path, record in records.items():
-            routes[path] = self._route(path, record, draft)
+            routes[path] = self._unchanged(path, record, draft) or (yield from self._route(path, record, draft))
             depth = max(depth, path.count("/"))
             done += 1 + len(record.members)
             if done >= _SLICE:
@@ -128,19 +131,13 @@ class Mirror:
                 yield
         shift: Shift = {}
         yield from note_changes(self.records, records, shift)
-        specs: dict[str, Upstream] = {}
-        for count, member in enumerate(draft.changed & self._live.keys(), 1):
-            specs[member] = Upstream.of(member, attributes.get(member))
-            if count % _SLICE == 0:
-                yield
+        uses = yield from self._uses.add(shift)
+        specs = yield from self._specs(draft)
         yield
         self._adopt(draft, specs)
         self._in_force.keep(records)
         self.records, self.attributes = dict(records), dict(attributes)
-        moved = frozenset(self._refreshed)
-        self._swap(Table(routes, depth), self._uses.add(shift))
-        if moved:  # while this table was made; what was made before that does not know
-            self.refresh(moved)
+        self._swapped(Table(routes, depth), uses)
         if self._settings_for is not settings_for:
             yield from self.reconfigure(self._settings_for)
 
@@ -174,28 +171,44 @@ class Mirror:
         return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
 
     def update(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> None:
-        """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap."""
+        """`updating`, all at once."""
+        for _ in self.updating(changes, attributes):
+            pass
+
+    def updating(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> Iterator[None]:
+        """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap.
+        Yields between slices; nothing is seen until the last one is done."""
         changed = {member for member in attributes if self.attributes.get(member, {}) != attributes[member]}
-        self._store(changed, attributes)
         touched = dict(changes)
         for path, record in self.records.items() if changed else ():
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
+        draft = _Draft(
+            ChainMap({each: attributes[each] for each in changed}, self.attributes), self._now(), changed
+        )
+        settings_for = self._settings_for
+        self._refreshed.clear()
         routes: dict[str, Route | None] = {}
-        draft = _Draft(self.attributes, self._now(), changed)
-        shift: Shift = {}
         for path, new in touched.items():
-            note_change(self.records.get(path), new, shift)
-            if new is None:
-                routes[path] = None
+            routes[path] = None if new is None else (yield from self._route(path, new, draft))
+        shift: Shift = {}
+        yield from note_changes(self.records, touched, shift, is_part=True)
+        uses = yield from self._uses.add(shift)
+        specs = yield from self._specs(draft)
+        self._store(changed, attributes)
+        self._keep(touched)
+        self._adopt(draft, specs)
+        self._swapped(self.table.changed(routes), uses)
+        if self._settings_for is not settings_for:
+            yield from self.reconfigure(self._settings_for)
+
+    def _keep(self, records: Mapping[str, RouteRecord | None]) -> None:
+        for path, record in records.items():
+            if record is None:
                 self.records.pop(path, None)
                 self._in_force.forget(path)
             else:
-                routes[path] = self._route(path, new, draft)
-                self.records[path] = new
-        specs = {each: Upstream.of(each, self.attributes.get(each)) for each in changed & self._live.keys()}
-        self._adopt(draft, specs)
-        self._swap(self.table.changed(routes), self._uses.add(shift))
+                self.records[path] = record
 
     def _store(self, changed: set[str], attributes: Attributes) -> None:
         for member in changed:
@@ -218,15 +231,33 @@ class Mirror:
             if count % _CHEAP_SLICE == 0:
                 yield
 
-    def _route(self, path: str, record: RouteRecord, draft: _Draft) -> Route:
+    def _unchanged(self, path: str, record: RouteRecord, draft: _Draft) -> Route | None:
+        """The route as it is, where it stays so."""
         old = self.table.routes.get(path)
-        if old is not None and self.records.get(path) == record and draft.changed.isdisjoint(record.members):
-            return old
-        members = tuple(self._live_for(member, draft) for member in sorted(record.members))
+        same = old is not None and self.records.get(path) == record and draft.changed.isdisjoint(record.members)
+        return old if same else None
+
+    def _route(self, path: str, record: RouteRecord, draft: _Draft) -> Generator[None, None, Route]:
+        """The route that `record` makes. Yields between slices of its members."""
+        members: list[LiveUpstream] = []
+        for count, member in enumerate((yield from _in_order(record.members)), 1):
+            members.append(self._live_for(member, draft))
+            if count % _SLICE == 0:
+                yield
         serving = tuple(live for live in members if self._serves(live, draft))
+        old = self.table.routes.get(path)
         fields = self._in_force.judge(path, record, self.records.get(path), draft.judged)
         settings = self._settings_for(path, fields)
-        return Route(path, settings, members, serving, self._policy(settings, old))
+        return Route(path, settings, tuple(members), serving, self._policy(settings, old))
+
+    def _specs(self, draft: _Draft) -> Generator[None, None, dict[str, Upstream]]:
+        """What those say from now on whose attributes have changed."""
+        specs: dict[str, Upstream] = {}
+        for count, member in enumerate(draft.changed & self._live.keys(), 1):
+            specs[member] = Upstream.of(member, draft.attributes.get(member))
+            if count % _SLICE == 0:
+                yield
+        return specs
 
     def _serves(self, live: LiveUpstream, draft: _Draft) -> bool:
         """By what is to hold after the swap: until then `spec` is what it was, except of a fresh one."""
@@ -258,6 +289,13 @@ class Mirror:
         for member, spec in specs.items():
             self._live[member].spec = spec
 
+    def _swapped(self, table: Table, uses: Settled) -> None:
+        """Swap a table in that was made in slices."""
+        moved = frozenset(self._refreshed)
+        self._swap(table, self._uses.settle(uses))
+        if moved:  # while this table was made; what was made before that does not know
+            self.refresh(moved)
+
     def _swap(self, table: Table, gone: Sequence[str]) -> None:
         for member in gone:
             self._live.pop(member, None)
@@ -265,3 +303,15 @@ class Mirror:
         self.ready = True
         for listener in self._listeners:
             listener(gone)
+
+
+def _in_order(members: Collection[str]) -> Generator[None, None, Iterable[str]]:
+    """Sorted, of many a slice at a time."""
+    if len(members) <= _CHEAP_SLICE:
+        return sorted(members)
+    rest = iter(members)
+    runs: list[list[str]] = []
+    while run := sorted(islice(rest, _CHEAP_SLICE)):
+        runs.append(run)
+        yield
+    return heapq.merge(*runs)

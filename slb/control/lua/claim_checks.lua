@@ -14,7 +14,7 @@ for index, key in ipairs(KEYS) do
   local hold, life = tonumber(ARGV[first + 2]), tonumber(ARGV[first + 3])
   local found = redis.pcall('GET', key)
   local due, state, run
-  if type(found) == 'string' then
+  if type(found) == 'string' and #found < 64 then  -- anybody may have written there
     due, state, run = string.match(found, '^(%d+) (%l+) (%d+)$')
   end
   due = tonumber(due or 0)

@@ -10,7 +10,7 @@ for index, key in ipairs(KEYS) do
   local claim, state, run, life = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
   local found = redis.pcall('GET', key)
   local due, before
-  if type(found) == 'string' then
+  if type(found) == 'string' and #found < 64 then  -- anybody may have written there
     due, before = string.match(found, '^(%d+) (%l+) %d+$')
   end
   if due == claim then

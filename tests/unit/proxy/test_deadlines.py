@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -209,3 +210,14 @@ async def test_one_that_fails_at_its_deadline_takes_nobody_elses_and_is_told(clo
     assert [len(each.expiries) for each in (*items, late)] == [1] * 9
     assert [str(context["exception"]) for context in told] == ["broken", "broken"]
     assert all("Failing" in context["message"] for context in told)
+
+
+def test_a_slot_gives_back_the_room_of_a_crowd_that_has_left(wheel: Wheel, clock: Clock) -> None:
+    empty = sum(map(sys.getsizeof, wheel._slots))
+    crowd = [Item(clock) for _ in range(5000)]
+    for item in crowd:
+        wheel.arm(item, clock.now + 1)
+    assert sum(map(sys.getsizeof, wheel._slots)) > empty
+    turn(wheel, clock, 2)
+    assert all(item.expiries for item in crowd)
+    assert sum(map(sys.getsizeof, wheel._slots)) == empty

@@ -1,7 +1,8 @@
 """Mirrors to be filled, and all there is to see of one."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from random import Random
+from typing import TypeVar
 
 from slb.config import Settings
 from slb.model import RouteRecord
@@ -9,6 +10,7 @@ from slb.routing.mirror import Attributes, Mirror
 
 A, B, C, D = (f"10.0.0.{number}:80" for number in range(1, 5))
 Records = Mapping[str, RouteRecord]
+T = TypeVar("T")
 
 
 class Swaps:
@@ -54,3 +56,13 @@ def shown(mirror: Mirror) -> dict[str, object]:
 
 def upstreams(mirror: Mirror, path: str) -> list[str]:
     return [live.member for live in mirror.table.routes[path].upstreams]
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """What a generator that yields between slices returns."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found

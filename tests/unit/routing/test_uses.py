@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from slb.model import RouteRecord
 from slb.routing.uses import Shift, Uses, note_change, note_changes
-from tests.unit.routing.mirror_rig import A, B, C, D, Records, record
+from tests.unit.routing.mirror_rig import A, B, C, D, Records, at_once, record
 
 _tables = st.dictionaries(
     st.sampled_from(["/", "/p", "/q"]), st.sets(st.sampled_from([A, B, C, D])).map(lambda names: record(*names))
@@ -25,7 +25,7 @@ def test_table_after_table_the_uses_are_as_many_as_routes_name_a_member(tables: 
     before: Records = {}
     for table in tables:
         named = {member for each in before.values() for member in each.members}
-        gone = uses.add(shift(before, table))
+        gone = uses.settle(at_once(uses.add(shift(before, table))))
         before = table
         for member in (A, B, C, D):
             assert uses.of(member) == sum(member in each.members for each in table.values())

@@ -1,0 +1,26 @@
+"""Settings that are refused are told of, and not without end."""
+
+from structlog.testing import capture_logs
+
+from slb.control.settings_faults import SettingsFaults
+
+
+def test_each_fault_is_told_once_and_once_more_when_its_route_is_in_order() -> None:
+    telling, at_fault = SettingsFaults(), {"/a": ["x: no"], "/b": ["y: no"]}
+    with capture_logs() as logs:
+        telling.tell(at_fault)
+        telling.tell(dict(at_fault))
+        telling.tell({"/a": ["x: no", "z: no"]})
+    assert [(line["event"], line["route"], line.get("fault")) for line in logs] == [
+        ("setting_refused", "/a", "x: no"),
+        ("setting_refused", "/b", "y: no"),
+        ("setting_refused", "/a", "z: no"),
+        ("settings_in_order", "/b", None),
+    ]
+
+
+def test_thousands_of_faults_at_once_are_told_in_a_hundred_lines_and_one() -> None:
+    with capture_logs() as logs:
+        SettingsFaults().tell({f"/{each}": ["x: no"] * 60 for each in range(1000)})
+    assert len(logs) == 101
+    assert logs[-1]["fault"] == "and 59900 more, here and elsewhere"
