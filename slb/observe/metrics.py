@@ -66,6 +66,7 @@ class Metrics:
         self.health_checks: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.panics: defaultdict[str, int] = defaultdict(int)
         self.panicking: set[str] = set()
+        self.accept_failures: defaultdict[str, int] = defaultdict(int)
         self.proxy_protocol_refused: defaultdict[str, int] = defaultdict(int)
         self.tls_handshake_failures: defaultdict[str, int] = defaultdict(int)
         self.tls_reload_failures = 0
