@@ -8,8 +8,8 @@ Connection = TypeVar("Connection", bound=Hashable)
 
 
 class Places(Generic[Connection]):
-    """`limit`: connections that may be served; `per_peer`: of them, from one address; `lingering`: that may stay for
-    a moment after they were refused. 0 for no limit.
+    """`limit`: connections that may be served; `per_peer`: of them, from one address; `lingering`: that may stay
+    for a moment after they were refused. 0 for no limit.
 
     Each connection holds a descriptor, so there are at most `limit` and `lingering` of them, whatever comes.
     """

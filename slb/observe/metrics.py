@@ -54,6 +54,7 @@ class Metrics:
         self.retries_refused: defaultdict[str, int] = defaultdict(int)
         self.client_disconnects = 0
         self.connections: Callable[[], int] = lambda: 0
+        self.api_connections: Callable[[], int] = lambda: 0
         self.redis_up = False
         self.redis_reconnects = 0
         self.full_syncs = 0

@@ -25,7 +25,7 @@ from slb.proxy.tls import SHUTDOWN_TIMEOUT, Certificates
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds a client has for its part of the TLS handshake."""
 _AT_ONCE = 16
-"""Connections taken before others have their turn: 1 to 1.5 ms of work, with all that beginning and ending one is."""
+"""Connections taken before others have their turn: 1 to 1.5 ms of work, beginning and ending each included."""
 _PAUSE = 1.0
 """Seconds without accepting after it failed, which is when there are no descriptors left."""
 _UNKNOWN = ("unknown", 0)

@@ -1,7 +1,7 @@
 """A connection that HTTP of ours has left to the applications behind the data listener.
 
-It keeps its place among the client connections until it has ended: it holds a descriptor like any other, and a drain
-waits for its answer.
+It keeps its place among the client connections until it has ended: it holds a descriptor like any other, and a
+drain waits for its answer.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
-from slb.observe.collectors import ApiRequestsCollector, ReloadCollector
+from slb.observe.collectors import ApiRequestsCollector, ListenersCollector, ReloadCollector
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCollector
@@ -165,5 +165,6 @@ def _own_metrics(metrics: Metrics) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ReloadCollector(metrics))
     registry.register(ApiRequestsCollector(metrics))
+    registry.register(ListenersCollector(metrics))
     registry.register(QuotaCollector(metrics.quota))
     return generate_latest(registry)

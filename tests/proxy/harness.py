@@ -267,7 +267,7 @@ class Proxy:
         self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, LaneTiming(budget=self._budget))
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
-            self.settings, self.mirror, self.metrics, self.log, rules, self._application, self.gates, self.rng, QUICK
+            self.settings, self.mirror, self.metrics, self.log, rules, self._serve_one, self.gates, self.rng, QUICK
         )
         await self.server.start([bound])
         self._tasks.append(asyncio.create_task(self.rings.run()))
@@ -281,7 +281,7 @@ class Proxy:
     def _write(self, data: bytes) -> None:
         self.lines.extend(orjson.loads(line) for line in data.splitlines())
 
-    def _application(self) -> asyncio.Protocol:
+    def _serve_one(self) -> asyncio.Protocol:
         made = Mine() if self.applications is None else self.applications()
         return cast("asyncio.Protocol", Overheard(made, self.handed_over))
 
