@@ -51,7 +51,7 @@ bench-routes: $(VENV)/installed-run ## 10,000 routes: first sync, memory, lookup
 bench-memory: $(VENV)/installed-run ## 10,000 idle connections, and 1 GiB through a slow reader: resident memory
 	@$(BIN)/python -m bench memory $(ARGS)
 
-bench-slow: $(VENV)/installed-run ## 200 slow clients beside 500 healthy requests a second
+bench-slow: $(VENV)/installed-run ## slow clients, and single ones that do their worst, beside 500 healthy requests a second
 	@$(BIN)/python -m bench slow $(ARGS)
 
 bench-stream: $(VENV)/installed-run ## the first token of a stream, through slb and directly
