@@ -3,9 +3,8 @@ handshake. Where neither is set HTTP begins in the next turn of the loop.
 
 Accepting has a budget: `_AT_ONCE` connections in one turn. More would hold up all others. uvloop's own server takes
 one in a turn, however long that is: during a storm of connects the kernel's queue fills, and a new client waits for
-all 4,096 in it. It also drops those who wait without a word where it cannot accept. The price, measured with a
-request on each: 52 us of CPU a connection instead of 43 while the loop is busy, 97 instead of 70 where each finds it
-idle and has its turns for itself.
+all 4,096 in it. It also drops those who wait without a word where it cannot accept. The price, with a request on
+each: 52 us of CPU a connection instead of 43 while the loop is busy, 97 instead of 70 where each finds it idle.
 """
 
 import asyncio
