@@ -54,7 +54,7 @@ bench-memory: $(VENV)/installed-run ## 10,000 idle connections, and 1 GiB throug
 bench-soak: $(VENV)/installed-run ## half an hour of steady mixed load: does memory stop growing?
 	@$(BIN)/python -m bench soak $(ARGS)
 
-bench-slow: $(VENV)/installed-run ## 200 slow clients beside 500 healthy requests a second
+bench-slow: $(VENV)/installed-run ## slow clients, and single ones that do their worst, beside 500 healthy requests a second
 	@$(BIN)/python -m bench slow $(ARGS)
 
 bench-early: $(VENV)/installed-bench ## early replies to uploads: how many are lost, by server, beside nginx, HAProxy, Envoy

@@ -1,5 +1,6 @@
 """`python -m bench`: slb beside its peers; `python -m bench COMMAND`: a figure of slb alone."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from bench.comparison import compare
 from bench.early import measure as early_replies
+from bench.figures import attacks
 from bench.figures import frozen as freezes
 from bench.figures import kill as kills
 from bench.figures import ledger as ledgers
@@ -138,13 +140,19 @@ def slow(
     rate: Annotated[int, typer.Option(min=1, help="Healthy requests per second.")] = 500,
     seconds: Annotated[float, typer.Option(min=0.1, help="Without slow clients, and again with them.")] = 4.0,
     rounds: Annotated[int, typer.Option(min=1, help="How often; noise of the machine goes to both.")] = 7,
+    attack_rounds: Annotated[int, typer.Option(min=1, help="The same, of each attacker.")] = 3,
+    bandwidth: Annotated[float, typer.Option(min=0.01, help="MB/s that one attacker sends.")] = 0.8,
     json: Json = None,
     check: Check = False,
 ) -> None:
-    """Slow clients beside healthy ones: what the healthy ones notice."""
+    """Slow clients, and single ones that do their worst, beside healthy ones: what the healthy ones notice."""
     plan = slowness.Plan(clients, rate, seconds, rounds)
-    settings: dict[str, object] = {"clients": clients, "rate": rate, "seconds": seconds, "rounds": rounds}
-    code = run("slow", lambda fleet, steps: slowness.measure(fleet, steps, plan), rounds, settings, json, check)
+    attack = attacks.Plan(rate, seconds, attack_rounds, bandwidth * attacks.MEGABYTE)
+    settings: dict[str, object] = {**asdict(plan), "attacks": asdict(attack)}
+    total = rounds + len(attacks.ATTACKS)
+    code = run(
+        "slow", lambda fleet, steps: slowness.measure(fleet, steps, plan, attack), total, settings, json, check
+    )
     raise typer.Exit(code)
 
 

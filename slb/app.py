@@ -51,7 +51,7 @@ class App:
             metrics=core.metrics,
             access_log=core.access_log,
             address_rules=core.address_rules,
-            handover=self._handover,
+            handover=self._application,
             gates=self._gates,
             rng=Random(),
         )
@@ -130,14 +130,11 @@ class App:
     async def _explain(self, path: str) -> Decision | None:
         return self._explainer.explain(path)
 
-    def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Make a connection, and what was read of it, aiohttp's."""
+    def _application(self) -> asyncio.Protocol:
+        """What serves one connection that the data listener hands over."""
         assert self._data_api is not None
         assert self._data_api.server is not None
-        handler = self._data_api.server()
-        transport.set_protocol(handler)
-        handler.connection_made(transport)
-        handler.data_received(data)
+        return self._data_api.server()
 
 
 def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive: bool = True) -> int:

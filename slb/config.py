@@ -87,6 +87,8 @@ class Settings(BaseModel):
     max_connections: Annotated[int, Field(ge=0)] = 20_000
     max_connections_per_peer: Annotated[int, Field(ge=0)] = 0
     max_requests_per_connection: Annotated[int, Field(ge=0)] = 0
+    api_max_connections: Annotated[int, Field(ge=0)] = 4096
+    api_max_connections_per_peer: Annotated[int, Field(ge=0)] = 2048
     max_upstream_connections: Annotated[int, Field(ge=0)] = 4096
     max_body: Annotated[int, Field(ge=0)] = 0
     upstream_keepalive: Annotated[int, Field(ge=0)] = 256

@@ -23,6 +23,7 @@ from slb.admission.shown import Decision, LedgerShown
 from slb.api.answers import Answered
 from slb.api.application import make_api, make_shortcut
 from slb.api.parts import ApiParts
+from slb.api.room import room
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
@@ -38,14 +39,16 @@ from slb.control.watcher import Watcher
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
-from slb.lifecycle import Tasks
-from slb.listening import Sockets
+from slb.lifecycle import Tasks, use_all_descriptors
+from slb.listening import BACKLOG, Sockets
 from slb.names import join_member
 from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
 from slb.observe.throttle import Throttle
+from slb.places import Places
+from slb.proxy.entrance import Entrance
 from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
 from slb.quota.scheduler import Rules
@@ -92,6 +95,9 @@ class Core:
         self.watcher.on_instances(self.instances.found)
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self._runners: list[web.AppRunner] = []
+        self._api_entrance: Entrance | None = None
+        self._api_places: Places[Any] = Places(*room(settings, use_all_descriptors()))
+        metrics.api_connections = lambda: len(self._api_places.taken)
         self.access_log = make_access_log(settings, said)
         self._parts: list[ApiParts] = []
         metrics.staleness = self.watcher.staleness
@@ -171,6 +177,7 @@ class Core:
             await step_through(self.mirror.reconfigure(settings.route_settings))
         self.settings = settings
         self.address_rules.networks = settings.upstream_networks
+        self._api_places.set_limits(*room(settings, use_all_descriptors()))
         for parts in self._parts:
             parts.settings = settings
         logging.getLogger().setLevel(settings.log_level.upper())
@@ -189,15 +196,25 @@ class Core:
 
     async def serve_api(self, parts: ApiParts) -> None:
         """Open the API listener."""
-        runner = await self.run_application(make_api(parts), make_shortcut(parts, self._answered))
-        await web.SockSite(runner, self.sockets.api).start()
+        shortcut = make_shortcut(parts, self._answered)
+        runner = await self.run_application(make_api(parts), shortcut, self._api_places)
+        assert runner.server is not None
+        self._api_entrance = Entrance(runner.server, None, None, 0, 0, 0, self.metrics, "api")
+        self._api_entrance.open(self.sockets.api, BACKLOG)
 
     async def run_application(
-        self, application: web.Application, shortcut: Shortcut | None = None
+        self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
     ) -> web.AppRunner:
-        """An application's runner, closed with this process."""
+        """An application's runner, closed with this process. `places`: of a listener of its own."""
         runner = make_runner(
-            application, self.settings, _API_GRACE, judge_for_api, self._answered, shortcut, self.access_log.refused
+            application,
+            self.settings,
+            _API_GRACE,
+            judge_for_api,
+            self._answered,
+            shortcut,
+            places,
+            self.access_log.refused,
         )
         await runner.setup()
         self._runners.append(runner)
@@ -205,6 +222,9 @@ class Core:
 
     async def stop(self) -> None:
         """Close the API and end the background tasks."""
+        if self._api_entrance is not None:
+            self._api_entrance.close()
+            await self._api_entrance.empty(_API_GRACE)
         for runner in self._runners:
             await runner.cleanup()
         await self.tasks.stop()

@@ -50,7 +50,8 @@ class Loop:
 
 class Upstream:
     """`/small` answers at once, `/large` as fast as it can with 1 GiB or less, `/slow` reads its body at
-    `bytes_per_second`, `/events` sends one event. `event_sent`: when the last one was written."""
+    `bytes_per_second`, `/sink` reads all that comes and never answers, `/events` sends one event. `event_sent`:
+    when the last one was written."""
 
     def __init__(self, bytes_per_second: float, large: int) -> None:
         self._pause = MIB / bytes_per_second
@@ -81,6 +82,9 @@ class Upstream:
             self.event_sent = time.perf_counter()
             writer.write(EVENTS_HEAD + EVENT)
             writer.write(b"0\r\n\r\n")
+        elif path == "/sink":
+            while await reader.read(MIB):
+                pass
         elif path == "/large":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % self._large)
             for _ in range(self._large // MIB):

@@ -1,4 +1,4 @@
-"""Slow clients beside healthy ones: what the healthy ones notice."""
+"""Slow clients beside healthy ones, and each attacker: what the healthy ones notice."""
 
 import os
 import time
@@ -8,10 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Self
 
+from bench.figures import attacks
+from bench.figures.attacks import Plan as AttackPlan
+from bench.figures.attacks import healthy
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet, Instance
 from bench.figures.local import MIB, Loop, Upstream, allow_descriptors
-from bench.figures.traffic import Tally, Traffic
+from bench.figures.traffic import Tally
 from bench.progress import Steps
 
 GOAL_RATIO = 2.0
@@ -30,13 +33,6 @@ class Plan:
     rate: int = 500
     seconds: float = 4.0
     rounds: int = 7
-
-
-def healthy(instance: Instance, plan: Plan) -> Tally:
-    """What requests at a steady rate see."""
-    with Traffic([instance.port], "/small", plan.rate) as traffic:
-        time.sleep(plan.seconds)
-    return Tally.of(traffic.answers)
 
 
 def descriptors(pid: int) -> int:
@@ -70,22 +66,22 @@ class Turn:
 
     @classmethod
     def of(cls, fleet: Fleet, instance: Instance, plan: Plan) -> Self:
-        alone = healthy(instance, plan)
+        alone = healthy(instance, plan.rate, plan.seconds)
         time.sleep(SETTLE_SECONDS)
         before = descriptors(instance.running.pid)
         clients = fleet.start_module("bench.figures.slow_clients", str(instance.port), str(plan.slow))
         wait_for(lambda: connections(instance.port) >= plan.slow, BACK_SECONDS)
         time.sleep(SETTLE_SECONDS)
         during = descriptors(instance.running.pid)
-        beside = healthy(instance, plan)
+        beside = healthy(instance, plan.rate, plan.seconds)
         fleet.stop(clients)
         wait_for(lambda: connections(instance.port) == 0, BACK_SECONDS)
         left, after = connections(instance.port), descriptors(instance.running.pid)
         return cls(alone, beside, before, during, after, left)
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """Healthy requests alone and beside slow clients, in turn."""
+def measure(fleet: Fleet, steps: Steps, plan: Plan, attack_plan: AttackPlan) -> Outcome:
+    """Healthy requests alone and beside slow clients, in turn; then the same with each attacker."""
     allow_descriptors(DESCRIPTORS)
     turns: list[Turn] = []
     with Loop() as loop:
@@ -97,6 +93,8 @@ def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
             steps.to(f"round {number + 1}: alone, and beside {plan.slow} slow clients")
             turns.append(Turn.of(fleet, instance, plan))
             steps.done()
+        fleet.stop_instance(instance)
+        attacked, attacks_raw = attacks.measure(fleet, steps, attack_plan, member)
     alone = median(turn.alone.p99_ms for turn in turns)
     beside = median(turn.beside.p99_ms for turn in turns)
     figures = [
@@ -111,6 +109,6 @@ def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
         Figure("descriptors afterwards, with idle connections to the upstream", max(turn.after for turn in turns)),
         Figure("client connections left", max(turn.left for turn in turns), at_most=0),
     ]
-    raw: dict[str, object] = {"rounds": [asdict(turn) for turn in turns]}
+    raw: dict[str, object] = {"rounds": [asdict(turn) for turn in turns], "attacks": attacks_raw}
     title = f"{plan.rate} healthy requests a second, {plan.rounds} rounds (medians of p99; most descriptors)"
-    return Outcome([Section(title, figures)], raw)
+    return Outcome([Section(title, figures), attacked], raw)

@@ -6,6 +6,8 @@ refusals, Redis being away and exceptions nobody expected are given the same for
 
 import json
 import re
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
@@ -75,6 +77,15 @@ def request_id_of(headers: Any) -> str:
     """The id the request came with, or a new one."""
     given = headers.get(REQUEST_ID, "")
     return given if _USABLE_ID.fullmatch(given) else uuid4().hex
+
+
+def closing_bytes(reply: Refusal) -> bytes:
+    """The whole of a reply, for a connection that ends with it and never was aiohttp's."""
+    assert isinstance(reply.body, bytes)
+    lines = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
+    lines += [f"Content-Length: {len(reply.body)}", f"Date: {formatdate(usegmt=True)}", "Connection: close"]
+    return "\r\n".join([*lines, "\r\n"]).encode() + reply.body
 
 
 @web.middleware

@@ -3,14 +3,18 @@
 aiohttp answers bytes it cannot parse before any application sees them: as plain text, with a traceback in the
 log. Whoever scans a port would fill that log. It also waits without end for a head that does not come, and takes
 what is not HTTP/1 for a broken head; hence the first line of a connection is judged here, before aiohttp sees it.
+Nor has it limits: how many connections there may be, and how long one may leave its answer unread, is said here.
 """
 
 import asyncio
 import logging
 import re
 import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import uuid4
 
 import structlog
 from aiohttp import hdrs, web
@@ -19,7 +23,7 @@ from aiohttp.http_exceptions import LineTooLong
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from slb.api.answers import Answered, OnAnswer, answers_to
-from slb.api.replies import EXPECTATION, refusal, request_id_of, signed
+from slb.api.replies import EXPECTATION, closing_bytes, refusal, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.config import Settings
 from slb.errors import (
@@ -27,11 +31,14 @@ from slb.errors import (
     HEADERS_TOO_LARGE,
     HTTP_VERSION,
     INTERNAL,
+    OVERLOADED,
     REQUEST_TIMEOUT,
     URI_TOO_LONG,
     Refused,
 )
+from slb.observe.seldom import Seldom
 from slb.observe.throttle import Throttle
+from slb.places import Places
 
 _log = structlog.get_logger("slb.api")
 
@@ -46,6 +53,9 @@ _LINGER = 1.0
 
 _EVENT = 160
 """Bytes of an event's line besides its detail, about."""
+
+_TELL_EVERY = 10.0
+"""Seconds between two lines of the log about connections that were refused."""
 
 _NO_HTTP = b"\0\r\n\0\r\n\r\n"
 """No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""
@@ -69,18 +79,17 @@ def make_runner(
     judge: LineJudge = _any_line,
     on_answer: OnAnswer = _tell_nobody,
     shortcut: Shortcut | None = None,
+    places: Places[Any] | None = None,
     throttle: Throttle | None = None,
 ) -> web.AppRunner:
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
     `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
     each connection, `on_answer` is told of every answer; `shortcut` answers what it can before aiohttp sees it;
-    `throttle` bounds what is logged of requests that cannot be read."""
+    `places` is the room for connections, where they have not got a place elsewhere already; `throttle` bounds what
+    is logged of requests that cannot be read."""
     return _Runner(
         app,
-        settings,
-        judge,
-        shortcut,
-        throttle or Throttle(),
+        Rules(settings, judge, on_answer, shortcut, places, throttle or Throttle()),
         access_log=logging.getLogger("slb.api"),
         access_log_class=answers_to(on_answer),
         lingering_time=_LINGER,
@@ -91,38 +100,32 @@ def make_runner(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What `make_runner` was told, for each connection to see."""
+
+    settings: Settings
+    judge: LineJudge
+    on_answer: OnAnswer
+    shortcut: Shortcut | None
+    places: Places[Any] | None
+    throttle: Throttle
+    refusals: Seldom = field(default_factory=lambda: Seldom(time.monotonic, _TELL_EVERY))
+
+
 class _Runner(web.AppRunner):
-    def __init__(
-        self,
-        app: web.Application,
-        settings: Settings,
-        judge: LineJudge,
-        shortcut: Shortcut | None,
-        throttle: Throttle,
-        **options: Any,
-    ) -> None:
+    def __init__(self, app: web.Application, rules: Rules, **options: Any) -> None:
         super().__init__(app, **options)
-        self._settings = settings
-        self._judge = judge
-        self._shortcut = shortcut
-        self._throttle = throttle
+        self._rules = rules
 
     async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
-        return _Server(made, self._settings, self._judge, self._shortcut, self._throttle)
+        return _Server(await super()._make_server(), self._rules)
 
 
 class _Server(web.Server):
     """Another server's handler and options, with our protocol."""
 
-    def __init__(
-        self,
-        made: web.Server,
-        settings: Settings,
-        judge: LineJudge,
-        shortcut: Shortcut | None,
-        throttle: Throttle,
-    ) -> None:
+    def __init__(self, made: web.Server, rules: Rules) -> None:
         make_request = made.request_factory
 
         def request_factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
@@ -140,13 +143,10 @@ class _Server(web.Server):
             handler_cancellation=made.handler_cancellation,
             **made._kwargs,
         )
-        self.settings = settings
-        self.judge = judge
-        self.shortcut = shortcut
-        self.throttle = throttle
+        self._rules = rules
 
     def __call__(self) -> web.RequestHandler:
-        return _Protocol(self, loop=self._loop, **self._kwargs)
+        return _Protocol(self, self._rules, loop=self._loop, **self._kwargs)
 
 
 def _without_expectation(message: RawRequestMessage) -> RawRequestMessage:
@@ -166,26 +166,63 @@ class _Writer(StreamWriter):
 
 
 class _Protocol(web.RequestHandler):
-    __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short")
+    __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
-    def __init__(self, server: _Server, **options: Any) -> None:
+    def __init__(self, server: _Server, rules: Rules, **options: Any) -> None:
         super().__init__(server, **options)
-        self._rules = server
+        self._rules = rules
         self._line: bytes | None = b""  # what came of the first line; None once it is with aiohttp
         self._refused: Refused | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._short = server.shortcut
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._short = rules.shortcut
         """None once something has gone to aiohttp: the rest of the connection is its."""
         self._asked: asyncio.Task[None] | None = None
         self._behind = bytearray()  # grows in place: it may come byte by byte
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        places = self._rules.places
+        if places is not None and not places.take(self, _address(transport)):
+            self._turn_away(places, cast("asyncio.Transport", transport))
+            return
         super().connection_made(transport)
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
+    def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
+        """Say so, and let it be read. aiohttp never hears of this connection: a task for each is what a storm of
+        them would want."""
+        self._refused = Refused(OVERLOADED, "too many connections")
+        request_id = uuid4().hex
+        reply = refusal(OVERLOADED, self._refused.detail, request_id)
+        signed(reply, request_id)
+        transport.write(closing_bytes(reply))
+        transport.write_eof()
+        if places.turn_away(self):
+            self._head_timer = self._loop.call_later(_LINGER, transport.abort)
+        else:
+            transport.abort()
+        client = _address(transport)
+        self._rules.on_answer(Answered("", "", reply.status, reply.name, request_id, client, 0.0))
+        if count := self._rules.refusals.count():
+            _log.warning("api_connections_refused", count=count, peer=client, open=len(places.taken))
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        if self._rules.places is not None:
+            self._rules.places.leave(self)
         self._end_head_timer()
+        self._end_stall_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Who does not read its answer has the time that it would have between two requests."""
+        super().pause_writing()
+        if self.transport is not None:
+            timeout = self._rules.settings.keepalive_timeout
+            self._stall_timer = self._loop.call_later(timeout, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._end_stall_timer()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """What belongs to the first line is kept until all of it is there."""
@@ -211,7 +248,7 @@ class _Protocol(web.RequestHandler):
             return True
         if self._short is None or self.transport is None:
             return False
-        remote = self._remote()
+        remote = _address(self.transport)
         asked = self._short.read(data, remote) if remote and not self._force_close else None
         if asked is None:
             if self._head_timer is None:  # as for a connection's first request
@@ -222,11 +259,6 @@ class _Protocol(web.RequestHandler):
         self._keepalive = True  # aiohttp closes what has been idle for long
         self._asked = self._loop.create_task(self._answer_shortly(self._short, asked, remote))
         return True
-
-    def _remote(self) -> str:
-        """The peer's address; empty for a unix socket."""
-        peer = self.transport.get_extra_info("peername") if self.transport else None
-        return str(peer[0]) if isinstance(peer, tuple) else ""
 
     async def _answer_shortly(self, short: Shortcut, asked: Asked, remote: str) -> None:
         reply = await short.answer(asked, remote)
@@ -279,6 +311,11 @@ class _Protocol(web.RequestHandler):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def _end_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """A body that breaks off or cannot be read has been answered already, or nobody is left to be answered."""
         if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
@@ -310,6 +347,12 @@ class _Protocol(web.RequestHandler):
         reply.unread = status < 500
         reply.force_close()
         return signed(reply, request_id)
+
+
+def _address(transport: asyncio.BaseTransport) -> str:
+    """The peer's address; empty for a unix socket."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Refused:

@@ -71,6 +71,7 @@ class MetricsCollector(Collector):
 
     def _entrance(self) -> Iterator[Metric]:
         metrics = self._metrics
+        yield from ListenersCollector(metrics).collect()
         yield counters(
             "slb_proxy_protocol_refused",
             "Connections ended before they were at HTTP or TLS.",
@@ -117,6 +118,21 @@ class MetricsCollector(Collector):
         )
         yield gauges(
             "slb_skipped_entries", "Foreign or broken entries in Redis.", ("kind",), by_one(metrics.skipped)
+        )
+
+
+class ListenersCollector(Collector):
+    """Of listeners that every process has, a supervisor too."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        failures = by_one(metrics.accept_failures)
+        yield counters("slb_accept_failures", "Times nobody could be let in for a second.", ("listener",), failures)
+        yield GaugeMetricFamily(
+            "slb_api_connections", "Open connections to the API listener.", value=metrics.api_connections()
         )
 
 

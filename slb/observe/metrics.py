@@ -24,6 +24,7 @@ class Metrics:
         self.retries_refused: defaultdict[str, int] = defaultdict(int)
         self.client_disconnects = 0
         self.connections: Callable[[], int] = lambda: 0
+        self.api_connections: Callable[[], int] = lambda: 0
         self.redis_up = False
         self.redis_reconnects = 0
         self.full_syncs = 0
@@ -38,6 +39,7 @@ class Metrics:
         self.health_checks_of_the_gone: Counter[str] = Counter()
         self.panics: defaultdict[str, int] = defaultdict(int)
         self.panicking: set[str] = set()
+        self.accept_failures: defaultdict[str, int] = defaultdict(int)
         self.proxy_protocol_refused: defaultdict[str, int] = defaultdict(int)
         self.tls_handshake_failures: defaultdict[str, int] = defaultdict(int)
         self.tls_reload_failures = 0

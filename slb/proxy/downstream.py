@@ -12,6 +12,7 @@ from slb.proxy.body import Body, MalformedBody
 from slb.proxy.departures import acknowledged, reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.flow import FULL_READ, TURN, TURN_OVER, Flow
+from slb.proxy.handed_over import HandedOver
 from slb.proxy.headers import RequestHead
 from slb.proxy.held import appended
 from slb.proxy.messages import connection_line, keeps_open
@@ -78,9 +79,10 @@ class Downstream(asyncio.Protocol, Flow):
         plane = self._plane
         self.peer = Peer(transport, plane.settings.trusted_proxies)
         self._reader = plane.readers[self.peer.is_trusted]
-        if not plane.admits(self):
+        if not plane.places.take(self, self.peer.address):
             self._refuse_unread(Refused(OVERLOADED, "too many connections"))
-            plane.turn_away(self)
+            if not plane.places.turn_away(self):
+                transport.abort()
             return
         now = self._head_since = plane.clock()
         plane.wheel.arm(self, now + plane.settings.head_timeout)
@@ -205,11 +207,12 @@ class Downstream(asyncio.Protocol, Flow):
             exchange.upload.arrives(payload, body.done)
 
     def _hand_over(self, data: bytes) -> None:
-        self._plane.outbox.flush()
-        self._forget()
+        plane = self._plane
+        plane.outbox.flush()
+        plane.wheel.forget(self)
         self.lingering = True
         self._release(TURN_OVER)
-        self._plane.handover(self.transport, data)
+        HandedOver(plane.handover(), lambda: plane.connection_ended(self)).begin(self.transport, data)
 
     # -- for the exchange
 

@@ -1,19 +1,23 @@
-"""What a connection passes before HTTP begins: the PROXY header of a trusted balancer, the TLS handshake.
+"""Accepting, and what a connection passes before HTTP begins: the PROXY header of a trusted balancer, the TLS
+handshake. Where neither is set HTTP begins in the next turn of the loop.
 
-Where neither is set the listener takes connections itself, and nothing of this is in the way.
+Accepting has a budget: `_AT_ONCE` connections in one turn. More would hold up all others. uvloop's own server takes
+one in a turn, however long that is: during a storm of connects the kernel's queue fills, and a new client waits for
+all 4,096 in it. It also drops those who wait without a word where it cannot accept. The price, with a request on
+each: 52 us of CPU a connection instead of 43 while the loop is busy, 97 instead of 70 where each finds it idle.
 """
 
 import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import structlog
 
 from slb.addresses import Network, in_networks
-from slb.listening import waiting
+from slb.listening import queued, waiting
 from slb.observe.metrics import Metrics
 from slb.proxy.plain_on_tls import refuse_plain, speaks_plainly
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
@@ -23,8 +27,8 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds a client has for its part of the TLS handshake."""
 _LEAST_TIMEOUT = 0.001
 """Seconds: a timeout of none is refused."""
-_AT_ONCE = 64
-"""Connections taken before others have their turn."""
+_AT_ONCE = 16
+"""Connections taken before others have their turn: 1 to 1.5 ms of work, beginning and ending each included."""
 _PAUSE = 1.0
 """Seconds without accepting after it failed, which is when there are no descriptors left."""
 _UNKNOWN = ("unknown", 0)
@@ -46,7 +50,7 @@ class Entrance:
 
     `certificates`: None for no TLS. `networks`: who may send a PROXY header, and has to; None for no such header.
     `patience`: seconds for that header. `limit`: how many may be arriving at the same time; `per_peer`: from one
-    address, a balancer's apart; 0 for no limit.
+    address, a balancer's apart; 0 for no limit. `name`: of the listener, for the log and the metric.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Entrance:
         limit: int,
         per_peer: int,
         metrics: Metrics,
+        name: str = "data",
     ) -> None:
         self._serve = serve
         self._certificates = certificates
@@ -65,6 +70,7 @@ class Entrance:
         self._patience = patience
         self._limit, self._per_peer = limit, per_peer
         self._metrics = metrics
+        self._name = name
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[None]] = set()
         self._arriving_from: Counter[str] = Counter()
@@ -116,7 +122,7 @@ class Entrance:
     # -- accepting
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(min(queued(listener), _AT_ONCE)):
             try:
                 accepted, peer = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -124,10 +130,15 @@ class Entrance:
             except OSError as error:
                 self._pause(listener, error)
                 return
-            self._take(accepted, peer)
+            if _has_left(accepted):
+                self._forget(accepted)
+            else:
+                self._take(accepted, peer)
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        _log.error("accept_failed", error=error.strerror, again_in=_PAUSE)
+        """No descriptors, mostly. That is one line of the log a second at most, for so long does the pause last."""
+        self._metrics.accept_failures[self._name] += 1
+        _log.error("accept_failed", listener=self._name, error=error.strerror, again_in=_PAUSE)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         loop.call_later(_PAUSE, self._go_on, listener)
@@ -137,16 +148,31 @@ class Entrance:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _take(self, accepted: socket.socket, peer: Peer) -> None:
+        if self._certificates is None and self._networks is None:  # nothing to wait for; HTTP has limits of its own
+            arrival = self._start(self._begin_http(accepted, None))
+            arrival.add_done_callback(self._arriving.discard)
+            return
         address = str(peer[0])
         if self._is_full(address):
             self._metrics.proxy_protocol_refused["overloaded"] += 1
             accepted.close()
             return
         accepted.setblocking(False)
-        arrival = asyncio.get_running_loop().create_task(self._let_in(accepted, peer))
-        self._arriving.add(arrival)
+        arrival = self._start(self._let_in(accepted, peer))
         self._arriving_from[address] += 1
         arrival.add_done_callback(lambda done: self._arrived(done, address))
+
+    def _forget(self, accepted: socket.socket) -> None:
+        accepted.close()
+        if self._networks is not None:
+            self._metrics.proxy_protocol_refused["closed"] += 1
+        elif self._certificates is not None:
+            self._metrics.tls_handshake_failures["closed"] += 1
+
+    def _start(self, arriving: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        arrival = asyncio.get_running_loop().create_task(arriving)
+        self._arriving.add(arrival)
+        return arrival
 
     def _is_full(self, address: str) -> bool:
         if self._limit and len(self._arriving) >= self._limit:
@@ -213,6 +239,16 @@ class Entrance:
         except MalformedHeader:
             raise _Refused("malformed") from None
         return None if header.local else header.client or _UNKNOWN
+
+
+def _has_left(accepted: socket.socket) -> bool:
+    """Whether who connected has ended the connection and said nothing: a tenth of the work that serving it is."""
+    try:
+        return not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 async def _read_header(accepted: socket.socket) -> bytes:

@@ -11,7 +11,7 @@ from slb.addresses import AddressRules
 from slb.admission.gates import Gates
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
-from slb.listening import hold_newcomers, waiting
+from slb.listening import BACKLOG, hold_newcomers
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.downstream import Downstream
@@ -20,8 +20,6 @@ from slb.proxy.plane import Handover, Plane
 from slb.proxy.pool import Pools
 from slb.proxy.tls import LOOK_AGAIN, UpstreamTls, certificates, follow
 from slb.routing.mirror import Mirror
-
-_BACKLOG = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,6 @@ class ProxyServer:
         self._certificates = certificates(settings, metrics)
         self._upstream_tls = UpstreamTls(settings, metrics)
         self._plane.pools = Pools(self._plane, self._upstream_tls)
-        self._servers: list[tuple[asyncio.Server, socket.socket]] = []
-        self._late: set[asyncio.Task[object]] = set()
         self._entrance = Entrance(
             lambda: Downstream(self._plane),
             self._certificates,
@@ -78,15 +74,9 @@ class ProxyServer:
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept on `sockets` (bound, not yet listening)."""
-        loop = asyncio.get_running_loop()
-        self._plane.wheel.start(loop)
-        direct = self._certificates is None and not self._plane.settings.proxy_protocol
+        self._plane.wheel.start(asyncio.get_running_loop())
         for bound in sockets:
-            if not direct:
-                self._entrance.open(bound, _BACKLOG)
-                continue
-            server = await loop.create_server(lambda: Downstream(self._plane), sock=bound, backlog=_BACKLOG)
-            self._servers.append((server, bound))
+            self._entrance.open(bound, BACKLOG)
 
     async def follow_files(self, period: float = LOOK_AGAIN) -> None:
         """Take new certificates when their files change, until cancelled."""
@@ -126,10 +116,10 @@ class ProxyServer:
         try:
             async with asyncio.timeout(timeout):
                 await self._hold_newcomers()
-                self._stop_listening()
+                self._entrance.close()
                 await self._emptied()
         except TimeoutError:
-            self._stop_listening()
+            self._entrance.close()
             await self._entrance.abort()
         cut = self.in_flight
         for connection in list(self._plane.connections):
@@ -139,31 +129,14 @@ class ProxyServer:
         return cut
 
     async def _hold_newcomers(self) -> None:
-        listeners = [*(bound for _, bound in self._servers), *self._entrance.listeners]
-        held = [hold_newcomers(bound) for bound in listeners]
+        held = [hold_newcomers(bound) for bound in self._entrance.listeners]
         if any(held):
             await asyncio.sleep(self._drain_timing.handshakes)
-
-    def _stop_listening(self) -> None:
-        """In one step with taking who stands in the queue: the last close resets those who are left in it."""
-        loop = asyncio.get_running_loop()
-        for server, bound in self._servers:
-            for accepted, _ in waiting(bound):
-                task: asyncio.Task[object] = loop.create_task(
-                    loop.connect_accepted_socket(lambda: Downstream(self._plane), accepted)
-                )
-                self._late.add(task)
-                task.add_done_callback(self._late.discard)
-            server.close()
-        self._servers.clear()
-        self._entrance.close()
 
     async def _emptied(self) -> None:
         """Wait until nobody is left, those included who were shaking hands when the doors closed."""
         closing = asyncio.create_task(self._close_the_quiet())
         try:
-            if self._late:
-                await asyncio.wait(self._late)
             await self._entrance.empty(self._drain_timing.arrivals)
             while self._plane.connections:
                 self._plane.drained.clear()

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
+from slb.places import Places
 from slb.proxy.deadlines import Wheel
 from slb.proxy.departures import Departures
 from slb.proxy.head_cache import HeadCache
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
     from slb.proxy.pool import Pools
 
-Handover = Callable[[asyncio.Transport, bytes], None]
-"""Gives a connection with the bytes already read from it to the applications behind the data listener."""
+Handover = Callable[[], asyncio.Protocol]
+"""Makes the protocol by which the applications behind the data listener serve one connection."""
 
 
 class Plane:
@@ -60,7 +60,6 @@ class Plane:
         self.outbox = Outbox()
         self.departures = Departures(self.wheel)
         self.lines = RequestLines(mirror)
-        self._peers: Counter[str] = Counter()
         self._request_prefix = b"%020x" % rng.getrandbits(80)
         self._request_number = 0
         self.via = b"slb-%08x" % rng.getrandbits(32)
@@ -68,8 +67,8 @@ class Plane:
         self.reply_heads = HeadCache(parse_reply)
         self.retries = Retries(metrics.traffic.finished, clock, rng)
         self.on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
-        self.connections: set[Downstream] = set()
-        self.turned_away: set[Downstream] = set()
+        self.places: Places[Downstream] = Places()
+        self.connections = self.places.taken
         self.draining = False
         self.drained = asyncio.Event()
         self.pools: Pools
@@ -79,40 +78,16 @@ class Plane:
         """Let these hold, of what is each connection's own for those that come from now on."""
         self.settings = settings
         self.tells_all = settings.client_detail == "full"
+        most = settings.max_connections
+        self.places.set_limits(most, settings.max_connections_per_peer, most)
         self.keepalive_timeout = settings.keepalive_timeout
         self.max_requests = settings.max_requests_per_connection
         self.readers = [RequestReader(settings, self.lines, self.via, trusted) for trusted in (False, True)]
         self.reserved = _reserved(settings.data_register)
 
-    def admits(self, connection: "Downstream") -> bool:
-        """Whether there is room for one more client connection; it counts from now on either way."""
-        settings = self.settings
-        self.connections.add(connection)
-        self._peers[connection.peer.address] += 1
-        per_peer = settings.max_connections_per_peer
-        if per_peer and self._peers[connection.peer.address] > per_peer:
-            return False
-        return not settings.max_connections or len(self.connections) <= settings.max_connections
-
-    def turn_away(self, connection: "Downstream") -> None:
-        """It was refused. While it lingers it takes nobody's place; but of those who linger there are no more than
-        of those who are served, lest they take all descriptors."""
-        self.connection_ended(connection)
-        if 0 < self.settings.max_connections <= len(self.turned_away):
-            connection.transport.abort()
-        else:
-            self.turned_away.add(connection)
-
     def connection_ended(self, connection: "Downstream") -> None:
         """The last one to leave while draining ends the wait for it."""
-        self.turned_away.discard(connection)
-        if connection not in self.connections:
-            return
-        self.connections.discard(connection)
-        self._peers[connection.peer.address] -= 1
-        if not self._peers[connection.peer.address]:
-            del self._peers[connection.peer.address]
-        if self.draining and not self.connections:
+        if self.places.leave(connection) and self.draining and not self.connections:
             self.drained.set()
 
     def new_request_id(self) -> bytes:

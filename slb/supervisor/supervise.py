@@ -12,7 +12,7 @@ from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
-from slb.observe.collectors import ApiRequestsCollector, ReloadCollector
+from slb.observe.collectors import ApiRequestsCollector, ListenersCollector, ReloadCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
@@ -161,6 +161,7 @@ class Supervisor:
 
 
 async def _own_metrics(metrics: Metrics) -> bytes:
-    """Reloads, what the API refused, and the quota router's: its workers have none. The process itself, as each."""
-    of_the_api = ApiRequestsCollector(metrics)
-    return await text_of_process(ReloadCollector(metrics), of_the_api, QuotaCollector(metrics.quota))
+    """Reloads, the API's listener and what it refused, and the quota router's: its workers have none. The process
+    itself, as each."""
+    of_the_api = ApiRequestsCollector(metrics), ListenersCollector(metrics)
+    return await text_of_process(ReloadCollector(metrics), *of_the_api, QuotaCollector(metrics.quota))

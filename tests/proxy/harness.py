@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -204,6 +204,32 @@ class Origin:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+class Mine(asyncio.Protocol):
+    """An application that answers whatever it is given, and closes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine")
+        self._transport.close()
+
+
+class Overheard:
+    """An application, and what it is given."""
+
+    def __init__(self, application: asyncio.Protocol, heard: list[bytes]) -> None:
+        self._application = application
+        self._heard = heard
+
+    def data_received(self, data: bytes) -> None:
+        self._heard.append(data)
+        self._application.data_received(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._application, name)
+
+
 QUICK = DrainTiming(handshakes=0.02, quiet=0.05)
 
 
@@ -244,7 +270,7 @@ class Proxy:
         self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, LaneTiming(budget=self._budget))
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
-            self.settings, self.mirror, self.metrics, self.log, rules, self._handover, self.gates, self.rng, QUICK
+            self.settings, self.mirror, self.metrics, self.log, rules, self._serve_one, self.gates, self.rng, QUICK
         )
         await self.server.start([bound])
         self._tasks.append(asyncio.create_task(self.rings.run()))
@@ -258,16 +284,9 @@ class Proxy:
     def _write(self, data: bytes) -> None:
         self.lines.extend(orjson.loads(line) for line in data.splitlines())
 
-    def _handover(self, transport: asyncio.Transport, data: bytes) -> None:
-        self.handed_over.append(data)
-        if self.applications is not None:
-            handler = self.applications()
-            transport.set_protocol(handler)
-            handler.connection_made(transport)
-            handler.data_received(data)
-            return
-        transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine")
-        transport.close()
+    def _serve_one(self) -> asyncio.Protocol:
+        made = Mine() if self.applications is None else self.applications()
+        return cast("asyncio.Protocol", Overheard(made, self.handed_over))
 
     def route(self, path: str, *upstreams: "Origin | str", **settings: str) -> None:
         """Make `path` lead to these and nobody else."""

@@ -1,9 +1,6 @@
 """The PROXY protocol on the listener: whose word is taken, and that all of slb sees the client it names."""
 
 import asyncio
-import errno
-import os
-import socket
 import struct
 from ipaddress import ip_network
 from pathlib import Path
@@ -18,6 +15,7 @@ from slb.config import Settings
 from slb.observe.metrics import Metrics
 from slb.proxy import entrance
 from tests.proxy.harness import PATIENCE, MakeProxy, Origin, Proxy, Wire
+from tests.proxy.test_accepting import Exhausted
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
@@ -189,15 +187,6 @@ async def test_connections_that_have_not_named_their_client_do_not_hold_a_drain_
 
 
 async def test_accepting_goes_on_once_there_are_descriptors_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Exhausted(socket.socket):
-        failures = 2
-
-        def accept(self) -> tuple[socket.socket, Any]:
-            if self.failures:
-                self.failures -= 1
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return super().accept()
-
     class Greeter(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
             transport.write(transport.get_extra_info("peername")[0].encode())

@@ -1,0 +1,26 @@
+"""How many connections the API takes, by its settings and by what may be open."""
+
+import pytest
+
+from slb.api.room import Room, room
+from slb.config import load_settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "open_files", "expected"),
+    [
+        ({}, 1_000_000, Room(4096, 2048, 513)),
+        ({}, 20_000, Room(4096, 2048, 513)),
+        ({}, 1024, Room(256, 128, 33)),
+        ({"roles": "quota"}, 1024, Room(512, 256, 65)),
+        ({"roles": "proxy,quota"}, 1024, Room(256, 128, 33)),
+        ({"api_max_connections": 100}, 1024, Room(100, 50, 13)),
+        ({"api_max_connections": 0}, 40_000, Room(10_000, 2048, 1251)),
+        ({"api_max_connections_per_peer": 0}, 1024, Room(256, 0, 33)),
+        ({}, 2, Room(1, 1, 1)),
+    ],
+)
+def test_traffic_keeps_most_of_the_descriptors(
+    settings: dict[str, object], open_files: int, expected: Room
+) -> None:
+    assert room(load_settings(settings, {}), open_files) == expected
