@@ -11,7 +11,7 @@ from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
 from slb.proxy.body import Body, MalformedBody
 from slb.proxy.departures import acknowledged, reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
-from slb.proxy.flow import FULL_READ, TURN, TURN_OVER, Flow
+from slb.proxy.flow import FULL_READ, PIPELINE, TURN, TURN_OVER, UPLOAD, ClientFlow
 from slb.proxy.handed_over import HandedOver
 from slb.proxy.headers import RequestHead
 from slb.proxy.held import appended
@@ -34,12 +34,7 @@ _FIRST_LOOK = 1.0
 """Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""
 
 
-# Why reading is paused, besides a turn that is over; several reasons can hold at once.
-_UPLOAD = 2
-_PIPELINE = 4
-
-
-class Downstream(asyncio.Protocol, Flow):
+class Downstream(asyncio.Protocol, ClientFlow):
     """`exchange` is the request being served, None between requests."""
 
     __slots__ = (
@@ -60,7 +55,7 @@ class Downstream(asyncio.Protocol, Flow):
     )
 
     def __init__(self, plane: Plane) -> None:
-        Flow.__init__(self)
+        ClientFlow.__init__(self, plane.departures)
         self._plane = plane
         self.exchange: Exchange | None = None
         self.is_stalled = False
@@ -108,7 +103,7 @@ class Downstream(asyncio.Protocol, Flow):
         else:
             self._buffer = appended(self._buffer, data)
             if len(self._buffer) > _BUFFER:
-                self._hold(_PIPELINE)
+                self._hold(PIPELINE)
 
     def go_on(self) -> None:
         if self.exchange is None:
@@ -152,7 +147,7 @@ class Downstream(asyncio.Protocol, Flow):
         self._advancing = False
         self._buffer = b"" if self.lingering else data
         if len(data) > _BUFFER and (self.exchange is not None or self.is_stalled):
-            self._hold(_PIPELINE)
+            self._hold(PIPELINE)
 
     def _await_head(self, data: bytes, seen: int) -> bytes:
         data = self._reader.partial(data, seen)
@@ -242,7 +237,7 @@ class Downstream(asyncio.Protocol, Flow):
 
     def _serve_next(self) -> None:
         """Read on, beginning with what a pipelining client has sent already."""
-        self._release(_UPLOAD | _PIPELINE)
+        self._release(UPLOAD | PIPELINE)
         if self._buffer and not self._advancing:
             data, self._buffer = bytes(self._buffer), b""
             self._advance(data)
@@ -285,31 +280,7 @@ class Downstream(asyncio.Protocol, Flow):
         self._forget()
         self.transport.abort()
 
-    def hold_upload(self) -> None:
-        """The upstream takes no more of the body for now."""
-        self._hold(_UPLOAD)
-
-    def upload_may_go_on(self) -> None:
-        """The upstream takes more again."""
-        self._release(_UPLOAD)
-
-    @property
-    def upload_is_held(self) -> bool:
-        """Whether it is the upstream that the body waits for."""
-        return bool(self._paused & _UPLOAD)
-
     # -- flow and end
-
-    def _hold(self, why: int) -> None:
-        self._pause(why)
-        if not self.transport.is_closing():
-            self._plane.departures.watch(self.transport)
-
-    def _release(self, why: int) -> None:
-        if self._paused:
-            self._resume(why)
-            if not self._paused & ~TURN_OVER:
-                self._plane.departures.forget(self.transport)
 
     def pause_writing(self) -> None:
         self.is_stalled, self._taken = True, -1
@@ -365,7 +336,7 @@ class Downstream(asyncio.Protocol, Flow):
         self.lingering = True
         self._buffer = b""
         self._plane.outbox.flush()
-        self._release(_UPLOAD | _PIPELINE)
+        self._release(UPLOAD | PIPELINE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:  # TLS: its close says so, and reads on until the client has closed too

@@ -186,7 +186,8 @@ class Exchange(Timed):
         self.status = head.status
         self._reply_keep_alive = head.keep_alive
         if head.length < 0 and self.method != b"HEAD":
-            self._choose_framing()
+            self.chunks_reply = self.line.minor == 1  # HTTP/1.0 knows the end by the connection's
+            self.keep_client = self.keep_client and self.chunks_reply
             if upstream.on_probation:  # whose replies may all be streams that end with their clients
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.signals is not None and head.is_event_stream:
@@ -194,13 +195,6 @@ class Exchange(Timed):
         if self._plane.draining or self.client.is_last or (self.upload is not None and not self.upload.ended):
             self.keep_client = False
         self._pass_on(connection, reply_start(self, self._plane, head, now), payload, ended, now)
-
-    def _choose_framing(self) -> None:
-        """How the client learns where a reply of unknown length ends."""
-        if self.line.minor == 1:
-            self.chunks_reply = True
-        else:
-            self.keep_client = False
 
     def reply_continues(self, connection: UpstreamConnection, payload: bytes, ended: bool) -> None:
         """More of the reply's body."""

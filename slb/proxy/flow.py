@@ -8,14 +8,17 @@ in bytes, and in time where bytes may cost much; then its reading is paused, and
 import asyncio
 
 from slb.proxy.deadlines import Timed
+from slb.proxy.departures import Departures
 
 FULL_READ = 128 * 1024
 """Bytes of one read that are a turn's worth."""
 TURN = 0.0001
 """Seconds for what is done at once with what was read. A request of others takes some five turns."""
 
+# Why reading is paused; several reasons can hold at once. Whoever inherits may have further ones.
 TURN_OVER = 1
-"""Why reading is paused. Whoever inherits has further reasons, each a bit of its own."""
+UPLOAD = 2
+PIPELINE = 4
 
 
 class Flow(Timed):
@@ -58,3 +61,37 @@ class Flow(Timed):
     def _read_on(self) -> None:
         if not self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
+
+
+class ClientFlow(Flow):
+    """That of a client, who may leave while nobody reads: `departures` watches for that."""
+
+    __slots__ = ("_departures",)
+
+    def __init__(self, departures: Departures) -> None:
+        Flow.__init__(self)
+        self._departures = departures
+
+    def hold_upload(self) -> None:
+        """The upstream takes no more of the body for now."""
+        self._hold(UPLOAD)
+
+    def upload_may_go_on(self) -> None:
+        """The upstream takes more again."""
+        self._release(UPLOAD)
+
+    @property
+    def upload_is_held(self) -> bool:
+        """Whether it is the upstream that the body waits for."""
+        return bool(self._paused & UPLOAD)
+
+    def _hold(self, why: int) -> None:
+        self._pause(why)
+        if not self.transport.is_closing():
+            self._departures.watch(self.transport)
+
+    def _release(self, why: int) -> None:
+        if self._paused:
+            self._resume(why)
+            if not self._paused & ~TURN_OVER:
+                self._departures.forget(self.transport)
