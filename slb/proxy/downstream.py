@@ -120,7 +120,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
         until = 0.0
         try:
             while data and self.exchange is None and not (self.lingering or self.is_stalled):
-                end = data.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
+                end = data.find(b"\r\n\r\n", seen and max(0, seen - 3)) + 4
                 if end < 4:
                     data = self._await_head(data, seen)
                     break
@@ -237,7 +237,8 @@ class Downstream(asyncio.Protocol, ClientFlow):
 
     def _serve_next(self) -> None:
         """Read on, beginning with what a pipelining client has sent already."""
-        self._release(UPLOAD | PIPELINE)
+        if self._paused:
+            self._release(UPLOAD | PIPELINE)
         if self._buffer and not self._advancing:
             data, self._buffer = bytes(self._buffer), b""
             self._advance(data)

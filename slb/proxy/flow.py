@@ -78,7 +78,8 @@ class ClientFlow(Flow):
 
     def upload_may_go_on(self) -> None:
         """The upstream takes more again."""
-        self._release(UPLOAD)
+        if self._paused:
+            self._release(UPLOAD)
 
     @property
     def upload_is_held(self) -> bool:
@@ -91,7 +92,6 @@ class ClientFlow(Flow):
             self._departures.watch(self.transport)
 
     def _release(self, why: int) -> None:
-        if self._paused:
-            self._resume(why)
-            if not self._paused & ~TURN_OVER:
-                self._departures.forget(self.transport)
+        self._resume(why)
+        if not self._paused & ~TURN_OVER:
+            self._departures.forget(self.transport)

@@ -100,7 +100,8 @@ class UpstreamConnection(asyncio.Protocol, Flow):
 
     def resume_reading(self) -> None:
         """It takes more again."""
-        self._resume(_CLIENT)
+        if self._paused:
+            self._resume(_CLIENT)
 
     # -- the upstream's side
 
@@ -133,7 +134,7 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         seen = len(self._partial)  # and neither searched nor copied again: it may come byte by byte
         if seen:
             data, self._partial = appended(self._partial, data), b""
-        end = data.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
+        end = data.find(b"\r\n\r\n", seen and max(0, seen - 3)) + 4
         if end < 4 or end > self.pool.max_head:
             self._partial = data
             if len(data) > self.pool.max_head:
@@ -197,8 +198,10 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         body, self._body = self._body, None
         self.exchange = None
         self.used = True
-        self._resume(_CLIENT)
-        self._close_duplicate()
+        if self._paused:
+            self._resume(_CLIENT)
+        if self._duplicate is not None:
+            self._close_duplicate()
         if reusable and (body is None or not body.rest):
             self.pool.put(self, now)
         else:
