@@ -34,7 +34,7 @@ async def test_an_upstream_with_another_ones_certificate_gets_no_request(
     proxies: MakeProxy, origins: MakeOrigin, authority: Authority, name: str
 ) -> None:
     origin = await origins(tls=authority.server(name))
-    proxy = await proxies(upstream_ca=authority.file)
+    proxy = await proxies(upstream_ca=authority.file, client_detail="full")
     proxy.route("/", origin)
     reply = await proxy.get()
     assert (reply.status, reply.reason) == (502, "upstream_connect")
@@ -46,7 +46,7 @@ async def test_an_upstream_of_an_unknown_authority_gets_no_request(
     proxies: MakeProxy, origins: MakeOrigin, authority: Authority
 ) -> None:
     origin = await origins(tls=authority.server("127.0.0.1"))
-    proxy = await proxies()
+    proxy = await proxies(client_detail="full")
     proxy.route("/", origin)
     reply = await proxy.get()
     assert (reply.status, reply.reason) == (502, "upstream_connect")
@@ -60,12 +60,12 @@ async def test_an_upstream_that_speaks_no_tls_is_named_as_such(proxies: MakeProx
         writer.close()
 
     server = await asyncio.start_server(plain, "127.0.0.1", 0)
-    proxy = await proxies()
+    proxy = await proxies(client_detail="full")
     proxy.route("/", f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     reply = await proxy.get()
+    server.close()
     assert (reply.status, reply.reason) == (502, "upstream_connect")
     assert b"TLS: wrong version number" in reply.body
-    server.close()
 
 
 async def test_slb_shows_its_own_certificate_to_upstreams_that_ask(
