@@ -12,6 +12,9 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 
 _PIECE = 64 * 1024
+_MOST = 8 << 20
+"""Bytes: more than a kernel holds for one connection unless it was told to. An upstream that lives may go on sending
+while it is read."""
 
 
 def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
@@ -25,9 +28,11 @@ def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
 
 
 def unread_in(duplicate: socket.socket) -> Iterator[bytes]:
-    """What has come and nobody has read, piece by piece; at most what the kernel holds for one connection."""
+    """What has come and nobody has read, piece by piece."""
     with contextlib.suppress(OSError):  # nothing more there, or the reset itself
-        while data := duplicate.recv(_PIECE, socket.MSG_DONTWAIT):
+        for _ in range(_MOST // _PIECE):
+            if not (data := duplicate.recv(_PIECE, socket.MSG_DONTWAIT)):
+                return
             yield data
 
 

@@ -88,6 +88,7 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         """The exchange has no more use for this connection, and it is in no state to serve another."""
         self.exchange = None
         self.pool.wheel.forget(self)
+        self._close_duplicate()
         self.transport.abort()
 
     def pause_reading(self) -> None:
@@ -257,20 +258,28 @@ class UpstreamConnection(asyncio.Protocol, Flow):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)
-        while self._body is not None and self._body.has_more and self.exchange is not None:
-            self.go_on()
+        self._take_all_chunks()
         for data in self._unread():
             self.data_received(data)
+            self._take_all_chunks()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.upstream_lost(self, clean=error is None and self._ended, heard=bool(self._partial))
 
+    def _take_all_chunks(self) -> None:
+        """There is no further turn."""
+        while self._body is not None and self._body.has_more and self.exchange is not None:
+            self.go_on()
+
     def _unread(self) -> Iterator[bytes]:
-        """A write can end the connection before what the upstream has said to it was read."""
-        if self._duplicate is not None:
+        """A write can end the connection before what the upstream has said to it was read. Of no use once nobody
+        waits for it: then the upstream may be alive, and send for ever."""
+        exchange = self.exchange
+        if self._duplicate is not None and exchange is not None:
             for data in unread_in(self._duplicate):
-                if self.exchange is not None:
-                    yield data
+                yield data
+                if self.exchange is not exchange:
+                    break
         self._close_duplicate()
 
     def _close_duplicate(self) -> None:

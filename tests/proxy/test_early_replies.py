@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.proxy.harness import MakeOrigin, MakeProxy, Proxy, Reply, Request, Wire
+from slb.proxy import upstream
+from slb.proxy.early_reply import unread_in
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
@@ -124,6 +126,53 @@ async def test_a_long_early_reply_comes_whole(proxies: MakeProxy, refusers: Make
     proxy = await proxies()
     proxy.route("/", refusers(b"HTTP/1.1 401 X\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)).member)
     assert await uploads(proxy) == {(401, body)}
+
+
+async def test_a_reply_in_many_chunks_comes_whole(proxies: MakeProxy, refusers: MakeRefuser) -> None:
+    chunks = b"1\r\nx\r\n" * 400 + b"0\r\n\r\n"
+    proxy = await proxies()
+    proxy.route("/", refusers(b"HTTP/1.1 413 X\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks).member)
+    assert await uploads(proxy) == {(413, b"x" * 400)}
+
+
+async def test_nothing_is_read_for_a_client_that_has_left(
+    proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pour(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + bytes(1 << 20))
+        while True:
+            await request.wire.send(bytes(1 << 20))
+
+    read: list[int] = []
+
+    def counting(duplicate: socket.socket) -> Iterator[bytes]:
+        for data in unread_in(duplicate):
+            read.append(len(data))
+            yield data
+
+    monkeypatch.setattr(upstream, "unread_in", counting)
+    proxy = await proxies()
+    proxy.route("/", await origins(pour))
+    wire = await proxy.connect()
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx")
+    await wire.head()
+    wire.reset()
+    await proxy.at_rest()
+    pool = next(iter(proxy.server._plane.pools._pools.values()))
+    await eventually(lambda: pool._open == 0, what="a connection is left")
+    assert read == []
+
+
+async def test_an_upload_that_was_taken_leaves_the_connection_one_descriptor(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    proxy = await proxies()
+    proxy.route("/", origin)
+    wire = await proxy.connect()
+    await upload(wire, b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000))
+    pool = next(iter(proxy.server._plane.pools._pools.values()))
+    await eventually(lambda: len(pool._idle) == 1, what="the connection is not kept")
+    assert pool._idle[0]._duplicate is None
 
 
 async def test_the_client_is_told_that_its_connection_ends(proxies: MakeProxy, refusers: MakeRefuser) -> None:
