@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 _PIECE = 64 * 1024
 _MOST = 8 << 20
-"""Bytes: more than a kernel holds for one connection unless it was told to. An upstream that lives may go on sending
-while it is read."""
+"""Bytes: more than a kernel holds for one connection unless it was told to. An upstream that lives may go on
+sending while it is read."""
 
 
 def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
