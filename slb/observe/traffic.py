@@ -153,12 +153,13 @@ class Traffic:
         if size := request.bytes_out:
             counts.bytes_out += size
         started, times = request.started, counts.durations
-        times.counts[bisect_left(LATENCY_BOUNDS, ended - started)] += 1
-        times.sum += ended - started
+        took = ended - started
+        times.counts[bisect_left(LATENCY_BOUNDS, took)] += 1
+        times.sum += took
         if first_byte := request.first_byte_at:
-            times = counts.first_bytes
-            times.counts[bisect_left(LATENCY_BOUNDS, first_byte - started)] += 1
-            times.sum += first_byte - started
+            took, times = first_byte - started, counts.first_bytes
+            times.counts[bisect_left(LATENCY_BOUNDS, took)] += 1
+            times.sum += took
 
     def refused(self, route: str, outcome: Outcome) -> None:
         """Count a request that slb answered before it was sent anywhere; it has no duration."""

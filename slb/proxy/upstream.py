@@ -132,8 +132,9 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         exchange.upstream_lost(self, clean=False, heard=False)
 
     def _read_head(self, exchange: "Exchange", data: bytes) -> None:
-        seen = len(self._partial)  # and neither searched nor copied again: it may come byte by byte
-        if seen:
+        seen = 0
+        if self._partial:  # which is neither searched nor copied again: it may come byte by byte
+            seen = len(self._partial)
             data, self._partial = appended(self._partial, data), b""
         end = data.find(b"\r\n\r\n", seen and max(0, seen - 3)) + 4
         if end < 4 or end > self.pool.max_head:
