@@ -83,7 +83,7 @@ def read_private(file: Path) -> tuple[bytes, float]:
     """The contents of `file`, and when it was changed. Raises OSError where it cannot be read, ValueError where it
     is no file of this user's alone. Closed to those who may read it."""
     opened = os.open(file, _READ | os.O_NONBLOCK)  # which would wait for a writer, were it a pipe
-    with os.fdopen(opened, "rb") as reading:
+    try:
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is not a file")
@@ -91,7 +91,10 @@ def read_private(file: Path) -> tuple[bytes, float]:
             raise ValueError(fault.format(file))
         if found.st_mode & _OTHERS:
             _close_to_others(opened, found, file, 0o600)
-        return reading.read(), found.st_mtime
+        with os.fdopen(opened, "rb", closefd=False) as reading:  # which would not close what it does not take
+            return reading.read(), found.st_mtime
+    finally:
+        os.close(opened)
 
 
 def create_private(file: Path) -> int:

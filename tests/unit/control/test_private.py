@@ -165,3 +165,18 @@ def test_one_of_somebody_elses_that_may_not_be_looked_into_is_refused_too(place:
     os.chown(place, STRANGER, -1)
     with pytest.raises(ConfigError, match=f"the user {STRANGER}"):
         check_data_dir(place)
+
+
+def test_whatever_stands_in_a_files_place_none_stays_open(tmp_path: Path) -> None:
+    file, folder, pipe, loose = (tmp_path / name for name in ("file", "folder", "pipe", "loose"))
+    file.touch(0o600)
+    folder.mkdir()
+    os.mkfifo(pipe)
+    loose.touch()
+    loose.chmod(0o666)
+    before = os.listdir("/proc/self/fd")
+    assert read_private(file)[0] == b""
+    for other in (folder, pipe, loose):
+        with pytest.raises(ValueError, match=r"not a file|others may write"):
+            read_private(other)
+    assert os.listdir("/proc/self/fd") == before
