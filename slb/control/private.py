@@ -5,8 +5,11 @@ not followed, and of a file it is what was opened that is looked at: between a l
 may stand there.
 """
 
+import grp
 import os
+import pwd
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,14 +72,56 @@ def check_contents(directory: Path, setting: str) -> None:
 
 def check_way_to(directory: Path, setting: str) -> None:
     """See that nobody else may put another directory in the place of `directory`, which is named to a server that
-    opens it later. A sticky directory, such as /tmp, lets nobody. Raises ConfigError, OSError."""
-    for parent in directory.resolve().parents:
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+    opens it later: on the way everything is root's or this user's, links too, and what others may write to is
+    sticky, such as /tmp. Raises ConfigError, OSError."""
+    for passed in _way(directory.absolute().parent):
+        found = passed.lstat()
+        if found.st_uid not in (0, os.geteuid()):
             raise ConfigError(
-                f"{setting}: everybody may replace what is in {parent} (mode {stat.S_IMODE(mode):04o}): "
-                f"chmod o-w {parent}, or use another directory"
+                f"{setting}: {passed} belongs to the user {found.st_uid}, who may replace what is in it: "
+                f"chown {os.geteuid()} {passed}, or use another directory"
             )
+        if who := _may_replace(found):
+            raise ConfigError(
+                f"{setting}: others may replace what is in {passed} (mode {stat.S_IMODE(found.st_mode):04o}): "
+                f"chmod {who}-w {passed}, or use another directory"
+            )
+
+
+def _way(directory: Path) -> Iterator[Path]:
+    """Each directory and each link that is gone through to reach `directory`, itself included. What a link leads to
+    comes after the link: who refuses that never follows it."""
+    for passed in (*reversed(directory.parents), directory):
+        yield passed
+        if passed.is_symlink():
+            yield from _way(passed.parent / passed.readlink())
+
+
+def _may_replace(found: os.stat_result) -> str:
+    """Who else may rename what is in this directory: `g`, `o`, both, or nobody; a link has no mode of its own."""
+    if found.st_mode & stat.S_ISVTX or stat.S_ISLNK(found.st_mode):
+        return ""
+    group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
+    return "g" * bool(group) + "o" * bool(found.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether it is this user's primary group, which lists nobody else. Where each user has a group of his own the
+    umask is 002, and home directories are open to that group. Users who merely share a primary group are not told
+    from that: to find them, all users would have to be read."""
+    if gid != os.getegid():
+        return False
+    with suppress(KeyError):  # in a container neither needs a name; a group without one lists nobody
+        listed = set(grp.getgrgid(gid).gr_mem)
+        return not listed or listed == {_own_name()}
+    return True
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def read_private(file: Path) -> tuple[bytes, float]:
