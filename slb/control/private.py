@@ -8,6 +8,7 @@ may stand there.
 import grp
 import os
 import pwd
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,14 +22,20 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
+IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|table-.*")
+"""What slb keeps in a `data_dir`, or beside a socket that has a directory of its own."""
+
+IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*")
+"""What the embedded server and those who use it keep in its directory."""
+
 _log = structlog.get_logger()
 
 
-def make_private(directory: Path, setting: str) -> None:
+def make_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
     """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
     and what to do, where it is somebody else's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_private(directory, setting)
+    check_private(directory, setting, ours)
 
 
 def check_data_dir(directory: Path) -> None:
@@ -38,9 +45,9 @@ def check_data_dir(directory: Path) -> None:
         check_private(directory, "data_dir")
 
 
-def check_private(directory: Path, setting: str) -> None:
+def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
     """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
-    what slb keeps there: /var/lib has other users."""
+    what slb keeps there, which is what `ours` matches: /var/lib has other users."""
     found = directory.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")
@@ -50,7 +57,7 @@ def check_private(directory: Path, setting: str) -> None:
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        if all(map(_is_ours, os.listdir(opened))):
+        if all(map(ours.fullmatch, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)
@@ -162,11 +169,6 @@ def _close_to_others(opened: int, found: os.stat_result, path: Path, mode: int) 
     os.fchmod(opened, mode)
     before = f"{stat.S_IMODE(found.st_mode):04o}"
     _log.warning("closed_to_others", path=str(path), mode=f"{mode:04o}", mode_before=before)
-
-
-def _is_ours(name: str) -> bool:
-    """Whether slb keeps something of this name in a directory of its own."""
-    return name in ("valkey", "valkey.sock") or name.startswith("table-")
 
 
 def _raise(error: OSError) -> None:
