@@ -7,8 +7,8 @@ import structlog
 
 _LOGGED_AT_ONCE = 100
 """Lines of one swap, each way: a writer can make a bad setting of every field of every route, and remove them all,
-and a line holds the event loop for some 30 µs. What is not logged is a look-up a route, under 1 µs. All faults stand
-in `faults` of their route."""
+and a line holds the event loop for some 30 µs. What is not logged is looked up, under 1 µs a route. All faults
+stand in `faults` of their route."""
 
 _log = structlog.get_logger()
 
