@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from slb.control.locks import FileLock, wait_until
-from slb.control.private import check_contents, check_way_to, make_private
+from slb.control.private import IN_SERVERS, check_contents, check_way_to, make_private
 from slb.control.valkey_process import ValkeyProcess
 from slb.errors import ConfigError
 
@@ -117,7 +117,7 @@ class EmbeddedServer:
         """A server that listens here is taken for ours, and adopted: nobody else may have put it there."""
         try:
             make_private(self.directory.parent, "data_dir")
-            make_private(self.directory, "data_dir")
+            make_private(self.directory, "data_dir", IN_SERVERS)
             check_way_to(self.directory, "data_dir")
             check_contents(self.directory, "data_dir")
         except OSError as error:

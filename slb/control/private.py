@@ -5,8 +5,12 @@ not followed, and of a file it is what was opened that is looked at: between a l
 may stand there.
 """
 
+import grp
 import os
+import pwd
+import re
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,14 +22,20 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
+IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|table-.*")
+"""What slb keeps in a `data_dir`, or beside a socket that has a directory of its own."""
+
+IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*")
+"""What the embedded server and those who use it keep in its directory."""
+
 _log = structlog.get_logger()
 
 
-def make_private(directory: Path, setting: str) -> None:
+def make_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
     """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
     and what to do, where it is somebody else's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_private(directory, setting)
+    check_private(directory, setting, ours)
 
 
 def check_data_dir(directory: Path) -> None:
@@ -35,9 +45,9 @@ def check_data_dir(directory: Path) -> None:
         check_private(directory, "data_dir")
 
 
-def check_private(directory: Path, setting: str) -> None:
+def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
     """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
-    what slb keeps there: /var/lib has other users."""
+    what slb keeps there, which is what `ours` matches: /var/lib has other users."""
     found = directory.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")
@@ -47,7 +57,7 @@ def check_private(directory: Path, setting: str) -> None:
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        if all(map(_is_ours, os.listdir(opened))):
+        if all(map(ours.fullmatch, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)
@@ -69,21 +79,63 @@ def check_contents(directory: Path, setting: str) -> None:
 
 def check_way_to(directory: Path, setting: str) -> None:
     """See that nobody else may put another directory in the place of `directory`, which is named to a server that
-    opens it later. A sticky directory, such as /tmp, lets nobody. Raises ConfigError, OSError."""
-    for parent in directory.resolve().parents:
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+    opens it later: on the way everything is root's or this user's, links too, and what others may write to is
+    sticky, such as /tmp. Raises ConfigError, OSError."""
+    for passed in _way(directory.absolute().parent):
+        found = passed.lstat()
+        if found.st_uid not in (0, os.geteuid()):
             raise ConfigError(
-                f"{setting}: everybody may replace what is in {parent} (mode {stat.S_IMODE(mode):04o}): "
-                f"chmod o-w {parent}, or use another directory"
+                f"{setting}: {passed} belongs to the user {found.st_uid}, who may replace what is in it: "
+                f"chown {os.geteuid()} {passed}, or use another directory"
             )
+        if who := _may_replace(found):
+            raise ConfigError(
+                f"{setting}: others may replace what is in {passed} (mode {stat.S_IMODE(found.st_mode):04o}): "
+                f"chmod {who}-w {passed}, or use another directory"
+            )
+
+
+def _way(directory: Path) -> Iterator[Path]:
+    """Each directory and each link that is gone through to reach `directory`, itself included. What a link leads to
+    comes after the link: who refuses that never follows it."""
+    for passed in (*reversed(directory.parents), directory):
+        yield passed
+        if passed.is_symlink():
+            yield from _way(passed.parent / passed.readlink())
+
+
+def _may_replace(found: os.stat_result) -> str:
+    """Who else may rename what is in this directory: `g`, `o`, both, or nobody; a link has no mode of its own."""
+    if found.st_mode & stat.S_ISVTX or stat.S_ISLNK(found.st_mode):
+        return ""
+    group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
+    return "g" * bool(group) + "o" * bool(found.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether it is this user's primary group, which lists nobody else. Where each user has a group of his own the
+    umask is 002, and home directories are open to that group. Users who merely share a primary group are not told
+    from that: to find them, all users would have to be read."""
+    if gid != os.getegid():
+        return False
+    with suppress(KeyError):  # in a container neither needs a name; a group without one lists nobody
+        listed = set(grp.getgrgid(gid).gr_mem)
+        return not listed or listed == {_own_name()}
+    return True
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def read_private(file: Path) -> tuple[bytes, float]:
     """The contents of `file`, and when it was changed. Raises OSError where it cannot be read, ValueError where it
     is no file of this user's alone. Closed to those who may read it."""
     opened = os.open(file, _READ | os.O_NONBLOCK)  # which would wait for a writer, were it a pipe
-    with os.fdopen(opened, "rb") as reading:
+    try:
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is not a file")
@@ -91,7 +143,10 @@ def read_private(file: Path) -> tuple[bytes, float]:
             raise ValueError(fault.format(file))
         if found.st_mode & _OTHERS:
             _close_to_others(opened, found, file, 0o600)
-        return reading.read(), found.st_mtime
+        with os.fdopen(opened, "rb", closefd=False) as reading:  # which would not close what it does not take
+            return reading.read(), found.st_mtime
+    finally:
+        os.close(opened)
 
 
 def create_private(file: Path) -> int:
@@ -114,11 +169,6 @@ def _close_to_others(opened: int, found: os.stat_result, path: Path, mode: int) 
     os.fchmod(opened, mode)
     before = f"{stat.S_IMODE(found.st_mode):04o}"
     _log.warning("closed_to_others", path=str(path), mode=f"{mode:04o}", mode_before=before)
-
-
-def _is_ours(name: str) -> bool:
-    """Whether slb keeps something of this name in a directory of its own."""
-    return name in ("valkey", "valkey.sock") or name.startswith("table-")
 
 
 def _raise(error: OSError) -> None:

@@ -5,6 +5,7 @@ comes: a pid file goes stale, a socket file too, and a frozen server answers no 
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,10 @@ _SHORT_PLACE = "XDG_RUNTIME_DIR"
 
 _PROBE_SIZE = 64 * 1024
 """Bytes: about what a server's first files take."""
+
+_DATA = "appendonlydir"
+_OF_ITS_DATA = re.compile(r"AOF|append[ -]?only", re.IGNORECASE)
+"""What the server says last where its data cannot be used, one way or another."""
 
 _START_TIME = 5.0
 _STOP_TIME = 10.0
@@ -162,14 +167,16 @@ class ValkeyProcess:
         return [str(_server_binary()), *words]
 
     def _last_words(self) -> str:
-        """What the server said last; where it could not even write that, why."""
+        """What the server said last, where more stands, and a way out; where it could not even write, why."""
         if fault := write_fault(self._directory):
             return fault
         try:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError as error:
             return str(error)
-        return lines[-1] if lines else "its log is empty"
+        said = lines[-1] if lines else "its log is empty"
+        way_out = f"; without {self._directory}/{_DATA} it starts empty" if _OF_ITS_DATA.search(said) else ""
+        return f"{said} ({self._log} says more{way_out})"
 
 
 def write_fault(directory: Path) -> str:

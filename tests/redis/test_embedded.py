@@ -98,6 +98,34 @@ async def test_the_data_is_for_its_user_alone(data_dir: Path) -> None:
     await server.release()
 
 
+@pytest.mark.parametrize("besides", [[], ["somebody's"]])
+async def test_a_servers_directory_that_others_may_read_is_closed_to_them(
+    data_dir: Path, besides: list[str]
+) -> None:
+    """As it was made under a umask of 022, by whoever made it before it was private."""
+    server = EmbeddedServer(data_dir, revive=False)
+    await server.acquire()
+    await server.release()
+    for name in besides:
+        (data_dir / name).touch()
+    server.directory.chmod(0o755)
+    with capture_logs() as logs:
+        await server.acquire()
+    assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
+    assert [line["path"] for line in logs if line["event"] == "closed_to_others"] == [str(server.directory)]
+    await server.release()
+
+
+async def test_a_folder_named_valkey_that_holds_what_is_not_the_servers_keeps_its_mode(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir, revive=False)
+    server.directory.mkdir()
+    (server.directory / "README.md").touch()
+    server.directory.chmod(0o755)
+    await server.acquire()
+    assert stat.S_IMODE(server.directory.stat().st_mode) == 0o755
+    await server.release()
+
+
 def test_processes_share_one_server_and_the_last_out_stops_it(data_dir: Path) -> None:
     process = ValkeyProcess(data_dir / "valkey")
     with a_user(data_dir) as one, a_user(data_dir) as other:
@@ -296,8 +324,10 @@ async def test_a_damaged_data_file_is_one_clear_error_and_nothing_is_left_runnin
     await server.release()
     for file in (data_dir / "valkey" / "appendonlydir").glob("*.manifest"):
         file.write_text("nonsense\n")
-    with pytest.raises(ConfigError, match="does not start: "):
+    with pytest.raises(ConfigError, match="does not start: ") as caught:
         await server.acquire()
+    assert f"{server.directory}/server.log says more" in str(caught.value)
+    assert f"without {server.directory}/appendonlydir it starts empty" in str(caught.value)
     assert not server.process.alive()
 
 

@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -122,6 +123,56 @@ def test_on_the_way_nobody_may_put_another_in_its_place(tmp_path: Path) -> None:
         check_way_to(way / "place", "data_dir")
 
 
+@as_root
+def test_on_the_way_nothing_is_somebody_elses(tmp_path: Path) -> None:
+    """He renames what is below, sticky or not, and puts his own in its place."""
+    way = tmp_path / "way"
+    (way / "deeper").mkdir(parents=True)
+    for loose in (0o755, 0o1777):
+        os.chown(way, STRANGER, -1)
+        way.chmod(loose)
+        with pytest.raises(ConfigError, match=rf"^data_dir: {way} belongs to the user {STRANGER}, .*chown 0 {way}"):
+            check_way_to(way / "deeper" / "place", "data_dir")
+    os.chown(way, 0, -1)
+    check_way_to(way / "deeper" / "place", "data_dir")
+
+
+@as_root
+def test_on_the_way_a_group_may_write_only_if_it_is_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = tmp_path / "way"
+    way.mkdir()
+    way.chmod(0o775)
+    check_way_to(way / "place", "data_dir")
+    shared = SimpleNamespace(gr_mem=["root", "somebody"])
+    with monkeypatch.context() as patch:
+        patch.setattr("slb.control.private.grp.getgrgid", lambda _: shared)
+        with pytest.raises(ConfigError, match=f"chmod g-w {way}"):
+            check_way_to(way / "place", "data_dir")
+    os.chown(way, -1, STRANGER)
+    with pytest.raises(ConfigError, match=f"chmod g-w {way}"):
+        check_way_to(way / "place", "data_dir")
+    way.chmod(0o1775)
+    check_way_to(way / "place", "data_dir")
+
+
+@as_root
+def test_links_on_the_way_are_looked_at_and_so_is_where_they_lead(tmp_path: Path) -> None:
+    far, middle = tmp_path / "far", tmp_path / "middle"
+    (far / "below").mkdir(parents=True)
+    middle.mkdir()
+    (middle / "second").symlink_to("../far/below")
+    (tmp_path / "first").symlink_to(middle / "second")
+    place = tmp_path / "first" / "place"
+    check_way_to(place, "data_dir")
+    for passed in (tmp_path / "first", middle, middle / "second", far, far / "below"):
+        os.chown(passed, STRANGER, -1, follow_symlinks=False)
+        with pytest.raises(ConfigError, match=f"belongs to the user {STRANGER}"):
+            check_way_to(place, "data_dir")
+        os.chown(passed, 0, -1, follow_symlinks=False)
+
+
 def test_a_file_is_made_for_its_user_alone_whatever_stood_there(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
@@ -165,3 +216,18 @@ def test_one_of_somebody_elses_that_may_not_be_looked_into_is_refused_too(place:
     os.chown(place, STRANGER, -1)
     with pytest.raises(ConfigError, match=f"the user {STRANGER}"):
         check_data_dir(place)
+
+
+def test_whatever_stands_in_a_files_place_none_stays_open(tmp_path: Path) -> None:
+    file, folder, pipe, loose = (tmp_path / name for name in ("file", "folder", "pipe", "loose"))
+    file.touch(0o600)
+    folder.mkdir()
+    os.mkfifo(pipe)
+    loose.touch()
+    loose.chmod(0o666)
+    before = os.listdir("/proc/self/fd")
+    assert read_private(file)[0] == b""
+    for other in (folder, pipe, loose):
+        with pytest.raises(ValueError, match=r"not a file|others may write"):
+            read_private(other)
+    assert os.listdir("/proc/self/fd") == before

@@ -24,3 +24,14 @@ def test_thousands_of_faults_at_once_are_told_in_a_hundred_lines_and_one() -> No
         SettingsFaults().tell({f"/{each}": ["x: no"] * 60 for each in range(1000)})
     assert len(logs) == 101
     assert logs[-1]["fault"] == "and 59900 more, here and elsewhere"
+
+
+def test_thousands_that_are_mended_at_once_are_told_in_a_hundred_lines_and_one() -> None:
+    telling = SettingsFaults()
+    telling.tell({f"/{each}": ["x: no"] for each in range(1000)})
+    with capture_logs() as logs:
+        telling.tell({})
+        telling.tell({})
+    assert {line["event"] for line in logs} == {"settings_in_order"}
+    assert [line["route"] for line in logs] == [f"/{each}" for each in range(101)]
+    assert [line["others"] for line in logs if "others" in line] == [899]
