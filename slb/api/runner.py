@@ -25,6 +25,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from slb.api.answers import Answered, OnAnswer, answers_to
 from slb.api.replies import EXPECTATION, closing_bytes, refusal, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
+from slb.api.turns import SLICE, Turns
 from slb.config import Settings
 from slb.errors import (
     BAD_REQUEST,
@@ -110,6 +111,7 @@ class Rules:
     shortcut: Shortcut | None
     places: Places[Any] | None
     throttle: Throttle
+    turns: Turns = field(default_factory=Turns)
     refusals: Seldom = field(default_factory=lambda: Seldom(time.monotonic, _TELL_EVERY))
 
 
@@ -166,7 +168,10 @@ class _Writer(StreamWriter):
 
 
 class _Protocol(web.RequestHandler):
-    __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
+    __slots__ = (
+        *("_answered", "_asked", "_behind", "_head_timer", "_line", "_refused", "_rest", "_rules", "_short"),
+        *("_stall_timer", "_waits"),
+    )
 
     def __init__(self, server: _Server, rules: Rules, **options: Any) -> None:
         super().__init__(server, **options)
@@ -179,6 +184,11 @@ class _Protocol(web.RequestHandler):
         """None once something has gone to aiohttp: the rest of the connection is its."""
         self._asked: asyncio.Task[None] | None = None
         self._behind = bytearray()  # grows in place: it may come byte by byte
+        self._rest = bytearray()
+        """What aiohttp gets in later turns. While there is any, reading is paused: this is what one read brings, and
+        what TLS had deciphered by then; and the client's end, which ends the connection, is seen behind it."""
+        self._waits = False  # for its turn
+        self._answered = False  # for the last time: whatever comes now is read only so that the answer is seen
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         places = self._rules.places
@@ -226,7 +236,7 @@ class _Protocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """What belongs to the first line is kept until all of it is there."""
-        if self._refused is not None or self._is_answered_shortly(data):
+        if self._refused is not None or self._answered or self._is_answered_shortly(data):
             return
         if self._line is not None:
             # Empty lines before a request are ignored (RFC 9112, 2.2), and not kept: they could go on for ever.
@@ -235,9 +245,52 @@ class _Protocol(web.RequestHandler):
             if not self._first_line_is_good(data):
                 return
             self._line = None
+        if len(data) > SLICE or (self._rest and data):  # without data aiohttp goes on with what it has
+            self._rest += data
+            self._pause_transport_reading()
+            self._wait_for_turn()
+        else:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         super().data_received(data)
         if self._request_count:
             self._end_head_timer()
+
+    def _wait_for_turn(self) -> None:
+        """None while aiohttp's own buffers are full: it says when they no longer are, by `_resume...`."""
+        if not (self._waits or self._reading_paused or self._buffer_paused):
+            self._waits = True
+            self._rules.turns.wait(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits = False
+        if self._refused is not None or self._answered or self._close or self._force_close:
+            self._rest.clear()
+        elif not (self._reading_paused or self._buffer_paused):
+            data = bytes(self._rest[:SLICE])
+            del self._rest[:SLICE]
+            self._feed(data)
+        if not (self._reading_paused or self._buffer_paused):
+            self._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        """aiohttp's way to read on: what has been read already comes first."""
+        if self._rest:
+            self._wait_for_turn()
+        else:
+            super()._resume_transport_reading()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """What follows the last answer of a connection is thrown away as it comes: aiohttp would parse all of it
+        while it lingers."""
+        reply, reset = await super().finish_response(request, resp, start_time)
+        if not reply.keep_alive:
+            self._answered = True
+            self._rest.clear()
+        return reply, reset
 
     def _is_answered_shortly(self, data: bytes) -> bool:
         """Whether the short way takes it; what comes meanwhile waits for the answer."""
