@@ -169,7 +169,18 @@ class _Writer(StreamWriter):
 
 class _Protocol(web.RequestHandler):
     __slots__ = (
-        *("_answered", "_asked", "_behind", "_head_timer", "_line", "_refused", "_rest", "_rules", "_short"),
+        *(
+            "_answered",
+            "_asked",
+            "_behind",
+            "_gone",
+            "_head_timer",
+            "_line",
+            "_refused",
+            "_rest",
+            "_rules",
+            "_short",
+        ),
         *("_stall_timer", "_waits"),
     )
 
@@ -185,9 +196,10 @@ class _Protocol(web.RequestHandler):
         self._asked: asyncio.Task[None] | None = None
         self._behind = bytearray()  # grows in place: it may come byte by byte
         self._rest = bytearray()
-        """What aiohttp gets in later turns. While there is any, reading is paused: this is what one read brings, and
-        what TLS had deciphered by then; and the client's end, which ends the connection, is seen behind it."""
+        """What aiohttp gets in later turns. Reading is paused as long: it is what one read brings, and what TLS had
+        deciphered by then. A client's end, which ends the connection, is seen behind it."""
         self._waits = False  # for its turn
+        self._gone: asyncio.Future[None] | None = None
         self._answered = False  # for the last time: whatever comes now is read only so that the answer is seen
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -221,6 +233,9 @@ class _Protocol(web.RequestHandler):
             self._rules.places.leave(self)
         self._end_head_timer()
         self._end_stall_timer()
+        self._rest.clear()
+        if self._gone is not None:
+            self._gone.set_result(None)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -289,8 +304,23 @@ class _Protocol(web.RequestHandler):
         reply, reset = await super().finish_response(request, resp, start_time)
         if not reply.keep_alive:
             self._answered = True
-            self._rest.clear()
+            if self._rest or not request.content.is_eof():
+                await self._linger()
         return reply, reset
+
+    async def _linger(self) -> None:
+        """Say that this was all, and read on. To close a connection with bytes unread resets it, and its client may
+        lose the answer."""
+        self._rest.clear()
+        self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that nobody parses
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.resume_reading()
+        self._resume_reading_for_buffer()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._gone = self._loop.create_future()
+        await asyncio.wait([self._gone], timeout=_LINGER)
 
     def _is_answered_shortly(self, data: bytes) -> bool:
         """Whether the short way takes it; what comes meanwhile waits for the answer."""
