@@ -25,7 +25,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from slb.api.answers import Answered, OnAnswer, answers_to
 from slb.api.replies import EXPECTATION, closing_bytes, refusal, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
-from slb.api.turns import SLICE, Turns
+from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
 from slb.errors import (
     BAD_REQUEST,
@@ -48,9 +48,6 @@ LineJudge = Callable[[bytes], object]
 
 _MOST_BEHIND = 65_536
 """Bytes a client may send ahead of the answer it waits for."""
-
-_LINGER = 1.0
-"""Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
 
 _EVENT = 160
 """Bytes of an event's line besides its detail, about."""
@@ -93,7 +90,7 @@ def make_runner(
         Rules(settings, judge, on_answer, shortcut, places, throttle or Throttle()),
         access_log=logging.getLogger("slb.api"),
         access_log_class=answers_to(on_answer),
-        lingering_time=_LINGER,
+        lingering_time=LINGER,
         shutdown_timeout=shutdown_timeout,
         keepalive_timeout=settings.keepalive_timeout,
         max_line_size=settings.max_request_line,
@@ -167,25 +164,11 @@ class _Writer(StreamWriter):
         await super().write_headers(f"HTTP/1.1 {rest}", headers)
 
 
-class _Protocol(web.RequestHandler):
-    __slots__ = (
-        *(
-            "_answered",
-            "_asked",
-            "_behind",
-            "_gone",
-            "_head_timer",
-            "_line",
-            "_refused",
-            "_rest",
-            "_rules",
-            "_short",
-        ),
-        *("_stall_timer", "_waits"),
-    )
+class _Protocol(InTurns):
+    __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
     def __init__(self, server: _Server, rules: Rules, **options: Any) -> None:
-        super().__init__(server, **options)
+        super().__init__(rules.turns, server, **options)
         self._rules = rules
         self._line: bytes | None = b""  # what came of the first line; None once it is with aiohttp
         self._refused: Refused | None = None
@@ -195,12 +178,6 @@ class _Protocol(web.RequestHandler):
         """None once something has gone to aiohttp: the rest of the connection is its."""
         self._asked: asyncio.Task[None] | None = None
         self._behind = bytearray()  # grows in place: it may come byte by byte
-        self._rest = bytearray()
-        """What aiohttp gets in later turns. Reading is paused as long: it is what one read brings, and what TLS had
-        deciphered by then. A client's end, which ends the connection, is seen behind it."""
-        self._waits = False  # for its turn
-        self._gone: asyncio.Future[None] | None = None
-        self._answered = False  # for the last time: whatever comes now is read only so that the answer is seen
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         places = self._rules.places
@@ -220,7 +197,7 @@ class _Protocol(web.RequestHandler):
         transport.write(closing_bytes(reply))
         transport.write_eof()
         if places.turn_away(self):
-            self._head_timer = self._loop.call_later(_LINGER, transport.abort)
+            self._head_timer = self._loop.call_later(LINGER, transport.abort)
         else:
             transport.abort()
         client = _address(transport)
@@ -233,9 +210,6 @@ class _Protocol(web.RequestHandler):
             self._rules.places.leave(self)
         self._end_head_timer()
         self._end_stall_timer()
-        self._rest.clear()
-        if self._gone is not None:
-            self._gone.set_result(None)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -260,10 +234,8 @@ class _Protocol(web.RequestHandler):
             if not self._first_line_is_good(data):
                 return
             self._line = None
-        if len(data) > SLICE or (self._rest and data):  # without data aiohttp goes on with what it has
-            self._rest += data
-            self._pause_transport_reading()
-            self._wait_for_turn()
+        if len(data) > SLICE or self._rest:
+            self._feed_in_turns(data)
         else:
             self._feed(data)
 
@@ -271,56 +243,6 @@ class _Protocol(web.RequestHandler):
         super().data_received(data)
         if self._request_count:
             self._end_head_timer()
-
-    def _wait_for_turn(self) -> None:
-        """None while aiohttp's own buffers are full: it says when they no longer are, by `_resume...`."""
-        if not (self._waits or self._reading_paused or self._buffer_paused):
-            self._waits = True
-            self._rules.turns.wait(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._waits = False
-        if self._refused is not None or self._answered or self._close or self._force_close:
-            self._rest.clear()
-        elif not (self._reading_paused or self._buffer_paused):
-            data = bytes(self._rest[:SLICE])
-            del self._rest[:SLICE]
-            self._feed(data)
-        if not (self._reading_paused or self._buffer_paused):
-            self._resume_transport_reading()
-
-    def _resume_transport_reading(self) -> None:
-        """aiohttp's way to read on: what has been read already comes first."""
-        if self._rest:
-            self._wait_for_turn()
-        else:
-            super()._resume_transport_reading()
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """What follows the last answer of a connection is thrown away as it comes: aiohttp would parse all of it
-        while it lingers."""
-        reply, reset = await super().finish_response(request, resp, start_time)
-        if not reply.keep_alive:
-            self._answered = True
-            if self._rest or not request.content.is_eof():
-                await self._linger()
-        return reply, reset
-
-    async def _linger(self) -> None:
-        """Say that this was all, and read on. To close a connection with bytes unread resets it, and its client may
-        lose the answer."""
-        self._rest.clear()
-        self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that nobody parses
-        if self.transport is None or self.transport.is_closing():
-            return
-        self.resume_reading()
-        self._resume_reading_for_buffer()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self._gone = self._loop.create_future()
-        await asyncio.wait([self._gone], timeout=_LINGER)
 
     def _is_answered_shortly(self, data: bytes) -> bool:
         """Whether the short way takes it; what comes meanwhile waits for the answer."""
@@ -386,6 +308,7 @@ class _Protocol(web.RequestHandler):
 
     def _refuse(self, refused: Refused) -> None:
         self._refused = refused
+        self._rest.clear()
         self._end_head_timer()
         super().data_received(_NO_HTTP)
 
