@@ -22,7 +22,7 @@ MAX_LIST = 1000
 this process for most of a second."""
 
 
-_MOST_FAULTS = MAX_LIST
+MOST_FAULTS = MAX_LIST
 """One in each of a list."""
 
 
@@ -31,10 +31,15 @@ def _normal_address(text: str) -> str:
 
 
 def _route_path(text: str) -> str:
+    _check_length(text)  # before anything is done that costs by length; written otherwise it may be longer yet
     path = normal_path(text)
+    _check_length(path)
+    return path
+
+
+def _check_length(path: str) -> None:
     if len(path) > LONGEST_PATH:
         raise ValueError(f"is longer than {LONGEST_PATH} characters")
-    return path
 
 
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
@@ -110,9 +115,14 @@ def registrations(data: Any) -> Sequence[AnyRegistration]:
 def faults_of(error: ValidationError) -> str:
     """Each fault behind its field, `[2].port: ...` in a list. Where there are more than anybody reads, just how
     many: a body of 1 MB can have 100,000, and each costs more to tell than to find."""
-    if error.error_count() > _MOST_FAULTS:
-        return f"body: {error.error_count()} faults, and only up to {_MOST_FAULTS} are listed"
+    if error.error_count() > MOST_FAULTS:
+        return too_many_faults(error.error_count())
     return "; ".join(f"{_place(fault['loc'])}: {_said(fault)}" for fault in error.errors(include_url=False))
+
+
+def too_many_faults(count: int) -> str:
+    """What is said in their place."""
+    return f"body: {count} faults, and only up to {MOST_FAULTS} are listed"
 
 
 def _place(location: tuple[int | str, ...]) -> str:

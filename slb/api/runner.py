@@ -25,6 +25,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from slb.api.answers import Answered, OnAnswer, answers_to
 from slb.api.replies import EXPECTATION, closing_bytes, refusal, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
+from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
 from slb.errors import (
     BAD_REQUEST,
@@ -47,9 +48,6 @@ LineJudge = Callable[[bytes], object]
 
 _MOST_BEHIND = 65_536
 """Bytes a client may send ahead of the answer it waits for."""
-
-_LINGER = 1.0
-"""Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
 
 _EVENT = 160
 """Bytes of an event's line besides its detail, about."""
@@ -92,7 +90,7 @@ def make_runner(
         Rules(settings, judge, on_answer, shortcut, places, throttle or Throttle()),
         access_log=logging.getLogger("slb.api"),
         access_log_class=answers_to(on_answer),
-        lingering_time=_LINGER,
+        lingering_time=LINGER,
         shutdown_timeout=shutdown_timeout,
         keepalive_timeout=settings.keepalive_timeout,
         max_line_size=settings.max_request_line,
@@ -110,6 +108,7 @@ class Rules:
     shortcut: Shortcut | None
     places: Places[Any] | None
     throttle: Throttle
+    turns: Turns = field(default_factory=Turns)
     refusals: Seldom = field(default_factory=lambda: Seldom(time.monotonic, _TELL_EVERY))
 
 
@@ -165,11 +164,11 @@ class _Writer(StreamWriter):
         await super().write_headers(f"HTTP/1.1 {rest}", headers)
 
 
-class _Protocol(web.RequestHandler):
+class _Protocol(InTurns):
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
     def __init__(self, server: _Server, rules: Rules, **options: Any) -> None:
-        super().__init__(server, **options)
+        super().__init__(rules.turns, server, **options)
         self._rules = rules
         self._line: bytes | None = b""  # what came of the first line; None once it is with aiohttp
         self._refused: Refused | None = None
@@ -198,7 +197,7 @@ class _Protocol(web.RequestHandler):
         transport.write(closing_bytes(reply))
         transport.write_eof()
         if places.turn_away(self):
-            self._head_timer = self._loop.call_later(_LINGER, transport.abort)
+            self._head_timer = self._loop.call_later(LINGER, transport.abort)
         else:
             transport.abort()
         client = _address(transport)
@@ -226,7 +225,7 @@ class _Protocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """What belongs to the first line is kept until all of it is there."""
-        if self._refused is not None or self._is_answered_shortly(data):
+        if self._refused is not None or self._answered or self._is_answered_shortly(data):
             return
         if self._line is not None:
             # Empty lines before a request are ignored (RFC 9112, 2.2), and not kept: they could go on for ever.
@@ -235,6 +234,12 @@ class _Protocol(web.RequestHandler):
             if not self._first_line_is_good(data):
                 return
             self._line = None
+        if len(data) > SLICE or self._rest:
+            self._feed_in_turns(data)
+        else:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         super().data_received(data)
         if self._request_count:
             self._end_head_timer()
@@ -303,6 +308,7 @@ class _Protocol(web.RequestHandler):
 
     def _refuse(self, refused: Refused) -> None:
         self._refused = refused
+        self._rest.clear()
         self._end_head_timer()
         super().data_received(_NO_HTTP)
 

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from slb.api.bodies import MOST_FAULTS, too_many_faults
 from slb.config import Settings
 from slb.errors import BAD_REQUEST, Refused
 from slb.model import RouteSettings, setting_fault, usable_settings
@@ -21,7 +22,7 @@ def stored_settings(
     where together with `kept` (what else the hash holds) they make no route settings."""
     faults = [fault for name, value in written.items() if (fault := setting_fault(name, value))]
     if faults:
-        raise Refused(BAD_REQUEST, "; ".join(faults))
+        raise _refused(faults)
     usable, _ = usable_settings(kept)
     try:
         made = settings.route_settings(path, {**usable, **written})
@@ -36,7 +37,12 @@ def refuse_unknown(names: set[str]) -> None:
     """Raises Refused naming those that are no route settings."""
     unknown = sorted(names - RouteSettings.model_fields.keys())
     if unknown:
-        raise Refused(BAD_REQUEST, "; ".join(f"{name}: there is no route setting of this name" for name in unknown))
+        raise _refused([f"{name}: there is no route setting of this name" for name in unknown])
+
+
+def _refused(faults: list[str]) -> Refused:
+    few = len(faults) <= MOST_FAULTS
+    return Refused(BAD_REQUEST, "; ".join(faults) if few else too_many_faults(len(faults)))
 
 
 def _text(value: Any) -> str:

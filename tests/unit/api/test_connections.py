@@ -70,7 +70,7 @@ async def test_one_too_many_is_refused_by_name_counted_and_told_of(serve: Serve)
 
 
 async def test_who_was_refused_and_stays_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slb.api.runner._LINGER", 0.05)
+    monkeypatch.setattr("slb.api.runner.LINGER", 0.05)
     places: Places[Any] = Places(1, 0, 0)
     address = await serve(places)
     served, refused = [await asyncio.open_connection(*address) for _ in range(2)]

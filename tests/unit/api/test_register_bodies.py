@@ -125,3 +125,7 @@ def test_more_than_can_be_written_in_one_step_is_refused() -> None:
 
 def test_an_element_that_is_no_object_is_refused() -> None:
     assert refusal([1]).startswith("[0]: has to be an object")
+
+
+def test_a_path_is_too_long_as_it_is_written() -> None:
+    assert refusal({"path": "/." * 450_000, "target": "h"}) == "path: is longer than 2048 characters"

@@ -265,3 +265,9 @@ async def test_many_routes_are_all_shown(api: Api) -> None:
     await api.parts.watcher.shown(lambda mirror: len(mirror.records) == 230, 10)
     routes = (await api.call("GET", "/routes")).json["routes"]
     assert [route["path"] for route in routes] == [f"/r{index:03}" for index in range(230)]
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_of_more_faults_than_anybody_reads_only_their_number_is_told(api: Api, method: str) -> None:
+    answer = await api.call(method, "/routes/p1", {f"x{number}": 1 for number in range(60_000)})
+    assert (answer.status, answer.json["detail"]) == (400, "body: 60000 faults, and only up to 1000 are listed")
