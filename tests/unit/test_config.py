@@ -303,7 +303,7 @@ def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*(each.decode() for each in _KINDS), "X-Forwarded-For", "x_real_ip", "x-forwarded-x"]
+    "name", [*(each.decode() for each in _KINDS), "X-Forwarded-For", "x_real_ip", "x.real!ip", "x-forwarded-x"]
 )
 def test_headers_that_slb_deals_with_itself_cannot_be_dropped_by_a_list(name: str) -> None:
     """Of Content-Length that would be a way to smuggle requests."""
