@@ -352,9 +352,18 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _value(variable: str, text: str) -> str:
-    if not variable.endswith("_FILE"):
-        return text
+    return file_value(variable, text) if variable.endswith("_FILE") else text
+
+
+def file_value(variable: str, path: str) -> str:
+    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that is
+    not mounted yet."""
     try:
-        return Path(text).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{variable}: {error}") from None
+        value = Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{variable}: {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{variable}: {path}: {error}") from None
+    if not value:
+        raise ConfigError(f"{variable}: {path} is empty")
+    return value
