@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from slb.config import file_value
-from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, SlbError
+from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, SlbError, no_answer
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
@@ -87,7 +87,7 @@ class ApiClient:
             reply = connection.getresponse()
             return reply.status, reply.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            what = getattr(error, "strerror", None) or error
+            what = no_answer(error)
             raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
         finally:
             connection.close()
