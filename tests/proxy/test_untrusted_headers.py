@@ -68,7 +68,9 @@ async def test_a_trusted_proxy_may(proxies: MakeProxy, origin: Origin, name: str
     assert await seen_of(proxy, origin, *lines) == lines
 
 
-@pytest.mark.parametrize("name", ["X-Original-Hosts", "X-Original", "X.Forward", "X-Forward", "X-Proxy", "Proxys", "XOriginalURL"])
+@pytest.mark.parametrize(
+    "name", ["X-Original-Hosts", "X-Original", "X.Forward", "X-Forward", "X-Proxy", "Proxys", "XOriginalURL"]
+)
 async def test_what_is_not_listed_passes(proxy: Proxy, origin: Origin, name: str) -> None:
     assert await seen_of(proxy, origin, f"{name}: 1") == [f"{name}: 1"]
 

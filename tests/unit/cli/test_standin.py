@@ -172,7 +172,10 @@ async def test_where_nobody_listens_it_says_so_in_the_systems_words_and_only_onc
 
 @pytest.mark.parametrize(
     ("encrypted", "why"),
-    [(True, "certificate verify failed: unable to get local issuer certificate"), (False, "the API there speaks no TLS")],
+    [
+        (True, "certificate verify failed: unable to get local issuer certificate"),
+        (False, "the API there speaks no TLS"),
+    ],
 )
 async def test_what_of_tls_failed_it_says_in_words(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, encrypted: bool, why: str

@@ -158,7 +158,17 @@ def test_a_name_cannot_shadow_one_of_https_own_by_what_stands_for_its_hyphens(na
 
 
 def test_other_names_with_such_characters_are_the_applications_business() -> None:
-    for line in ("X.Other: 1", "Api.Version: 1", "#a|b`c: 1", "X.Forward: 1", "Content.Lengths: 1", "X_Other: 1", "X_Request_Ids: 1", "X_Forward: 1", "Xforwarded_for: 1"):
+    for line in (
+        "X.Other: 1",
+        "Api.Version: 1",
+        "#a|b`c: 1",
+        "X.Forward: 1",
+        "Content.Lengths: 1",
+        "X_Other: 1",
+        "X_Request_Ids: 1",
+        "X_Forward: 1",
+        "Xforwarded_for: 1",
+    ):
         assert passed_on(line) == [line]
 
 
