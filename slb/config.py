@@ -45,7 +45,7 @@ BELIEVED_HEADERS = (
         "X-Forwarded",
         "Proxy",
     ),
-    *("Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP", "X-Envoy-External-Address"),
+    *("Proxy", "Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP", "X-Envoy-External-Address"),
     *("X-Original-Host", "X-Original-Forwarded-For"),
 )
 """What proxies in front of slb may say of a request, and some upstreams believe, whoever says it."""
@@ -364,8 +364,8 @@ def _value(variable: str, text: str) -> str:
 
 
 def file_value(variable: str, path: str) -> str:
-    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that is
-    not mounted yet."""
+    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that
+    is not mounted yet."""
     try:
         value = Path(path).read_text().strip()
     except OSError as error:

@@ -98,8 +98,8 @@ class ScriptFailed(SlbError):
 
 
 def tls_fault(error: Exception) -> str:
-    """What of TLS failed, for a person, without the library's own coordinates; empty where it was something else. Such
-    errors have numbers of their own, which are none of the system's."""
+    """What of TLS failed, for a person, without the library's own coordinates; empty where it was something else.
+    Such errors have numbers of their own, which are none of the system's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:

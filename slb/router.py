@@ -27,8 +27,8 @@ class RouterApp:
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> bool:
-        """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still: nothing is
-        cut off."""
+        """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still: nothing
+        is cut off."""
         self.core.stopping = True
         try:
             async with asyncio.timeout(self.core.settings.drain_delay):
