@@ -88,16 +88,17 @@ class App:
         self._proxy.reconfigure(settings)
         self._ledger.set_budget(settings.redis_budget)
 
-    async def stop(self, hurried: asyncio.Event) -> None:
+    async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay nobody new is let in, and requests in flight finish, for at most
-        drain_timeout; or until `hurried`."""
+        drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.stopping = True
         self._proxy.begin_drain()
         self._say_what_it_waits_for()
-        await self._drain(hurried)
+        in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
+        return in_a_hurry
 
     def _say_what_it_waits_for(self) -> None:
         core = self.core
@@ -110,16 +111,19 @@ class App:
                 hint="a second Ctrl-C (or SIGTERM) cuts them off",
             )
 
-    async def _drain(self, hurried: asyncio.Event) -> None:
+    async def _drain(self, hurried: asyncio.Event) -> bool:
         drain = asyncio.create_task(self._leave())
         hurry = asyncio.create_task(hurried.wait())
         await asyncio.wait((drain, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not drain.done():
             drain.cancel()
-            _log.warning("requests_cut_off", requests=self._proxy.in_flight, why="told_twice")
+            if cut := self._proxy.in_flight:
+                _log.warning("requests_cut_off", requests=cut, why="told_twice")
+            return cut > 0
         elif cut := drain.result():
             _log.warning("requests_cut_off", requests=cut, why="drain_timeout")
+        return False
 
     async def _leave(self) -> int:
         """How many requests were cut off."""
@@ -177,7 +181,7 @@ class Serving(Protocol):
     @property
     def core(self) -> Core: ...
     async def start(self) -> None: ...
-    async def stop(self, hurried: asyncio.Event) -> None: ...
+    async def stop(self, hurried: asyncio.Event) -> bool: ...
 
 
 async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:
@@ -186,8 +190,8 @@ async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None
     await app.start()
     started()
     await first_of(stopping.requested, failed)
-    await app.stop(stopping.hurried)
-    return int(failed.is_set() or stopping.hurried.is_set())
+    cut_off = await app.stop(stopping.hurried)
+    return int(failed.is_set() or cut_off)
 
 
 async def reset_redis(settings: Settings) -> int:

@@ -20,7 +20,7 @@ from pydantic import (
 
 from slb.errors import ConfigError
 from slb.model import Duration, HeaderName, PositiveDuration, RouteSettings, setting_fault
-from slb.names import is_normal_path
+from slb.names import header_as_read, is_normal_path
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Role = Literal["proxy", "quota"]
@@ -35,6 +35,20 @@ OWN_HEADERS = frozenset(
     }
 )
 """What the proxy acts on, sets or keeps from upstreams whatever is set; all of X-Forwarded-... too."""
+BELIEVED_HEADERS = (
+    *(
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Forwarded",
+        "Proxy",
+    ),
+    *("Proxy", "Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP", "X-Envoy-External-Address"),
+    *("X-Original-Host", "X-Original-Forwarded-For"),
+)
+"""What proxies in front of slb may say of a request, and some upstreams believe, whoever says it."""
 
 
 def _default_data_dir() -> Path:
@@ -60,15 +74,7 @@ class Settings(BaseModel):
     data_register: bool = True
     upstream_networks: tuple[Network, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
-    untrusted_headers: tuple[HeaderName, ...] = (
-        "X-Original-URL",
-        "X-Rewrite-URL",
-        "X-Client-IP",
-        "True-Client-IP",
-        "CF-Connecting-IP",
-        "X-Forwarded",
-        "Proxy",
-    )
+    untrusted_headers: tuple[HeaderName, ...] = BELIEVED_HEADERS
     proxy_protocol: bool = False
     tls_certificates: tuple[str, ...] = ()
     access_log: str = "all"
@@ -145,7 +151,7 @@ class Settings(BaseModel):
     @classmethod
     def _are_others_headers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
-            meant = name.lower().replace("_", "-")
+            meant = header_as_read(name.lower().encode()).decode()
             if meant in OWN_HEADERS or meant.startswith("x-forwarded-"):
                 raise ValueError(f"{name} is a header that slb itself acts on, sets or removes")
         return value
@@ -354,9 +360,18 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _value(variable: str, text: str) -> str:
-    if not variable.endswith("_FILE"):
-        return text
+    return file_value(variable, text) if variable.endswith("_FILE") else text
+
+
+def file_value(variable: str, path: str) -> str:
+    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that
+    is not mounted yet."""
     try:
-        return Path(text).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{variable}: {error}") from None
+        value = Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{variable}: {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{variable}: {path}: {error}") from None
+    if not value:
+        raise ConfigError(f"{variable}: {path} is empty")
+    return value

@@ -1,5 +1,8 @@
 """One tree: every refusal slb answers with, and every failure it reports, by name."""
 
+import os
+import socket
+import ssl
 from dataclasses import dataclass
 
 
@@ -92,3 +95,23 @@ class RedisUnavailable(SlbError):
 
 class ScriptFailed(SlbError):
     """Redis answers, and a script of slb's failed in it: a bug, or somebody else's value under one of its keys."""
+
+
+def tls_fault(error: Exception) -> str:
+    """What of TLS failed, for a person, without the library's own coordinates; empty where it was something else.
+    Such errors have numbers of their own, which are none of the system's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"TLS: {error.reason.lower().replace('_', ' ')}"
+    return ""
+
+
+def no_answer(error: Exception) -> str:
+    """Why an API gave none, in the system's words where it has some. Libraries wrap what the system said."""
+    error = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "the API there speaks no TLS"
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | socket.gaierror) and error.errno:
+        return os.strerror(error.errno)
+    return tls_fault(error) or getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -14,6 +14,7 @@ from slb.errors import InvalidName
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _NORMAL_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~]++)+")
 _BAD_ESCAPE = re.compile(rb"%(2[Ff]|5[Cc]|00|(?![0-9A-Fa-f]{2}))")
+_HEADER_AS_READ = bytes(byte if chr(byte).isalnum() and byte < 128 else ord("-") for byte in range(256))
 _SPELLING = [chr(byte) if byte in _UNRESERVED or byte == 0x2F else f"%{byte:02X}" for byte in range(256)]
 _SLASHES = re.compile("/++")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -205,3 +206,9 @@ def duration(value: float) -> str:
 def _decimal(value: float) -> str:
     """Without an exponent, to the nanosecond."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def header_as_read(name: bytes) -> bytes:
+    """A header's name in lower case, as upstreams read it that are behind CGI or WSGI: their servers write HTTP_...
+    with an underscore for each hyphen, and some of them (lighttpd) for all else that is no letter or digit."""
+    return name.translate(_HEADER_AS_READ)

@@ -26,8 +26,9 @@ class RouterApp:
         await core.serve_api(parts)
         core.tasks.start("heartbeat", core.instances.run())
 
-    async def stop(self, hurried: asyncio.Event) -> None:
-        """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still."""
+    async def stop(self, hurried: asyncio.Event) -> bool:
+        """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still: nothing
+        is cut off."""
         self.core.stopping = True
         try:
             async with asyncio.timeout(self.core.settings.drain_delay):
@@ -36,6 +37,7 @@ class RouterApp:
             pass
         await self.core.stop()
         await self.core.instances.remove()
+        return False
 
 
 def run_router(settings: Settings, source: Source, end_with_stdin: bool = False) -> int:

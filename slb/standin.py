@@ -8,7 +8,6 @@ failing anybody: it deregisters first and serves what still comes until nobody h
 import asyncio
 import json
 import logging
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, web
 
 from slb.addresses import unwrapped
 from slb.config import host_port
-from slb.errors import InvalidName, SlbError
+from slb.errors import InvalidName, SlbError, no_answer
 from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
 from slb.names import seconds
@@ -134,8 +133,7 @@ class Registrar:
         except InvalidURL:
             raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
         except (ClientError, OSError, TimeoutError) as error:
-            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            return f"{url}: {why or type(error).__name__}"
+            return f"{url}: {no_answer(error)}"
 
 
 def _reason(text: str) -> str:

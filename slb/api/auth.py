@@ -19,6 +19,7 @@ from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDictProxy
 from pydantic import SecretStr
 
+from slb.config import BELIEVED_HEADERS
 from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
 
 _SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
@@ -30,9 +31,8 @@ _FETCH_SITE = "Sec-Fetch-Site"
 """Browsers say here whose page asks, for requests too that carry no Origin."""
 _FORWARDING = frozenset(
     {
-        *("forwarded", "forwarded-for", "via", "cdn-loop", "x-real-ip", "client-ip", "x-client-ip"),
-        *("true-client-ip", "fastly-client-ip", "x-cluster-client-ip", "x-proxyuser-ip", "x-appengine-user-ip"),
-        *("x-azure-clientip", "x-original-forwarded-for", "x-original-host", "x-original-url", "x-rewrite-url"),
+        *("forwarded", "forwarded-for", "via", "cdn-loop", "x-real-ip", "x-appengine-user-ip", "x-azure-clientip"),
+        *(name.lower() for name in BELIEVED_HEADERS),
     }
 )
 _FORWARDING_FAMILIES = ("x-forwarded", "x-envoy-", "cf-")

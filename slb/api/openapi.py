@@ -4,6 +4,7 @@ routed."""
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 from aiohttp import web
 from pydantic import TypeAdapter
 
@@ -45,7 +46,9 @@ class OpenApiEndpoint:
         ]
 
     async def show_list(self, _: web.Request) -> web.Response:
-        return json_reply(self._list)
+        """A line for each figure, and one at the end, for a person at a terminal."""
+        text = orjson.dumps(self._list, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        return web.Response(body=text, content_type="application/json")
 
     async def show(self, _: web.Request) -> web.Response:
         return json_reply(self._document)

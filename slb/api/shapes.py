@@ -149,7 +149,8 @@ class MirrorShown(TypedDict):
 
 
 class UpstreamsShown(TypedDict):
-    """How many members are `down` by some check or `ejected` by this process; `panic` lists routes."""
+    """How many members are `down` by some check or `ejected` by this process; `panic` lists routes. A supervisor
+    shows the most that any worker sees, and every route that is in panic at one."""
 
     down: int
     ejected: int

@@ -4,14 +4,14 @@ import http.client
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
 import typer
 
-from slb.errors import NO_ROUTE, NO_ROUTE_HERE, SlbError
+from slb.config import file_value
+from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, SlbError, no_answer
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
@@ -87,7 +87,7 @@ class ApiClient:
             reply = connection.getresponse()
             return reply.status, reply.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            what = getattr(error, "strerror", None) or error
+            what = no_answer(error)
             raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
         finally:
             connection.close()
@@ -140,9 +140,9 @@ def token_file(environ: Mapping[str, str] = os.environ) -> str | None:
     if path is None:
         return None
     try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ApiError(f"SLB_API_TOKEN_FILE: {error}") from None
+        return file_value("SLB_API_TOKEN_FILE", path)
+    except ConfigError as error:
+        raise ApiError(str(error)) from None
 
 
 def _reason(answer: Any, content: bytes) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from slb.names import header_as_read
+
 NEVER_STRIPPED = frozenset(
     b"authorization cache-control content-encoding content-length content-range content-type cookie date forwarded"
     b" host set-cookie via x-forwarded-for x-forwarded-host x-forwarded-proto x-request-id".split()
@@ -91,11 +93,11 @@ class _Names(dict[bytes, tuple[int, bytes]]):
 
     def __init__(self, dropped: Iterable[str]) -> None:
         super().__init__()
-        self._dropped = frozenset(_meant(name.lower().encode()) for name in dropped)
+        self._dropped = frozenset(header_as_read(name.lower().encode()) for name in dropped)
 
     def __missing__(self, name: bytes) -> tuple[int, bytes]:
         lower = name.lower()
-        meant = _meant(lower)
+        meant = header_as_read(lower)
         kind = _KINDS.get(meant, FORWARDED if meant.startswith(b"x-forwarded-") else PLAIN)
         if kind and meant != lower:
             kind = SHADOW
@@ -106,11 +108,6 @@ class _Names(dict[bytes, tuple[int, bytes]]):
                 self.clear()
             self[name] = kind, lower
         return kind, lower
-
-
-def _meant(name: bytes) -> bytes:
-    """A name in lower case, as upstreams read it that are behind CGI or WSGI."""
-    return name.replace(b"_", b"-")
 
 
 class Lines(dict[bytes, Field]):

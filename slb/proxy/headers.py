@@ -222,7 +222,7 @@ def _take_timing(head: RequestHead, value: bytes) -> bool:
 
 
 def _take_shadow(head: RequestHead, value: bytes) -> bool:
-    raise Refused(BAD_REQUEST, "a header with underscores shadows one of HTTP's own")
+    raise Refused(BAD_REQUEST, "a header has a name that some upstreams take for one of HTTP's own")
 
 
 def _is_of_this_hop(head: RequestHead, value: bytes) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from slb.config import Settings, certificate_files
-from slb.errors import ConfigError
+from slb.errors import ConfigError, tls_fault
 from slb.observe.metrics import Metrics
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -35,11 +35,7 @@ Seen = tuple[tuple[int, int, int], ...]
 
 def fault(error: OSError | ssl.SSLError) -> str:
     """What failed, for a person, without the library's own coordinates."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return f"TLS: {error.reason.lower().replace('_', ' ')}"
-    return error.strerror or str(error) or "the connection was closed"
+    return tls_fault(error) or error.strerror or str(error) or "the connection was closed"
 
 
 # -- files

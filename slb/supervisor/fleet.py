@@ -1,7 +1,7 @@
 """The workers as one instance: their metrics added up, their traffic, whether any of them is ready."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -10,6 +10,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import Decision, LedgerShown
+from slb.api.shapes import UpstreamsShown
 from slb.supervisor.pools import combined, latest
 from slb.supervisor.sums import Sums
 from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
@@ -39,6 +40,7 @@ class Fleet:
         self._show_inflight = show_inflight
         self._traffic: dict[int, Traffic] = {}
         self._ledgers: dict[int, LedgerShown] = {}
+        self._health: dict[int, UpstreamsShown] = {}
         self._ended = no_traffic()
         self._reading = asyncio.Lock()
 
@@ -50,6 +52,7 @@ class Fleet:
         """What a dead worker counted stays in the sums."""
         self._sums.ended((worker.index, worker.life))
         self._ledgers.pop(worker.index, None)
+        self._health.pop(worker.index, None)
         last = self._traffic.pop(worker.index, None)
         if last is not None:
             self._ended = added((self._ended, lasting(last)))
@@ -66,8 +69,9 @@ class Fleet:
             return self._sums.text()
 
     def status_extra(self) -> dict[str, Any]:
-        """For /status: the workers, and the traffic of all of them as of a second ago."""
-        return {"workers": [worker.shown() for worker in self._workers], "traffic": self._all_traffic()}
+        """For /status: the workers, and the traffic and health that all of them saw as of a second ago."""
+        shown = {"workers": [worker.shown() for worker in self._workers], "traffic": self._all_traffic()}
+        return {**shown, "health": _worst(self._health.values())} if self._health else shown
 
     def ledger(self) -> LedgerShown:
         """What all workers together hold and wait for, as of a second ago."""
@@ -88,6 +92,7 @@ class Fleet:
                     status = orjson.loads(text)
                     self._traffic[worker.index] = status["traffic"]
                     self._ledgers[worker.index] = status["ledger"]
+                    self._health[worker.index] = status["health"]
             self._show_inflight(self._all_traffic()["inflight_by_upstream"])
             await asyncio.sleep(_INTERVAL)
 
@@ -111,6 +116,15 @@ class Fleet:
         except (ClientError, OSError, TimeoutError) as error:
             _log.warning("worker_silent", number=worker.index, path=path, error=str(error) or type(error).__name__)
             return worker, life, None
+
+
+def _worst(seen: Collection[UpstreamsShown]) -> UpstreamsShown:
+    """Each ejects for itself, often the same upstream: their sum would count it twice."""
+    return UpstreamsShown(
+        down=max(each["down"] for each in seen),
+        ejected=max(each["ejected"] for each in seen),
+        panic=sorted({route for each in seen for route in each["panic"]}),
+    )
 
 
 def _token_of(worker: Worker) -> dict[str, str]:

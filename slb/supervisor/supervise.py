@@ -97,7 +97,8 @@ class Supervisor:
             announce(core, fleet.ready(), f" with {len(self._workers)} workers")
         await first_of(*ends)
         await self._stop(running, stopping.hurried)
-        return int(core.tasks.failed.is_set() or stopping.hurried.is_set())
+        cut_off = stopping.hurried.is_set() and any(worker.cut_off for worker in self._workers)
+        return int(core.tasks.failed.is_set() or cut_off)
 
     async def _workers_listen(self, *ends: asyncio.Event) -> None:
         """Wait until each has let clients connect, or for one of `ends`."""

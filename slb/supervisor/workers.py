@@ -21,7 +21,7 @@ _log = structlog.get_logger("slb.supervisor")
 
 class Worker:
     """One place of the pool: at most one process at a time, `life` counts them. `listened` is set once one of them
-    has let clients connect."""
+    has let clients connect, `cut_off` where the last one, told to stop, cut requests off or failed."""
 
     def __init__(self, index: int, job: Job, on_end: Callable[["Worker"], None]) -> None:
         self.index = index
@@ -29,6 +29,7 @@ class Worker:
         self.life = 0
         self.listened = asyncio.Event()
         self.ready = False
+        self.cut_off = False
         self.pid: int | None = None
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
@@ -43,6 +44,7 @@ class Worker:
             started = loop.time()
             code = await self._live()
             if self._stopping.is_set():
+                self.cut_off = code != 0
                 return
             pause = _FIRST_PAUSE if loop.time() - started > _STEADY else pause
             _log.error("worker_ended", number=self.index, code=code, next_in=pause)

@@ -123,6 +123,19 @@ async def test_told_to_stop_it_says_what_it_waits_for_and_told_twice_it_ends_at_
     assert (1, "told_twice") in cut
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_told_twice_with_nothing_to_cut_off_it_ends_as_if_told_once(
+    slb: Commands, valkey: Valkey, workers: int
+) -> None:
+    started = await slb.serve("--workers", str(workers), redis=valkey.url, env={"SLB_DRAIN_DELAY": "61s"})
+    serving = await slb.until_ready(started)
+    os.kill(serving.process.pid, signal.SIGINT)
+    await eventually(lambda: bool(events(serving, "stopping")))
+    os.kill(serving.process.pid, signal.SIGINT)
+    assert await serving.process.ended() == 0
+    assert not events(serving, "requests_cut_off")
+
+
 async def test_the_drain_timeout_bounds_how_long_it_waits(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve("--drain-timeout", "200ms", redis=valkey.url))
     await with_upstream(slb, serving, "--slots", "2")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -200,6 +201,18 @@ async def test_a_token_reaches_the_workers_and_is_not_seen_among_the_processes(
     shown = [shown_of(worker["pid"]) for worker in orjson.loads(text)["workers"]]
     assert len(shown) == WORKERS
     assert not any(b"s3cret" in each for each in shown)
+
+
+async def test_status_shows_what_workers_have_ejected(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = "{}:{}".format(*closed.getsockname())
+    assert (await slb.run("route", "set", "/p", "eject_after=1", "eject_time=1h", "--url", serving.api)).code == 0
+    assert (await slb.run("register", "/p", nobody, "--url", serving.api)).code == 0
+    async with asyncio.timeout(20):
+        while (status := await slb.json(f"{serving.api}/status"))["health"]["ejected"] != 1:
+            await slb.get(f"{serving.url}/p")
+    assert status["health"] == {"down": 0, "ejected": 1, "panic": []}
 
 
 async def test_status_and_routes_show_what_the_workers_do_and_forget_no_count_of_a_dead_one(

@@ -12,6 +12,9 @@ SPELLINGS = [
     *(name.upper() for name in LISTED),
     *(name.replace("-", "_") for name in LISTED if "-" in name),
     "X-Original_URL",
+    "X.Client.IP",
+    "x!original~url",
+    "CF^Connecting-IP",
     "PROXY",
 ]
 
@@ -42,6 +45,13 @@ def test_those_that_are_known_to_be_believed_are_listed() -> None:
         "CF-Connecting-IP",
         "X-Forwarded",
         "Proxy",
+        "Client-IP",
+        "X-Cluster-Client-IP",
+        "Fastly-Client-IP",
+        "X-ProxyUser-IP",
+        "X-Envoy-External-Address",
+        "X-Original-Host",
+        "X-Original-Forwarded-For",
     }
 
 
@@ -58,7 +68,9 @@ async def test_a_trusted_proxy_may(proxies: MakeProxy, origin: Origin, name: str
     assert await seen_of(proxy, origin, *lines) == lines
 
 
-@pytest.mark.parametrize("name", ["X-Original-Host", "X-Forward", "X-Proxy", "Proxys", "XOriginalURL"])
+@pytest.mark.parametrize(
+    "name", ["X-Original-Hosts", "X-Original", "X.Forward", "X-Forward", "X-Proxy", "Proxys", "XOriginalURL"]
+)
 async def test_what_is_not_listed_passes(proxy: Proxy, origin: Origin, name: str) -> None:
     assert await seen_of(proxy, origin, f"{name}: 1") == [f"{name}: 1"]
 

@@ -43,11 +43,9 @@ def test_an_empty_token_opens_nothing_but_is_an_error(tmp_path: Path, toml: Path
     """The file of a secret that is not mounted yet; taken for no token, the API would stand open."""
     (tmp_path / "token").write_text(text)
     toml.write_text(f"api_token = {json.dumps(text)}")
-    for line in (
-        fault({"SLB_API_TOKEN_FILE": str(tmp_path / "token")}),
-        fault({"SLB_API_TOKEN": text}),
-        fault(toml=toml),
-    ):
+    file = tmp_path / "token"
+    assert fault({"SLB_API_TOKEN_FILE": str(file)}) == f"SLB_API_TOKEN_FILE: {file} is empty"
+    for line in (fault({"SLB_API_TOKEN": text}), fault(toml=toml)):
         assert line.startswith("api_token = **********: it is empty")
 
 
@@ -96,7 +94,13 @@ def test_what_slb_reads_and_what_kubernetes_sets_is_no_misspelling() -> None:
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    assert "SLB_API_TOKEN_FILE" in fault({"SLB_API_TOKEN_FILE": "/nowhere/at/all"})
+    line = fault({"SLB_REDIS_URL_FILE": "/nowhere/at/all"})
+    assert line == "SLB_REDIS_URL_FILE: /nowhere/at/all cannot be read: No such file or directory"
+
+
+def test_a_file_that_holds_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "name").write_text(" \n")
+    assert fault({"SLB_NAME_FILE": str(tmp_path / "name")}) == f"SLB_NAME_FILE: {tmp_path / 'name'} is empty"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +307,7 @@ def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*(each.decode() for each in _KINDS), "X-Forwarded-For", "x_real_ip", "x-forwarded-x"]
+    "name", [*(each.decode() for each in _KINDS), "X-Forwarded-For", "x_real_ip", "x.real!ip", "x-forwarded-x"]
 )
 def test_headers_that_slb_deals_with_itself_cannot_be_dropped_by_a_list(name: str) -> None:
     """Of Content-Length that would be a way to smuggle requests."""

@@ -49,6 +49,8 @@ async def test_every_route_of_the_application_is_in_it_and_nothing_else(document
 async def test_at_the_root_stands_what_there_is_a_line_each(api: Api, document: Any) -> None:
     answer = await api.call("GET", "/")
     assert (answer.status, list(answer.json)) == (200, ["endpoints"])
+    assert b'\n      "path": "/register",\n' in answer.body
+    assert answer.body.endswith(b"}\n")
     listed = {(each["method"], each["path"]): each["what"] for each in answer.json["endpoints"]}
     assert listed == {(method, path): operation["summary"] for method, path, operation in operations(document)}
     assert {"/", "/routes", "/register", "/metrics", "/openapi.json"} <= {path for _, path in listed}

@@ -93,6 +93,12 @@ def test_what_is_no_slb_is_said_to_be_none_in_one_line(
     assert err.count("\n") == 1
 
 
+def test_where_an_api_speaks_no_tls_that_is_said(slb: Slb, server: Server) -> None:
+    url = server.url.replace("http:", "https:")
+    why = f"slb: no answer from {url}: the API there speaks no TLS (is slb serving there? --url or SLB_URL)\n"
+    assert slb("routes", "--url", url) == (1, "", why)
+
+
 def test_neither_is_it_one_where_only_the_outside_is_alike(slb: Slb, server: Server) -> None:
     server.answer = {"models": [{"name": "m"}]}
     code, _, err = slb("quota", "models")

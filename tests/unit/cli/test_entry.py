@@ -170,6 +170,17 @@ def test_an_upstream_reads_the_token_it_registers_with_from_a_file(
     assert [place.token for place in places] == ["s3cret", "other"]
 
 
+def test_a_client_names_the_file_of_its_token_where_it_has_none(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    monkeypatch.setenv("SLB_API_TOKEN_FILE", str(file))
+    why = f"slb: SLB_API_TOKEN_FILE: {file} cannot be read: No such file or directory\n"
+    assert slb("routes") == (1, "", why)
+    file.write_text("\n")
+    assert slb("routes") == (1, "", f"slb: SLB_API_TOKEN_FILE: {file} is empty\n")
+
+
 def test_a_setting_that_does_not_exist_is_named(slb: Slb, tmp_path: Path) -> None:
     config = tmp_path / "slb.toml"
     config.write_text("colour = 'red'\n")

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout, web
@@ -12,6 +13,7 @@ from slb import standin
 from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
 from slb.standin import Manner, Registrar, Registration, RegistrationRefused, StandIn, serve_stand_in
+from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
 Client = TestClient[web.Request, web.Application]
@@ -166,6 +168,30 @@ async def test_where_nobody_listens_it_says_so_in_the_systems_words_and_only_onc
         await registrar.deregister()
     told = [record.getMessage() for record in caplog.records]
     assert told == [f"not registered yet, trying again until it is: {url}/register: Connection refused"]
+
+
+@pytest.mark.parametrize(
+    ("encrypted", "why"),
+    [
+        (True, "certificate verify failed: unable to get local issuer certificate"),
+        (False, "the API there speaks no TLS"),
+    ],
+)
+async def test_what_of_tls_failed_it_says_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, encrypted: bool, why: str
+) -> None:
+    app = web.Application()
+    app.router.add_route("*", "/register", FakeSlb(200).register)
+    server = TestServer(app)
+    await server.start_server(ssl=Authority(tmp_path).server("127.0.0.1") if encrypted else None)
+    url = f"https://127.0.0.1:{server.port}"
+    with caplog.at_level("INFO", "slb.upstream"):
+        trying = asyncio.create_task(Registrar(Registration(url, "/p", "127.0.0.1:9")).register())
+        await eventually(lambda: bool(caplog.records))
+        trying.cancel()
+        await asyncio.wait([trying])
+    await server.close()
+    assert caplog.messages == [f"not registered yet, trying again until it is: {url}/register: {why}"]
 
 
 async def test_a_refused_registration_is_not_tried_again(slb_at: Callable[[FakeSlb], Awaitable[str]]) -> None:
