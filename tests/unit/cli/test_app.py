@@ -18,8 +18,9 @@ class FakeApp:
     async def start(self) -> None:
         self.happened.append("start")
 
-    async def stop(self, hurried: asyncio.Event) -> None:
+    async def stop(self, hurried: asyncio.Event) -> bool:
         self.happened.append("stop")
+        return hurried.is_set()
 
 
 async def served(app: FakeApp, stopping: Stopping) -> int:
@@ -42,7 +43,7 @@ async def test_a_background_task_that_dies_brings_the_process_down_with_exit_cod
     assert app.happened[-1] == "stop"
 
 
-async def test_a_hurried_end_is_exit_code_1() -> None:
+async def test_an_end_that_cut_requests_off_is_exit_code_1() -> None:
     stopping = Stopping()
     stopping.request()
     stopping.request()
