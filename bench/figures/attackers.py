@@ -32,6 +32,7 @@ BEGINNING_SECONDS = 1.0
 
 NOT_FOUND = b"GET /none HTTP/1.1\r\nHost: bench\r\n\r\n"
 UPLOAD = b"POST /sink HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n"
+REGISTRATION = b"POST /register HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNK = b"1;a=b\r\nx\r\n"
 BLANKS = b" " * 60_000
 HEADS = (
@@ -69,7 +70,7 @@ async def flood(port: int, rate: float, first: bytes, repeated: bytes) -> None:
             thrown_away = asyncio.create_task(discard(reader))
             try:
                 writer.write(first)
-                while not thrown_away.done():
+                while not (thrown_away.done() or writer.is_closing()):
                     writer.write(piece)
                     await writer.drain()
                     await pace.send(len(piece))
@@ -138,6 +139,8 @@ Attack = Callable[[float, int, int], Coroutine[Any, Any, None]]
 KINDS: dict[str, Attack] = {
     "pipelined": lambda rate, port, _: flood(port, rate, b"", NOT_FOUND),
     "chunks": lambda rate, port, _: flood(port, rate, UPLOAD, CHUNK),
+    "registration": lambda rate, port, _: flood(port, rate, REGISTRATION, CHUNK),
+    "api": lambda rate, _, api_port: flood(api_port, rate, REGISTRATION, CHUNK),
     "connects": lambda rate, port, _: connects(port, rate, 0),
     "held": lambda rate, port, _: connects(port, rate, HELD),
     "heads": lambda rate, port, _: heads(port, rate),

@@ -43,6 +43,8 @@ ATTACKS = (
     Attack("pipelined", "the same, ten times as fast", 10),
     Attack("chunks", "uploads in chunks of one byte, with extensions"),
     Attack("chunks", "the same, ten times as fast", 10),
+    Attack("registration", "uploads such chunks to /register, ten times as fast", 10),
+    Attack("api", "the same to the API", 10),
     Attack("connects", "connects and closes, all the time"),
     Attack("held", "connects, and holds 2,000 connections"),
     Attack("heads", "sends heads of 64 KB that are long to read"),
