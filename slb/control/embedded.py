@@ -117,7 +117,7 @@ class EmbeddedServer:
         """A server that listens here is taken for ours, and adopted: nobody else may have put it there."""
         try:
             make_private(self.directory.parent, "data_dir")
-            make_private(self.directory, "data_dir", IN_SERVERS)
+            make_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
             check_way_to(self.directory, "data_dir")
             check_contents(self.directory, "data_dir")
         except OSError as error:

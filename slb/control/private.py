@@ -10,7 +10,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +31,7 @@ IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)
 _log = structlog.get_logger()
 
 
-def make_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
+def make_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
     """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
     and what to do, where it is somebody else's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,7 +45,7 @@ def check_data_dir(directory: Path) -> None:
         check_private(directory, "data_dir")
 
 
-def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
+def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
     """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
     what slb keeps there, which is what `ours` matches: /var/lib has other users."""
     found = directory.lstat()
@@ -57,7 +57,7 @@ def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        if all(map(ours.fullmatch, os.listdir(opened))):
+        if all(map(ours, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)

@@ -115,7 +115,8 @@ async def test_a_token_that_becomes_empty_is_refused_and_the_old_one_asked_for(
     await slb.until_status(f"{serving.api}/healthz", 200)
     write(token, "\n")
     await until_logged(serving, '"event":"settings_refused"')
-    assert "api_token = **********: it is empty" in log_of(serving)
+    assert "SLB_API_TOKEN_FILE: " in log_of(serving)
+    assert f"{token} is empty" in log_of(serving)
     assert (await slb.get(f"{serving.api}/routes"))[0] == 401
     assert (await slb.get(f"{serving.api}/routes", Authorization="Bearer old"))[0] == 200
 
