@@ -152,6 +152,16 @@ async def answer_ok(request: Request) -> None:
     await request.wire.send(OK)
 
 
+def says(raw: bytes) -> Handler:
+    """An upstream that reads the body, and answers with just these bytes."""
+
+    async def handle(request: Request) -> None:
+        await request.body()
+        await request.wire.send(raw)
+
+    return handle
+
+
 async def wait_for_end(request: Request) -> None:
     """An upstream that never answers, until its request is taken back."""
     await request.wire.ended()

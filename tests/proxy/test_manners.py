@@ -5,18 +5,10 @@ import socket
 
 import pytest
 
-from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
 from tests.support.waiting import eventually
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-
-
-def says(raw: bytes) -> object:
-    async def handle(request: Request) -> None:
-        await request.body()
-        await request.wire.send(raw)
-
-    return handle
 
 
 async def test_all_connection_lines_count_and_empty_tokens_do_not(proxy: Proxy, origin: Origin) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,8 @@ from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reques
 async def test_a_reply_that_has_no_body_leaves_both_connections_open_whatever_it_says_of_one(
     proxies: MakeProxy, origins: MakeOrigin, method: str, head: bytes
 ) -> None:
-    async def reply(request: Request) -> None:
-        await request.wire.send(head)
-
     proxy = await proxies()
-    origin = await origins(reply)
+    origin = await origins(says(head))
     proxy.route("/", origin)
     wire = await proxy.connect()
     for _ in range(3):
@@ -49,11 +46,8 @@ async def test_a_reply_that_has_no_body_leaves_both_connections_open_whatever_it
 async def test_an_upstream_that_closes_behind_its_reply_to_head_is_asked_on_another_connection(
     proxies: MakeProxy, origins: MakeOrigin, head: bytes
 ) -> None:
-    async def reply(request: Request) -> None:
-        await request.wire.send(head)
-
     proxy = await proxies()
-    origin = await origins(reply)
+    origin = await origins(says(head))
     proxy.route("/", origin)
     wire = await proxy.connect()
     for _ in range(2):
