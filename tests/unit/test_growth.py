@@ -1,6 +1,7 @@
 """What strangers may repeat, each kind of it: twice as much takes about twice the steps, counted in bytecodes of
 Python. What patterns do within one of these is counted in `test_patterns`."""
 
+import gc
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +36,8 @@ Run = Callable[[int], Any]
 
 
 def steps(run: Run, times: int) -> int:
-    """Bytecodes that `run(times)` takes. It may refuse."""
+    """Bytecodes that `run(times)` takes. It may refuse. The garbage collector waits: what it calls (finalizers,
+    callbacks) would be counted with the run it falls into."""
     counted = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -47,12 +49,14 @@ def steps(run: Run, times: int) -> int:
     FIELDS.clear()  # lines are remembered, and the first time is what counts
     FIELDS._names.clear()
     before = sys.gettrace()
+    gc.disable()
     sys.settrace(trace)
     try:
         with suppress(Refused, InvalidName, MalformedBody, MalformedHeader, MalformedReply):
             run(times)
     finally:
         sys.settrace(before)
+        gc.enable()
     return counted
 
 
