@@ -3,7 +3,7 @@ of them."""
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -43,10 +43,19 @@ class Ledger:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names = 0
         self._damaged = asyncio.Event()
+        self._died: dict[str, float] = {}
         self._looked_at = 0.0
         self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
         self.scores: dict[str, Mapping[str, int]] = {}
+
+    def bury(self, instances: Collection[str]) -> None:
+        """These instances have died: what they hold is free now. Remembered for as long as a lease of theirs may
+        last, for the lanes that are made meanwhile."""
+        now = asyncio.get_running_loop().time()
+        self._died = {each: end for each, end in self._died.items() if end > now}
+        self._died.update(dict.fromkeys(instances, now + self._timing.lease))
+        self._damaged.set()
 
     def set_budget(self, seconds: float) -> None:
         """How long an ask may wait for Redis, from now on."""
@@ -149,6 +158,7 @@ class Ledger:
                 reap_until=lane.standing.redis_time(now) + int(_REAP_PERIOD * 1000) if may_reap else 0,
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
+                ended=[each for each, end in self._died.items() if end > now],
             )
             scores = await self._read_scores(lane.pool)
             if self._lanes.get(lane.pool) is lane:
