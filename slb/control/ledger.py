@@ -8,7 +8,6 @@ from dataclasses import replace
 from random import Random
 
 import structlog
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from slb.balance.asking import Ask
@@ -18,6 +17,7 @@ from slb.control.connection import Connection
 from slb.control.lane import Lane
 from slb.control.lane_timing import LaneTiming
 from slb.control.scripts import ReadMany, Reap, ledger_source, own
+from slb.control.subscription import hear
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
@@ -188,21 +188,8 @@ class Ledger:
 
     async def _listen_for_ever(self) -> None:
         """A hint that is lost costs a quarter of a second: who waits looks by itself."""
-        while True:
-            pubsub: PubSub = self._connection.client.pubsub()
-            try:
-                await self._listen(pubsub)
-            except (RedisError, OSError, TimeoutError) as error:
-                _log.debug("grants_not_heard", error=str(error))
-            finally:
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
-            raise_if_cancelled()
-            await asyncio.sleep(_RECONNECT)
+        await hear(self._connection, keys.GRANTED_CHANNEL + self._instance, self._granted_in, _RECONNECT)
 
-    async def _listen(self, pubsub: PubSub) -> None:
-        await pubsub.subscribe(keys.GRANTED_CHANNEL + self._instance)
-        while True:
-            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=self._timing.lease)
-            raise_if_cancelled()
-            if message is not None and (lane := self._lanes.get(message["data"])) is not None:
-                lane.look()
+    def _granted_in(self, _: str, pool: str) -> None:
+        if (lane := self._lanes.get(pool)) is not None:
+            lane.look()
