@@ -12,6 +12,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from slb.control.cancelled import raise_if_cancelled
+from slb.control.changes import Changes
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.notifications import Subscription, switch_on
@@ -63,8 +64,9 @@ class Watcher:
         self._timing = timing or WatchTiming()
         self._clock = clock
         self._rng = rng or Random()
-        self._disk = DiskTable(disk_table, mirror) if disk_table else None
-        self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock)
+        changes = Changes(connection)
+        self._disk = DiskTable(disk_table, mirror, history=lambda: changes.history) if disk_table else None
+        self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock, changes)
         self._full_took = 0.0
         self._failures = 0
         self._followed_at: float | None = None
