@@ -29,6 +29,9 @@ _READ_TRIES = 3
 _LOCKED_RETRY = 0.1
 """Seconds until a restore that somebody else is at is looked at again."""
 
+_IN_SCRIPT = " script: "
+"""Before the name of the script that was refused."""
+
 _log = structlog.get_logger()
 
 
@@ -93,7 +96,7 @@ class Sync:
         self._loss: _Loss | None = None
         self._behind: _Behind | None = None
         self._make_at: float | None = None
-        self._refused = ""
+        self._refused: set[str] = set()
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         self.kept: Snapshot | None = None
 
@@ -160,7 +163,7 @@ class Sync:
                 await self._number(differing(self._table(), served))
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
-            if self._generation is not None and found.history.is_known and not found.history.last:
+            if self._is_settled and self._has_no_log(found):
                 with self._writing():
                     await self._changes.begin()
             self._changes.all_shown()
@@ -234,6 +237,10 @@ class Sync:
             except GenerationChanged:
                 _log.info("generation_changed_while_reading")
         raise TimeoutError("Redis changes its generation faster than it can be read")
+
+    def _has_no_log(self, found: Snapshot) -> bool:
+        """Whether Redis has its data, of before there was a log."""
+        return found.generation is not None and found.history.is_known and not found.history.last
 
     @property
     def _is_in_doubt(self) -> bool:
@@ -323,9 +330,10 @@ class Sync:
         try:
             yield
         except ResponseError as error:
-            if str(error) != self._refused:
-                self._refused = str(error)
-                _log.warning("redis_refuses_writes", error=self._refused, instead="read on, try again later")
+            reason = str(error).partition(_IN_SCRIPT)[0]
+            if reason not in self._refused:
+                self._refused.add(reason)
+                _log.warning("redis_refuses_writes", error=reason, instead="read on, try again later")
 
     async def _differs(self, served: Snapshot) -> bool:
         await asyncio.sleep(0)  # the reader's last slice may be full

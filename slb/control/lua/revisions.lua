@@ -14,10 +14,6 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
-local function is_log()
-  return redis.call('TYPE', CHANGES).ok == 'zset'
-end
-
 -- The number at which an entry last changed, as far as it is known here.
 local function stands(entry)
   local number = tonumber(redis.call('ZSCORE', CHANGES, entry) or 0)
@@ -32,9 +28,11 @@ local function note(entry)
   noted[#noted + 1] = entry
 end
 
--- Makes way for the log where somebody has put something else, or numbers past what a score holds exactly.
+-- Makes way for the log where somebody has put something else, or numbers past what a score holds exactly. Otherwise
+-- writes nothing: a server without memory refuses a script by its first write, and lets one that has written go on.
 local function mend()
-  if not is_log() or last_number() >= 2 ^ 53 - 1 then
+  local kind = redis.call('TYPE', CHANGES).ok
+  if kind ~= 'none' and (kind ~= 'zset' or last_number() >= 2 ^ 53 - 1) then
     redis.call('DEL', CHANGES)
   end
 end
