@@ -15,6 +15,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.changes import Changes
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
+from slb.control.eviction import warn_of_eviction
 from slb.control.notifications import Subscription, switch_on
 from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
@@ -142,6 +143,8 @@ class Watcher:
         """The sequential loop: one step after another, whatever is due first."""
         notified = await switch_on(self._connection)
         await self._full()
+        if not self._sessions:
+            await warn_of_eviction(self._connection)
         self._sessions += 1
         self._followed_at = self._clock()
         self._connection.mark_up()
