@@ -62,7 +62,8 @@ class Instance:
 
 
 def _documented_acl() -> list[str]:
-    found: str = re.findall(r"^```acl\n(.*)\n```$", OPERATIONS, re.MULTILINE)[0]
+    """The line of slb's own user; that of `default` stands before it."""
+    found: str = re.findall(r"^```acl\n.*\n(.*)\n```$", OPERATIONS, re.MULTILINE)[0]
     return found.split()
 
 

@@ -21,6 +21,11 @@ class Batch:
     members: list[str]
     foreign: list[str]
 
+    def keys(self) -> list[str]:
+        """What is read for them, but for what is not ours."""
+        of_paths = (key(path) for path in self.paths for key in (keys.route_key, keys.settings_key))
+        return [*of_paths, *map(keys.upstream_key, self.members)]
+
 
 class Dirty:
     """Marked by events, emptied by the sync loop. A path marked ten times while it waits is read once. So many at

@@ -1,7 +1,7 @@
 """The last table on disk, so that an instance that starts while Redis is away has something to serve.
 
-A file of JSON lines: a header, one line a route, one an upstream, and a last line that says how many there were,
-so that a file cut short is known for one. It is replaced whole by a rename: several instances of a machine may
+A file of JSON lines: a header, one line a route, one an upstream, one for each change in the log of changes, and a
+last line that says how many there were, so that a file cut short is known for one. It is replaced whole by a rename: several instances of a machine may
 share it, and the last writer wins. Its modification time is when its contents were last known to be true.
 """
 
@@ -12,19 +12,23 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import orjson
 import structlog
 
+from slb.control.history import History, Snapshot
 from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
-from slb.control.reader import Snapshot
 from slb.control.slices import Slices
 from slb.model import RouteRecord
 from slb.names import is_normal_path, normal_member
 from slb.routing.mirror import Mirror
 
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_HISTORY = 1
+"""The version before: an instance that is updated starts with what it had."""
+
 DEBOUNCE = 1.0
 _AGAIN = 10.0
 """Seconds until a table that could not be written is tried again, though nothing has changed."""
@@ -40,9 +44,17 @@ def table_file(data_dir: Path, url_shown: str) -> Path:
 class DiskTable:
     """Reads the table once, and writes the mirror's whenever it has changed."""
 
-    def __init__(self, path: Path, mirror: Mirror, debounce: float = DEBOUNCE, again: float = _AGAIN) -> None:
+    def __init__(
+        self,
+        path: Path,
+        mirror: Mirror,
+        debounce: float = DEBOUNCE,
+        again: float = _AGAIN,
+        history: Callable[[], History] = History,
+    ) -> None:
         self._path = path
         self._mirror = mirror
+        self._history = history
         self._debounce, self._again = debounce, again
         self._fault = ""
         self._changed = asyncio.Event()
@@ -104,7 +116,10 @@ class DiskTable:
         slices = Slices()
         records = list(self._mirror.records.items())
         attributes = list(self._mirror.attributes.items())
-        text = bytearray(_line({"version": _VERSION}))
+        history = self._history().copy()
+        changes = [entry for entry in history.of.items() if _is_utf8(entry[0])]
+        generation = history.generation if _is_utf8(history.generation or "") else None
+        text = bytearray(_line({"version": _VERSION, "generation": generation, "floor": history.floor}))
         for path, record in records:
             members = sorted(record.members)
             text += _line({"path": path, "members": members, "settings": _sound(record.settings)})
@@ -112,7 +127,10 @@ class DiskTable:
         for member, each in attributes:
             text += _line({"member": member, "attributes": _sound(each)})
             await slices.rest()
-        text += _line({"routes": len(records), "upstreams": len(attributes)})
+        for entry, number in changes:
+            text += _line({"entry": entry, "number": number})
+            await slices.rest()
+        text += _line({"routes": len(records), "upstreams": len(attributes), "changes": len(changes)})
         return text
 
     def _write(self, text: bytearray) -> None:
@@ -151,19 +169,27 @@ def _parsed(written: bytes) -> Snapshot:
     """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished. What it holds
     is as sound as what the reader lets through: the mirror and the router rely on that."""
     header, *lines, last = [orjson.loads(line) for line in written.splitlines()]
-    if header["version"] != _VERSION:
+    if header["version"] not in (_VERSION, _WITHOUT_HISTORY):
         raise ValueError(f"version {header['version']} of the file is not known")
-    snapshot = Snapshot()
+    snapshot = Snapshot(history=_history(header))
     for line in lines:
         if "path" in line:
             settings = None if line["settings"] is None else _texts(line["settings"])
             members = frozenset(_member(each) for each in line["members"])
             snapshot.records[_path(line["path"])] = RouteRecord(members, settings)
+        elif "entry" in line:
+            snapshot.history.of[str(line["entry"])] = int(line["number"])
         else:
             snapshot.attributes[_member(line["member"])] = _texts(line["attributes"])
-    if (last["routes"], last["upstreams"]) != (len(snapshot.records), len(snapshot.attributes)):
+    counts = len(snapshot.records), len(snapshot.attributes), len(snapshot.history.of)
+    if (last["routes"], last["upstreams"], last.get("changes", 0)) != counts:
         raise ValueError("the file is cut short")
     return snapshot
+
+
+def _history(header: Mapping[str, Any]) -> History:
+    generation = header.get("generation")
+    return History(floor=int(header.get("floor", 0)), generation=None if generation is None else str(generation))
 
 
 def _path(value: object) -> str:

@@ -7,7 +7,7 @@ Redis was emptied by an accident: the last good routes are written back, and it 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slb.control.reader import Snapshot
+from slb.control.history import Snapshot
 from slb.control.slices import Slices
 from slb.model import RouteRecord
 

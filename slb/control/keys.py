@@ -8,9 +8,13 @@
 | `slb:instance:<id>`    | hash            | TTL 10 s                    | that instance's heartbeat           |
 | `slb:instances`        | sorted set      | TTL 10 s                    | each heartbeat                      |
 | `slb:generation`       | string          | for good                    | the first non-empty sync, `reset`   |
+| `slb:changes`          | sorted set      | for good; 5,500 entries     | with each change of the above       |
 | `slb:restoring`        | string          | TTL 5 s                     | the instance that writes back       |
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
 | `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
+
+`slb:changes` has a number for each entry that has changed, what left too: `<route's key> <member>`, or the key of a
+hash. `floor`: what does not stand there changed at this number, or before.
 
 `slb:instances` has ids, each with the end of that instance's life as its score, in Redis milliseconds.
 
@@ -65,6 +69,7 @@ INSTANCES = "slb:instances"
 CANARY = "slb:canary:"
 GENERATION = "slb:generation"
 RESTORING = "slb:restoring"
+CHANGES = "slb:changes"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
@@ -101,6 +106,16 @@ def upstream_key(member: str) -> str:
 def instance_key(instance: str) -> str:
     """`<id>` -> `slb:instance:<id>`."""
     return INSTANCE + instance
+
+
+def membership(path: str, member: str) -> str:
+    """How `slb:changes` names that a member is in a route: `slb_p1 10.0.0.1:80`. No path has a blank."""
+    return f"{route_key(path)} {member}"
+
+
+def key_of(entry: str) -> str:
+    """The key that an entry of `slb:changes` is read from."""
+    return entry.partition(" ")[0]
 
 
 def health_key(member: str, check: HealthCheck) -> str:
@@ -159,12 +174,12 @@ def member_of(key: str) -> str | None:
     return member if member != key and is_normal_member(member) else None
 
 
-_LONGEST_MEMBER = len("https://") + 253 + len(":65535")
+LONGEST_MEMBER = len("https://") + 253 + len(":65535")
 
 
 def is_normal_member(member: str) -> bool:
     """Whether `member` is written just as `normal_member` would write it. A longer text is not looked at."""
-    if len(member) > _LONGEST_MEMBER:
+    if len(member) > LONGEST_MEMBER:
         return False
     try:
         return normal_member(member) == member

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from slb.control import keys
+from slb.control.changes import Change
 from slb.control.connection import Connection
 from slb.control.slices import Slices
 from slb.routing.mirror import Mirror
@@ -19,7 +20,7 @@ class Orphans:
     def __init__(
         self, connection: Connection, mirror: Mirror, age: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._connection = connection
+        self._change = Change(connection)
         self._mirror = mirror
         self._age = age
         self._clock = clock
@@ -37,7 +38,7 @@ class Orphans:
                 await slices.rest()
         old = [member for member, since in seen.items() if now - since >= self._age][:_AT_ONCE]
         if old:
-            await self._connection.client.delete(*map(keys.upstream_key, old))
+            await self._change([("remove", keys.upstream_key(member), ()) for member in old])
             _log.info("orphaned_attributes_removed", count=len(old))
         self._seen = {member: since for member, since in seen.items() if member not in old}
 

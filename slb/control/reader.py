@@ -8,6 +8,7 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.history import Snapshot
 from slb.control.scripts import Read, ReadMany, ScanNames, own
 from slb.control.skipped import Found, Skipped
 from slb.control.slices import Slices
@@ -16,25 +17,10 @@ from slb.model import RouteRecord
 _MEMBERS_AT_ONCE = 20
 """Members judged between two rests: one that is skipped takes as long as ten others, for it is logged."""
 
-_SPOILT = "spoilt"
+SPOILT = "spoilt"
 """Stands for a generation that is no text."""
 
 _NOTHING = RouteRecord()
-
-
-@dataclass
-class Snapshot:
-    """What Redis held: path -> record, member -> its hash. `generation` is None where Redis has none. `instances`:
-    id -> its hash.
-
-    From `Reader.some`, a path that is gone maps to None and a hash that is gone is empty.
-    """
-
-    records: dict[str, RouteRecord] = field(default_factory=dict)
-    attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    generation: str | None = None
-    instances: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -217,7 +203,7 @@ class Reader:
     def _generation(self, read: Read, found: Found) -> str | None:
         """That it is there says that Redis has its data, whatever somebody has made of it."""
         generation = self._checked(read, found)
-        return _SPOILT if isinstance(read.reply, Exception) else generation
+        return SPOILT if isinstance(read.reply, Exception) else generation
 
 
 class _Members:

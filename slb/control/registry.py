@@ -1,22 +1,24 @@
 """Writes routes, settings and attributes to Redis. Who wants to see them read the mirror."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
+from slb.control.changes import Change, Row
 from slb.control.connection import Connection, is_unmade
-from slb.control.scripts import Deregister, ReadMany, ScanNames, own
+from slb.control.scripts import ReadMany, ScanNames, own
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
 Registration = tuple[str, str, Mapping[str, str]]
 """path, member (both in normal form), attributes to set."""
 
 _DELETE_AT_ONCE = 200
+_MOST_TRACED = 1000
 
 
 class _Wanted(NamedTuple):
@@ -29,9 +31,9 @@ class _Wanted(NamedTuple):
 
 
 class Registry:
-    """Every method but `reset` is one atomic step in Redis, or raises: RedisUnavailable where Redis does not take
-    it within the deadline (it may have been written all the same), Refused where a key holds something of another
-    type. Names are in normal form.
+    """Every method but `reset` is one atomic step in Redis, with its traces in `slb:changes`, or raises:
+    RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same), Refused
+    where a key holds something of another type. Names are in normal form.
 
     `uses(member, besides)` is how many routes are known to name a member, those with a path in `besides` left out:
     its hash goes with the last of them. Without it hashes stay until the watcher finds them orphaned.
@@ -40,7 +42,7 @@ class Registry:
     def __init__(self, connection: Connection, uses: Callable[[str, Collection[str]], int] | None = None) -> None:
         self._connection = connection
         self._uses = uses
-        self._deregister = Deregister(connection)
+        self._change = Change(connection)
         self._read_many = ReadMany(connection)
         self._scan_names = ScanNames(connection)
 
@@ -59,15 +61,17 @@ class Registry:
             await self._check(
                 [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
             )
-            joined = await self._redis_time()
-            replies = await self._transaction(lambda pipe: _add_all(pipe, items, joined))
-        return [bool(added) for added in replies[-len(items) :]] if items else []
+            described = [("describe", keys.upstream_key(each), _flat(new)) for _, each, new in items if new]
+            joining = [("join", keys.route_key(path), (each,)) for path, each, _ in items]
+            return (await self._change([*described, *joining]))[len(described) :]
 
     async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]:
         """Take them all from their routes or none; for each, whether it was there."""
         async with self._answering():
             await self._check([_set_of(path) for path, _ in items])
-            return await self._deregister(self._rows(items)) if items else []
+            rows = [row for of_one in self._rows(items) for row in of_one]
+            replies = await self._change(rows)
+        return [reply for reply, row in zip(replies, rows, strict=True) if row[0] == "leave"]
 
     async def settings(self, path: str) -> dict[str, str]:
         """The route's settings as they are written; empty where there are none. Where there are so many fields that
@@ -79,14 +83,9 @@ class Registry:
 
     async def put_settings(self, path: str, settings: Mapping[str, str]) -> None:
         """Replace the route's settings."""
-
-        def write(pipe: Any) -> None:
-            pipe.delete(keys.settings_key(path))
-            if settings:
-                pipe.hset(keys.settings_key(path), mapping=dict(settings))
-
+        key = keys.settings_key(path)
         async with self._answering():
-            await self._transaction(write)
+            await self._change([("replace", key, _flat(settings)) if settings else ("remove", key, ())])
 
     async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None:
         """Set some of the route's settings; None takes one back to its default."""
@@ -99,30 +98,22 @@ class Registry:
     async def _patch(self, wanted: _Wanted, changes: Mapping[str, str | None]) -> None:
         kept = {name: value for name, value in changes.items() if value is not None}
         dropped = [name for name, value in changes.items() if value is None]
-
-        def write(pipe: Any) -> None:
-            if kept:
-                pipe.hset(wanted.key, mapping=kept)
-            if dropped:
-                pipe.hdel(wanted.key, *dropped)
-
+        rows: list[Row] = [("set", wanted.key, _flat(kept))] if kept else []
+        if dropped:
+            rows.append(("unset", wanted.key, dropped))
         async with self._answering():
             await self._check([wanted])
-            await self._transaction(write)
+            await self._change(rows)
 
     async def delete_route(self, path: str) -> bool:
         """Remove the route's members and settings, and the attributes of those that no other route names; True
         where there was any."""
-
-        def write(pipe: Any) -> None:
-            pipe.delete(keys.route_key(path), keys.settings_key(path))
-            if orphaned:
-                pipe.delete(*map(keys.upstream_key, orphaned))
-
         async with self._answering():
-            orphaned = [member for member in await self._members(path) if self._is_last_use(member, [path])]
-            gone: int = (await self._transaction(write))[0]
-        return gone > 0
+            members = await self._members(path)
+            orphaned = [member for member in members if self._is_last_use(member, [path])]
+            rows: list[Row] = [_cleared(keys.route_key(path), members), ("remove", keys.settings_key(path), ())]
+            gone = await self._change([*rows, *(("remove", keys.upstream_key(each), ()) for each in orphaned)])
+        return any(gone[:2])
 
     async def reset(self) -> int:
         """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
@@ -133,7 +124,7 @@ class Registry:
         await self._ensure_generation()
         async for found in self._keys_of_routes():
             async with self._answering():
-                await self._connection.client.delete(*found)
+                await self._change([_cleared(key, ()) for key in found])
             routes.update(map(keys.path_of, found))
         return len(routes - {None})
 
@@ -153,23 +144,26 @@ class Registry:
             for start in range(0, len(ours), _DELETE_AT_ONCE):
                 yield ours[start : start + _DELETE_AT_ONCE]
 
-    def _rows(self, items: Sequence[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
+    def _rows(self, items: Sequence[tuple[str, str]]) -> Iterator[list[Row]]:
+        """For each its member's leaving, and the attributes' where that is the last use."""
         leaving: dict[str, set[str]] = {}
         for path, member in items:
             leaving.setdefault(member, set()).add(path)
         last = {member: self._is_last_use(member, paths) for member, paths in leaving.items()}
-        return [(keys.route_key(path), keys.upstream_key(each), each, last[each]) for path, each in items]
+        for path, member in items:
+            leave: Row = ("leave", keys.route_key(path), (member,))
+            yield [leave, ("remove_after", keys.upstream_key(member), ())] if last[member] else [leave]
 
     def _is_last_use(self, member: str, paths: Collection[str]) -> bool:
         """Whether, as far as is known, no route but `paths` names `member`."""
         return self._uses is not None and self._uses(member, paths) <= 0
 
-    async def _members(self, path: str) -> Iterable[str]:
+    async def _members(self, path: str) -> list[str]:
         """Of a set that is too large none: what their attributes were is found orphaned."""
         found = (await self._read_many.first("s", keys.route_key(path))).reply
         if isinstance(found, ResponseError) and _is_wrong_type(found):
-            return ()
-        return filter(keys.is_normal_member, own(found))
+            return []
+        return list(filter(keys.is_normal_member, own(found)))
 
     async def _check(self, wanted: Collection[_Wanted]) -> None:
         """A transaction does not undo what came before a WRONGTYPE, so ask first."""
@@ -184,16 +178,6 @@ class Registry:
                     BAD_REQUEST,
                     f"{each.field}: {each.key} in Redis holds a {kind}, not a {each.kind} of {each.what}",
                 )
-
-    async def _redis_time(self) -> str:
-        """Unix time by Redis's clock: instances' own clocks differ."""
-        seconds, microseconds = await self._connection.client.time()
-        return f"{seconds}.{microseconds:06d}"
-
-    async def _transaction(self, fill: Callable[[Any], None]) -> list[Any]:
-        async with self._connection.client.pipeline(transaction=True) as pipe:
-            fill(pipe)
-            return list(await pipe.execute()) if len(pipe) else []
 
     @asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
@@ -227,10 +211,10 @@ def _is_wrong_type(error: ResponseError) -> bool:
     return "WRONGTYPE" in str(error)
 
 
-def _add_all(pipe: Any, items: Sequence[Registration], joined: str) -> None:
-    for _, member, attributes in items:
-        if attributes:
-            pipe.hset(keys.upstream_key(member), mapping=dict(attributes))
-            pipe.hsetnx(keys.upstream_key(member), "joined", joined)
-    for path, member, _ in items:
-        pipe.sadd(keys.route_key(path), member)
+def _flat(fields: Mapping[str, str]) -> list[str]:
+    return [text for field in fields.items() for text in field]
+
+
+def _cleared(key: str, members: Sequence[str]) -> Row:
+    """Of very many members no trace is left one by one."""
+    return "clear", key, members if len(members) <= _MOST_TRACED else ()

@@ -1,39 +1,46 @@
-"""Writes the last good routes back to a Redis that lost them."""
+"""Writes back what Redis has lost: all of it, or what has changed since the data it came back with."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
 from uuid import uuid4
 
 import structlog
 
 from slb.control import keys
+from slb.control.changes import Changes, WriteBack
 from slb.control.connection import Connection
-from slb.control.reader import Snapshot
+from slb.control.history import Snapshot, State, differing, state
+from slb.control.reader import SPOILT
 from slb.control.slices import Slices
-from slb.model import RouteRecord
 
 _LOCK_LIFE = 5000
 """Milliseconds; renewed with each step."""
 
-_COMMANDS_AT_ONCE = 100
+_ROWS_AT_ONCE = 100
+
+Row = tuple[str, State]
+"""An entry, and what it is."""
 
 _log = structlog.get_logger()
 
 
 class Restorer:
-    """One restore at a time: `slb:restoring` keeps others waiting, for they may hold older tables."""
+    """One restore at a time of a Redis that lost everything: `slb:restoring` keeps the others waiting, for what they
+    hold may be older."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, changes: Changes) -> None:
         self._connection = connection
+        self._changes = changes
+        self._write = WriteBack(connection)
         self._id = uuid4().hex
 
     async def has_generation(self) -> bool:
-        """Whether Redis says that it has its data. What it says is not read: anybody may have written there."""
+        """Whether Redis says that it has its data."""
         return bool(await self._connection.client.exists(keys.GENERATION))
 
-    async def make_generation(self) -> str:
-        """Set the generation where there is none: the new one. Empty where there was one."""
-        made = uuid4().hex
+    async def make_generation(self, known: str | None = None) -> str:
+        """Set the generation where there is none, the one that was known before rather than a new one: the new one.
+        Empty where there was one."""
+        made = uuid4().hex if known in (None, SPOILT) else known
         return made if await self._connection.client.set(keys.GENERATION, made, nx=True) else ""
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
@@ -46,45 +53,51 @@ class Restorer:
         if not await client.set(keys.RESTORING, self._id, nx=True, px=_LOCK_LIFE):
             return False
         _log.warning("redis_lost_its_data", writing_back=len(good.records), redis=self._connection.url_shown)
-        slices = Slices()
-        written: set[str] = set()
-        for step in _steps(good, present):
-            async with client.pipeline(transaction=True) as pipe:
-                for path, record in step:
-                    _add(pipe, path, record, good, present, written)
-                pipe.pexpire(keys.RESTORING, _LOCK_LIFE)
-                for reply in await pipe.execute(raise_on_error=False):
-                    if isinstance(reply, Exception):
-                        _log.warning("not_written_back", error=str(reply))
-            await slices.rest()
-        await self.make_generation()
+        await self._changes.number([each async for each in _put_by_hand(good, present)])
+        await self._write_all([each async for each in _missing(good, present)], good.history.floor)
+        await self.make_generation(good.history.generation)
         await client.delete(keys.RESTORING)
         return True
 
+    async def catch_up(self, lost: Mapping[str, State], floor: int) -> None:
+        """Write what is newer than what Redis came back with. Several instances may do so at once."""
+        await self._write_all(list(lost.items()), floor)
 
-def _steps(good: Snapshot, present: Snapshot) -> Iterator[list[tuple[str, RouteRecord]]]:
-    step: list[tuple[str, RouteRecord]] = []
-    commands = 0
-    for path, record in good.records.items():
-        if present.records.get(path) == record:
-            continue
-        step.append((path, record))
-        commands += 2 + len(record.members)
-        if commands >= _COMMANDS_AT_ONCE:
-            yield step
-            step, commands = [], 0
-    if step:
-        yield step
+    async def _write_all(self, rows: Sequence[Row], floor: int) -> None:
+        """Attributes come before the member, so that nobody reads a member without them."""
+        slices = Slices()
+        for are_attributes in (True, False):
+            some = [row for row in rows if row[0].startswith(keys.UPSTREAM) is are_attributes]
+            for start in range(0, len(some), _ROWS_AT_ONCE):
+                await self._write(some[start : start + _ROWS_AT_ONCE])
+                await self._connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
+                await slices.rest()
+        await self._write.finish(floor)
 
 
-def _add(pipe: Any, path: str, record: RouteRecord, good: Snapshot, present: Snapshot, written: set[str]) -> None:
-    for member in record.members:
-        attributes: Mapping[str, str] | None = good.attributes.get(member)
-        if attributes and member not in present.attributes and member not in written:
-            written.add(member)
-            pipe.hset(keys.upstream_key(member), mapping=dict(attributes))
-    if record.members:
-        pipe.sadd(keys.route_key(path), *record.members)
-    found = present.records.get(path)
-    if record.settings and not (found and found.settings):
-        pipe.hset(keys.settings_key(path), mapping=dict(record.settings))
+async def _missing(good: Snapshot, present: Snapshot) -> AsyncIterator[Row]:
+    """What `good` has and `present` has not, and what is known to have left."""
+    slices = Slices()
+    for entry in differing(good, present):
+        if entry is not None and (each := state(entry, good)) and each.value and not _is_there(entry, present):
+            yield entry, each
+        await slices.rest()
+    for entry in good.history.of:
+        if (each := state(entry, good)) and not each.value:
+            yield entry, each
+        await slices.rest()
+
+
+async def _put_by_hand(good: Snapshot, present: Snapshot) -> AsyncIterator[str]:
+    """What has been written without a number since all was lost: without one it would be older than what is known
+    of it here."""
+    slices = Slices()
+    for entry in good.history.of:
+        if entry not in present.history.of and _is_there(entry, present):
+            yield entry
+        await slices.rest()
+
+
+def _is_there(entry: str, table: Snapshot) -> bool:
+    each = state(entry, table)
+    return each is not None and bool(each.value)

@@ -114,20 +114,6 @@ class ReportChecks:
         return int(await self._script(keys=[report[0] for report in reports], args=args))
 
 
-class Deregister:
-    """`lua/deregister.lua`: members leave their routes, and with its last use a member's attributes go."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("deregister"))
-
-    async def __call__(self, rows: Sequence[tuple[str, str, str, bool]]) -> list[bool]:
-        """`rows`: a route's key, the key of the attributes, the member, whether no other route is known to name it.
-        For each, whether it was there."""
-        names = [row[0] for row in rows] + [row[1] for row in rows]
-        args = [row[2] for row in rows] + [str(int(row[3])) for row in rows]
-        return [bool(removed) for removed in await self._script(keys=names, args=args)]
-
-
 class Reaped(NamedTuple):
     """What `lua/reap.lua` found. `drift`: by how much scores were not the sum of what is held; `repaired`: keys and
     fields that were not what they should be; `taken_back`: grants nobody took up."""
@@ -158,6 +144,11 @@ class Reap:
 def ledger_source() -> str:
     """`lua/ledger.lua`, whole: a lane calls it by itself."""
     return _source("pool") + _source("ledger")
+
+
+def changes_source(name: str) -> str:
+    """A script that writes or reads `slb:changes`, whole: control/changes.py calls it."""
+    return _source("revisions") + _source(name)
 
 
 def quota_source() -> str:

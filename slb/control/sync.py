@@ -1,21 +1,23 @@
 """Makes the mirror true: by reading everything, or what is dirty; and gives Redis back what it lost."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
 from redis.exceptions import ResponseError
 
+from slb.control import keys
+from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
 from slb.control.disk import DiskTable
 from slb.control.generation import RestoreTiming, joined, lost, union
 from slb.control.heap import Heap
+from slb.control.history import Snapshot, State, differing, newer, of_route, state, with_states
 from slb.control.orphans import Orphans
-from slb.control.reader import GenerationChanged, Reader, Snapshot
+from slb.control.reader import GenerationChanged, Reader
 from slb.control.restore import Restorer
 from slb.control.skipped import Skipped
 from slb.control.slices import Slices, same_objects, step_through
@@ -27,6 +29,9 @@ _READ_TRIES = 3
 _LOCKED_RETRY = 0.1
 """Seconds until a restore that somebody else is at is looked at again."""
 
+_IN_SCRIPT = " script: "
+"""Before the name of the script that was refused."""
+
 _log = structlog.get_logger()
 
 
@@ -37,6 +42,16 @@ class _Loss:
     good: Snapshot
     present: Snapshot
     restore_at: float
+
+
+@dataclass
+class _Behind:
+    """Redis came back with older data. `lost`: what this instance knows to be newer, which it serves until it has
+    written it back; `floor`: of its history."""
+
+    lost: Mapping[str, State]
+    floor: int
+    write_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +73,19 @@ class Sync:
         metrics: Metrics,
         disk: DiskTable | None,
         timing: SyncTiming,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
+        changes: Changes,
     ) -> None:
         self.dirty = Dirty()
+        self._connection = connection
+        self._changes = changes
         self._mirror = mirror
         self._metrics = metrics
         self._disk = disk
         self._timing = timing
         self._clock = clock
         self._reader = Reader(connection, Skipped(metrics))
-        self._restorer = Restorer(connection)
+        self._restorer = Restorer(connection, self._changes)
         self.heap = Heap()
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._started = clock()
@@ -76,14 +94,16 @@ class Sync:
         self._generation: str | None = None
         self._reconnected = True
         self._loss: _Loss | None = None
+        self._behind: _Behind | None = None
         self._make_at: float | None = None
-        self._refused = ""
+        self._refused: set[str] = set()
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         self.kept: Snapshot | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis says otherwise."""
         self.kept = kept
+        self._changes.history = kept.history
         self._true_at = self._started - age
 
     def staleness(self) -> float:
@@ -92,7 +112,7 @@ class Sync:
 
     def known_true(self) -> None:
         """Redis has just been heard from, with nothing dirty: the mirror is what it says."""
-        if self._synced and self._loss is None and not self.dirty:
+        if self._synced and self._is_settled and not self.dirty:
             self._true_at = self._clock()
 
     def begin(self) -> None:
@@ -100,9 +120,16 @@ class Sync:
         self._reconnected = True
         self.dirty.clear()
 
+    @property
+    def _is_settled(self) -> bool:
+        """Whether Redis has all that is known to be newer than what it has."""
+        return self._loss is None and self._behind is None
+
     def due_at(self) -> float | None:
         """When `act` is to be called, on this clock; None where nothing is planned."""
-        return self._loss.restore_at if self._loss else self._make_at
+        if self._loss is not None:
+            return self._loss.restore_at
+        return self._behind.write_at if self._behind else self._make_at
 
     async def act(self) -> None:
         """Write back what Redis lost, or make the generation of a Redis that has none."""
@@ -110,6 +137,11 @@ class Sync:
         if self._loss is not None:
             self._loss.restore_at = retry_at
             if await self._restored(self._loss):
+                await self.full()
+        elif self._behind is not None:
+            self._behind.write_at = retry_at
+            with self._writing():
+                await self._restorer.catch_up(self._behind.lost, self._behind.floor)
                 await self.full()
         elif self._make_at is not None:
             self._make_at = retry_at
@@ -128,56 +160,137 @@ class Sync:
             served = await self._judged(found)
             self._reconnected = False
             if not self._mirror.ready or await self._differs(served):
+                await self._number(differing(self._table(), served))
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
+            if self._is_settled and self._has_no_log(found):
+                with self._writing():
+                    await self._changes.begin()
+            self._changes.all_shown()
         self._metrics.full_syncs += 1
         self._finish()
-        if self._loss is None:
+        if self._is_settled:
             with self._writing():
                 await self._orphans.sweep()
             if self._disk is not None:
                 self._disk.still_true()
 
     async def drain(self) -> None:
-        """Read what has been dirty longest, and swap it in. Where the generation is another, all is dirty."""
-        if self.dirty.all:
+        """Read what has been dirty longest, and swap it in. Where the generation is another, or the log of changes
+        ends earlier than it did, all is dirty; and as long as Redis is behind."""
+        if self.dirty.all or self._behind is not None:
             self.dirty.clear()
             await self.full()
             return
         batch = self.dirty.take()
+        history = await self._changes.read()
         part = await self._reader.some(batch.paths, batch.members, batch.foreign, self._mirror.records)
-        if part.generation != self._generation:
+        if part.generation != self._generation or history.last < self._changes.read_to:
             await self.full()
             return
+        self._changes.arrived(history)
         changes: dict[str, RouteRecord | None] = {**part.records, **dict.fromkeys(part.gone)}
         attributes = part.attributes
         if self._loss is not None:
             changes, attributes = _with_good(self._loss, part)
         await asyncio.sleep(0)
         if changes or attributes:
+            await self._number(self._differing_now(changes, attributes))
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
+        self._changes.shown(batch.keys())
         self._finish()
 
+    def _differing_now(
+        self, changes: Mapping[str, RouteRecord | None], attributes: Mapping[str, Mapping[str, str]]
+    ) -> Iterator[str]:
+        """The entries that a batch changes in the mirror."""
+        for path, record in changes.items():
+            yield from of_route(path, self._mirror.records.get(path), record)
+        for member, each in attributes.items():
+            if each != self._mirror.attributes.get(member, {}):
+                yield keys.upstream_key(member)
+
+    async def _number(self, changed: Iterable[str | None]) -> None:
+        """Changes made by hand get their number from whoever sees them first. What is found at the start is as it
+        is, and what Redis has lost has its numbers."""
+        if not (self._synced and self._is_settled):
+            return
+        slices = Slices()
+        by_hand: list[str] = []
+        for entry in changed:
+            if entry is not None and not self._changes.explain(entry):
+                by_hand.append(entry)
+            await slices.rest()
+        if by_hand:
+            with self._writing():
+                await self._changes.number(by_hand)
+
     async def _read(self) -> Snapshot:
+        """Everything, and before it the log: what changes meanwhile is read again."""
         for _ in range(_READ_TRIES):
             try:
-                return await self._reader.everything(self._mirror.records, self._mirror.attributes)
+                history = await self._changes.read(whole=self._is_in_doubt)
+                found = await self._reader.everything(self._mirror.records, self._mirror.attributes)
+                found.history = history
+                return found
             except GenerationChanged:
                 _log.info("generation_changed_while_reading")
         raise TimeoutError("Redis changes its generation faster than it can be read")
 
+    def _has_no_log(self, found: Snapshot) -> bool:
+        """Whether Redis has its data, of before there was a log."""
+        return found.generation is not None and found.history.is_known and not found.history.last
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether Redis may have other data than before."""
+        return self._reconnected or self._generation is None or not self._is_settled
+
     async def _judged(self, snapshot: Snapshot) -> Snapshot:
         """What to serve, given what Redis has."""
         if snapshot.generation is None:
+            self._behind = None
             await self._look_for_loss(snapshot)
         else:
+            await self._look_for_newer(snapshot)
             self._loss = None
         self._generation = snapshot.generation
+        self._changes.arrived(snapshot.history)
+        if self._behind is not None:
+            return with_states(snapshot, self._behind.lost.values())
         if self._loss is None:
             return snapshot
         self._loss.present = snapshot
         return await union(self._loss.good, snapshot, Slices())
+
+    async def _look_for_newer(self, snapshot: Snapshot) -> None:
+        """Redis has its data; maybe that of some time ago. What is known to be newer stays, and goes back."""
+        known = self._changes.history
+        was_behind, self._behind = self._behind, None
+        if known.generation not in (None, snapshot.generation):
+            self._changes.forget()  # another table has taken the place of the one that was known
+            snapshot.history = await self._changes.read(whole=True)
+        elif (
+            self._is_in_doubt or was_behind or snapshot.history.last < self._changes.read_to
+        ) and snapshot.history.is_known:
+            lost = await self._newer(snapshot)
+            if lost:
+                self._behind = _Behind(lost, known.floor, self._clock())
+            if lost and was_behind is None:
+                redis = self._connection.url_shown
+                _log.warning("redis_came_back_behind", changes=len(lost), writing_back=True, redis=redis)
+        self._changes.history.generation = snapshot.generation
+
+    async def _newer(self, snapshot: Snapshot) -> dict[str, State]:
+        slices = Slices()
+        found: dict[str, State] = {}
+        good = self._last_good() or Snapshot()
+        for entry in newer(good, snapshot):
+            if entry is not None and (each := state(entry, good)):
+                found[entry] = each
+            await slices.rest()
+        return found
 
     async def _look_for_loss(self, snapshot: Snapshot) -> None:
         """Without a generation from the start and an unbroken connection, what is gone was removed, not lost."""
@@ -193,9 +306,12 @@ class Sync:
             )
 
     def _last_good(self) -> Snapshot | None:
-        if self._mirror.ready:
-            return Snapshot(dict(self._mirror.records), dict(self._mirror.attributes))
-        return self.kept
+        return self._table() if self._mirror.ready else self.kept
+
+    def _table(self) -> Snapshot:
+        """What the mirror shows."""
+        history = self._changes.history.copy()
+        return Snapshot(dict(self._mirror.records), dict(self._mirror.attributes), history=history)
 
     async def _restored(self, loss: _Loss) -> bool:
         """Whether Redis has its data again, be it from another."""
@@ -214,9 +330,10 @@ class Sync:
         try:
             yield
         except ResponseError as error:
-            if str(error) != self._refused:
-                self._refused = str(error)
-                _log.warning("redis_refuses_writes", error=self._refused, instead="read on, try again later")
+            reason = str(error).partition(_IN_SCRIPT)[0]
+            if reason not in self._refused:
+                self._refused.add(reason)
+                _log.warning("redis_refuses_writes", error=reason, instead="read on, try again later")
 
     async def _differs(self, served: Snapshot) -> bool:
         await asyncio.sleep(0)  # the reader's last slice may be full

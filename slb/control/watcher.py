@@ -12,8 +12,10 @@ import structlog
 from redis.exceptions import RedisError
 
 from slb.control.cancelled import raise_if_cancelled
+from slb.control.changes import Changes
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
+from slb.control.eviction import warn_of_eviction
 from slb.control.notifications import KeyEvents, switch_on
 from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
@@ -63,8 +65,9 @@ class Watcher:
         self._timing = timing or WatchTiming()
         self._clock = clock
         self._rng = rng or Random()
-        self._disk = DiskTable(disk_table, mirror) if disk_table else None
-        self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock)
+        changes = Changes(connection)
+        self._disk = DiskTable(disk_table, mirror, history=lambda: changes.history) if disk_table else None
+        self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock, changes)
         self._full_took = 0.0
         self._failures = 0
         self._followed_at: float | None = None
@@ -140,6 +143,8 @@ class Watcher:
         """The sequential loop: one step after another, whatever is due first."""
         notified = await switch_on(self._connection)
         await self._full()
+        if not self._sessions:
+            await warn_of_eviction(self._connection)
         self._sessions += 1
         self._followed_at = self._clock()
         self._connection.mark_up()

@@ -1,0 +1,158 @@
+"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance knows
+of it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from slb.control import keys
+from slb.control.connection import Connection
+from slb.control.history import History, State
+from slb.control.scripts import changes_source
+from slb.control.slices import Slices
+
+Row = tuple[str, str, Sequence[str]]
+"""An operation of `lua/change.lua`, a key, its arguments."""
+
+_MOST_BYTES = 32 << 20
+"""Of the log, as Redis counts it: what is larger than 15,000 of the longest entries is none of ours."""
+
+_LONGEST_ENTRY = keys.LONGEST + keys.LONGEST_MEMBER + 1
+
+_AT_ONCE = 500
+"""Changes by hand that get their number in one call."""
+
+_ALL_AT_ONCE = 10_000
+"""Twice what the log holds. More by hand at once are one change of everything."""
+
+_FLOOR = "floor"
+
+
+class Change:
+    """`lua/change.lua`: whatever slb writes of the table."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(changes_source("change"))
+
+    async def __call__(self, rows: Sequence[Row]) -> list[bool]:
+        """For each row whether something came or went. Nothing is asked for nothing."""
+        if not rows:
+            return []
+        args = [text for operation, _, given in rows for text in (operation, len(given), *given)]
+        replies = await self._script(keys=[keys.CHANGES, *(key for _, key, _ in rows)], args=args)
+        return [bool(reply) for reply in replies]
+
+
+class WriteBack:
+    """`lua/write_back.lua`: what Redis has lost, where it is newer than what stands there."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(changes_source("write_back"))
+
+    async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
+        """`rows`: entries and what they are. How many were newer."""
+        names, args = [keys.CHANGES], []
+        for entry, each in rows:
+            names.append(entry.partition(" ")[0])
+            given = _given(each.value, each.member)
+            kind = "logged" if each.is_logged else _FLOOR
+            args += [entry, str(each.number), kind, given[0], str(len(given) - 1), *given[1:]]
+        return int(await self._script(keys=names, args=args)) if args else 0
+
+    async def finish(self, floor: int) -> None:
+        """All has been written that is known as of `floor`."""
+        await self._script(keys=[keys.CHANGES], args=[floor])
+
+
+def _given(value: bool | Mapping[str, str], member: str) -> list[str]:
+    """The operation and its arguments."""
+    if isinstance(value, bool):
+        return ["join" if value else "leave", member]
+    return ["replace", *(text for field in value.items() for text in field)]
+
+
+class Changes:
+    """What this instance knows. `history` goes with the mirror: a number is in it once the mirror shows its change.
+    Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._read = connection.client.register_script(changes_source("read_changes"))
+        self._number = connection.client.register_script(changes_source("number"))
+        self.history = History()
+        self.read_to = 0
+        self._ahead: dict[str, dict[str, int]] = {}
+        self._floor_ahead = 0
+
+    async def read(self, whole: bool = False) -> History:
+        """The log, or what is new in it since it was last read. One that ends before that is read whole."""
+        since = 0 if whole else self.read_to
+        reply = await self._read(keys=[keys.CHANGES], args=[since, _MOST_BYTES, _LONGEST_ENTRY])
+        if not reply:
+            return History(is_known=False)
+        last, floor, lines = reply
+        if int(last) < since:
+            return await self.read(whole=True)
+        slices = Slices()
+        found = History(floor=int(floor), last=int(last))
+        for line in lines.split("\n") if lines else ():
+            entry, _, number = line.rpartition(" ")
+            if number.isdecimal():
+                found.of[entry] = int(number)
+            await slices.rest()
+        return found
+
+    def arrived(self, found: History) -> None:
+        """This was read; what the mirror shows is still of before."""
+        for entry, number in found.of.items():
+            self._wait(entry, number)
+        self._floor_ahead = max(self._floor_ahead, found.floor)
+        self.read_to = found.last
+
+    def explain(self, entry: str) -> bool:
+        """Whether a change of it has a number that the mirror does not show yet. Otherwise it was made by hand."""
+        waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
+        return max(waiting, self._floor_ahead) > self.history.revision(entry)
+
+    async def number(self, entries: Collection[str]) -> None:
+        """Give changes made by hand their numbers, unless another instance has."""
+        wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            known = (self.history.floor if each == _FLOOR else self.history.revision(each) for each in some)
+            replies = await self._number(
+                keys=[keys.CHANGES], args=[text for pair in zip(some, known, strict=True) for text in pair]
+            )
+            for entry, number in zip(some, map(int, replies), strict=True):
+                if entry == _FLOOR:
+                    self._floor_ahead = max(self._floor_ahead, number)
+                else:
+                    self._wait(entry, number)
+
+    async def begin(self) -> None:
+        """Make the log of a Redis that has none: whatever is there now has changed by then."""
+        await self.number([_FLOOR])
+
+    def shown(self, names: Iterable[str]) -> None:
+        """The mirror shows what these keys hold."""
+        for name in names:
+            self._take(self._ahead.pop(name, {}))
+        if not self._ahead:
+            self.history.raise_floor(self._floor_ahead)
+
+    def all_shown(self) -> None:
+        """The mirror shows all that was read."""
+        for waiting in self._ahead.values():
+            self._take(waiting)
+        self._ahead.clear()
+        self.history.raise_floor(self._floor_ahead)
+
+    def forget(self) -> None:
+        """What is in Redis now is another table: what was known is not of it."""
+        self.history = History()
+        self._ahead.clear()
+        self._floor_ahead = self.read_to = 0
+
+    def _wait(self, entry: str, number: int) -> None:
+        self._ahead.setdefault(keys.key_of(entry), {})[entry] = number
+
+    def _take(self, waiting: Mapping[str, int]) -> None:
+        for entry, number in waiting.items():
+            self.history.learn(entry, number)

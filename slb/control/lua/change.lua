@@ -1,0 +1,77 @@
+-- Changes routes, settings and attributes: whatever slb writes of the table, in one step and under one number.
+-- Begins with lua/revisions.lua. KEYS[1]: slb:changes; then one key for each row. ARGV: for each row an operation, how
+-- many arguments it has, and these.
+-- Reply: for each row 1 where something came or went, else 0.
+mend()
+local number = next_number()
+local replies = {}
+
+local function set_fields(key, first, last)
+  for index = first, last, 2 do
+    redis.call('HSET', key, ARGV[index], ARGV[index + 1])
+  end
+  note(key)
+  return 1
+end
+
+local operations = {
+  -- One member.
+  join = function(key, first)
+    note(key .. ' ' .. ARGV[first])
+    return redis.call('SADD', key, ARGV[first])
+  end,
+  leave = function(key, first)
+    note(key .. ' ' .. ARGV[first])
+    return redis.call('SREM', key, ARGV[first])
+  end,
+  -- Attributes of one that registers: fields and values in turn.
+  describe = function(key, first, last)
+    set_fields(key, first, last)
+    local time = redis.call('TIME')
+    return redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
+  end,
+  set = set_fields,
+  unset = function(key, first, last)
+    note(key)
+    return redis.call('HDEL', key, unpack(ARGV, first, last))
+  end,
+  replace = function(key, first, last)
+    redis.call('DEL', key)
+    return set_fields(key, first, last)
+  end,
+  -- A hash whole.
+  remove = function(key)
+    note(key)
+    return redis.call('DEL', key)
+  end,
+  -- The same, where the row before this one took something away.
+  remove_after = function(key)
+    if replies[#replies] == 0 then
+      return 0
+    end
+    note(key)
+    return redis.call('DEL', key)
+  end,
+  -- A set whole, whatever is there; its members as far as they are known. Of others no trace could be left one by
+  -- one: then all counts as changed.
+  clear = function(key, first, last)
+    local there = redis.call('EXISTS', key)
+    for index = first, last do
+      redis.pcall('SREM', key, ARGV[index])
+      note(key .. ' ' .. ARGV[index])
+    end
+    if redis.call('DEL', key) == 1 then
+      note(FLOOR)
+    end
+    return there
+  end,
+}
+
+local at = 1
+for row = 2, #KEYS do
+  local first = at + 2
+  at = first + tonumber(ARGV[at + 1])
+  replies[#replies + 1] = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
+end
+keep(number)
+return replies

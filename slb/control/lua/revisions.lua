@@ -1,0 +1,66 @@
+-- What every change of the table leaves behind, so that a Redis that comes back with older data is known for one.
+-- KEYS[1]: slb:changes, a sorted set: entry = the number of its last change. An entry is "<route's set> <member>", or
+-- the key of a hash. "floor": all that does not stand here has changed at this number, or before. What has left has
+-- its number as well. The highest number is the last that was given; the next is this server's clock in
+-- microseconds, or one more than the last where that clock is behind: so what is written to a server that lost data
+-- has a higher number than what it lost.
+-- Kept: MOST entries (SLACK more, so that they are cut rarely) of a day. What is cut raises the floor. An entry has
+-- up to 2.4 KB (the longest path and member), 60 bytes as a rule.
+local MOST, SLACK, DAY = 5000, 500, 86400e6
+local CHANGES, FLOOR = KEYS[1], 'floor'
+local noted = {}
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- The number at which an entry last changed, as far as it is known here.
+local function stands(entry)
+  local number = tonumber(redis.call('ZSCORE', CHANGES, entry) or 0)
+  return math.max(number, tonumber(redis.call('ZSCORE', CHANGES, FLOOR) or 0))
+end
+
+local function last_number()
+  return tonumber(redis.call('ZRANGE', CHANGES, -1, -1, 'WITHSCORES')[2] or 0)
+end
+
+local function note(entry)
+  noted[#noted + 1] = entry
+end
+
+-- Makes way for the log where somebody has put something else, or numbers past what a score holds exactly. Otherwise
+-- writes nothing: a server without memory refuses a script by its first write, and lets one that has written go on.
+local function mend()
+  local kind = redis.call('TYPE', CHANGES).ok
+  if kind ~= 'none' and (kind ~= 'zset' or last_number() >= 2 ^ 53 - 1) then
+    redis.call('DEL', CHANGES)
+  end
+end
+
+local function next_number()
+  local time = redis.call('TIME')
+  return math.max(time[1] * 1000000 + time[2], last_number() + 1)
+end
+
+local function trim(number)
+  local cut = tonumber(redis.call('ZSCORE', CHANGES, FLOOR) or 0)
+  local excess = redis.call('ZCARD', CHANGES) - MOST
+  if excess > SLACK then
+    cut = math.max(cut, tonumber(redis.call('ZRANGE', CHANGES, excess - 1, excess - 1, 'WITHSCORES')[2]))
+  end
+  if redis.call('ZCOUNT', CHANGES, '-inf', text(number - DAY)) > 1 then
+    cut = math.max(cut, number - DAY)
+  end
+  if redis.call('ZCOUNT', CHANGES, '-inf', text(cut)) > 1 then
+    redis.call('ZREMRANGEBYSCORE', CHANGES, '-inf', text(cut))
+    redis.call('ZADD', CHANGES, text(cut), FLOOR)
+  end
+end
+
+-- Gives all that was noted one number.
+local function keep(number)
+  for _, entry in ipairs(noted) do
+    redis.call('ZADD', CHANGES, text(number), entry)
+  end
+  trim(number)
+end

@@ -1,0 +1,48 @@
+-- Writes back what this server has lost: of each entry only what is newer than what stands here, so that instances
+-- that know different things end with the newest of all, in whatever order they come.
+-- Begins with lua/revisions.lua. KEYS[1]: slb:changes; then one key for each row. ARGV: for each row an entry, its
+-- number, "logged" or "floor" (it does not stand in the caller's log: its number is the caller's floor),
+-- "join" or "leave" or "replace", how many arguments it has, and these: a member, or fields and values in turn (none
+-- where the hash has left). Without rows: the caller's floor, which all that it knows has been written to.
+-- Reply: how many rows were newer.
+mend()
+local operations = {
+  join = function(key, first)
+    redis.pcall('SADD', key, ARGV[first])
+  end,
+  leave = function(key, first)
+    redis.pcall('SREM', key, ARGV[first])
+  end,
+  replace = function(key, first, last)
+    local kind = redis.call('TYPE', key).ok
+    if kind ~= 'hash' and kind ~= 'none' then  -- somebody else's; a set of another type is left alone as well
+      return
+    end
+    redis.call('DEL', key)
+    for index = first, last, 2 do
+      redis.call('HSET', key, ARGV[index], ARGV[index + 1])
+    end
+  end,
+}
+
+local written, at = 0, 1
+for row = 2, #KEYS do
+  local entry, number, is_logged, first = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == 'logged', at + 5
+  at = first + tonumber(ARGV[at + 4])
+  local standing = stands(entry)
+  if number > standing or number == standing and not is_logged then
+    operations[ARGV[first - 2]](KEYS[row], first, at - 1)
+    if is_logged then
+      redis.call('ZADD', CHANGES, ARGV[first - 4], entry)
+    end
+    written = written + 1
+  end
+end
+-- Not while there are rows to come: what is cut raises the floor, and they would no longer be newer.
+if #KEYS == 1 then
+  if tonumber(ARGV[1]) > stands(FLOOR) then
+    redis.call('ZADD', CHANGES, ARGV[1], FLOOR)
+  end
+  trim(last_number())
+end
+return written
