@@ -26,12 +26,14 @@ from bench.figures import stream as streams
 from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
 from bench.gpu.command import gpu
+from bench.handoff.command import handoff
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
 app = typer.Typer(add_completion=False)
 app.callback(invoke_without_command=True)(compare)
 app.command()(gpu)
+app.command()(handoff)
 app.command()(quota)
 app.command()(quota_rate)
 
