@@ -17,7 +17,7 @@ from bench.handoff.alone import measure_alone
 from bench.handoff.fleet import Pods, measure_fleet
 from bench.handoff.gaps import Handoffs
 from bench.handoff.plan import Plan
-from bench.outcome import refuse
+from bench.outcome import instance_counts
 from bench.processes import Processes
 from bench.progress import Steps
 
@@ -38,7 +38,7 @@ def handoff(
     check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
 ) -> None:
     """How long a pod that serves one request at a time is idle between two, while others wait in the queue."""
-    plan = Plan(numbers(instances), pods, seconds, service, seed)
+    plan = Plan(instance_counts(instances), pods, seconds, service, seed)
     code = run_bare(
         "handoff",
         lambda processes, home, steps: measure(processes, home, steps, plan),
@@ -48,14 +48,6 @@ def handoff(
         check,
     )
     raise typer.Exit(code)
-
-
-def numbers(text: str) -> list[int]:
-    """Of instances, ascending. Refuses what is none."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) for word in words):
-        refuse(f"--instances: {text}: whole numbers from 1 on, with commas between them")
-    return sorted({int(word) for word in words})
 
 
 def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outcome:
