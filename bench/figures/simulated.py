@@ -2,9 +2,12 @@
 Redis and one pool."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
+
+import structlog
 
 from slb.admission.gates import Gates, turn_of
 from slb.balance.upstream import Handle
@@ -87,6 +90,7 @@ async def simulated(
     url: str, count: int, members: Sequence[str], settings: RouteSettings, seed: int
 ) -> AsyncIterator[list[Simulated]]:
     """So many instances, for one route with these members; each has a lane of its own, that Redis knows."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # figures say it all
     mirror = Mirror(lambda path, stored: settings, Random(seed))
     for _ in mirror.replace({PATH: RouteRecord(frozenset(members), {})}, {}):
         pass  # its slices are for a loop that has other things to do

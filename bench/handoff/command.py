@@ -134,7 +134,7 @@ def goals_of(run: Handoffs, pods: int) -> list[Figure]:
     """At 10 instances and 20 pods both percentiles, and the same instance; at other numbers the median."""
     if pods != GOALS_AT[1]:
         return []
-    of = f"{run.instances} instances, {step_of(run.in_step)}"
+    of = f"{run.instances} {'instance' if run.instances == 1 else 'instances'}, {step_of(run.in_step)}"
     figures = [Figure(f"{of}: p50", run.milliseconds(0.5), "ms", at_most=GOAL_P50_MS)]
     if run.instances == GOALS_AT[0]:
         figures += [

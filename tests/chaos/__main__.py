@@ -21,6 +21,8 @@ def chaos(
     redis: Annotated[Path | None, typer.Option(help="A server program; without it the embedded Valkey.")] = None,
     faults: Annotated[str, typer.Option(help=f"Some of: {', '.join(FAULTS)}.")] = "",
     instances: Annotated[int, typer.Option(min=2, help="Of `slb serve`.")] = 5,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds that the fleet has before the first fault.")] = 15,
+    logs: Annotated[Path | None, typer.Option(help="Keep in this folder what instances say.")] = None,
 ) -> None:
     """Break connections, instances and Redis under load, and check from outside that slb keeps its promises.
 
@@ -28,14 +30,16 @@ def chaos(
     with 200. A route is changed all the while and compared with every table. After each round, which has each fault
     once, all counts in Redis have to be zero. Exit 1 where a promise was broken.
     """
+    if logs is not None and not logs.is_dir():
+        refuse(f"--logs: there is no folder {logs}")
     if redis is not None and not redis.is_file():
         refuse(f"--redis: there is no {redis}")
     names = [word.strip() for word in faults.split(",") if word.strip()] or list(FAULTS)
     if unknown := sorted(set(names) - set(FAULTS)):
         refuse(f"--faults: {', '.join(unknown)}: known are {', '.join(FAULTS)}")
-    plan, found = Plan(minutes * 60, seed, names, redis, instances), Found()
+    plan, found = Plan(minutes * 60, seed, names, redis, instances, warm_up), Found()
     try:
-        asyncio.run(run(plan, found))
+        asyncio.run(run(plan, found, logs))
         interrupted = False
     except (KeyboardInterrupt, asyncio.CancelledError):
         interrupted = True
@@ -49,14 +53,14 @@ def refuse(why: str) -> NoReturn:
     raise typer.Exit(USAGE_ERROR)
 
 
-async def run(plan: Plan, found: Found) -> None:
+async def run(plan: Plan, found: Found, logs: Path | None) -> None:
     """All rounds. SIGTERM and SIGHUP end it as Ctrl-C does."""
     me = asyncio.current_task()
     assert me is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, me.cancel)
     with tempfile.TemporaryDirectory(prefix="slb-chaos-") as home:
-        async with lab_of(plan, Path(home)) as lab:
+        async with lab_of(plan, logs or Path(home)) as lab:
             print(
                 f"chaos: seed {plan.seed}, {plan.seconds / 60:g} minutes, {lab.server.version}, "
                 f"{plan.instances} instances; {', '.join(plan.faults)}",

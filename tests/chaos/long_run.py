@@ -37,13 +37,14 @@ _LOOK = 0.1
 
 @dataclass(frozen=True)
 class Plan:
-    """`server`: the program, None for the embedded Valkey."""
+    """`server`: the program, None for the embedded Valkey. `warm_up`: seconds before the first fault."""
 
     seconds: float
     seed: int
     faults: Sequence[str]
     server: Path | None
     instances: int
+    warm_up: float
 
 
 @dataclass
@@ -73,6 +74,7 @@ class Run:
     async def rounds(self) -> None:
         """Until the time is over; the last round is not cut short."""
         await self._lab.book.begin(self._lab.cluster.alive)
+        await asyncio.sleep(self._plan.warm_up)
         while not self._found.rounds or self._lab.now() - self._begun < self._plan.seconds:
             await self._round()
             self._found.rounds += 1
