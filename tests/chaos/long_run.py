@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.cap import Cap, CountedLeases
-from tests.chaos.checker import Checker, Violation
+from tests.chaos.checker import Violation
 from tests.chaos.cluster import Cluster, Failure
-from tests.chaos.faults import FAULTS, SETTLED_SECONDS, Lab
-from tests.chaos.history import History
+from tests.chaos.faults import FAULTS, Lab
+from tests.chaos.history import Granted, History
 from tests.chaos.route_book import RouteBook
 from tests.chaos.server import Server
 from tests.chaos.upstream import Upstream
@@ -23,9 +23,6 @@ UPSTREAMS = 5
 CLIENTS = 40
 SERVICE_SECONDS = 0.08
 CAP = 1
-SLACK, PATIENCE = 0.5, 4.0
-"""Seconds, of the checker: how late what is seen may be, and how long a slot may stay free in calm times."""
-
 CALM_SECONDS = 0.0, 3.0
 """Between two faults: often the next one comes before all is well again."""
 
@@ -83,17 +80,12 @@ class Run:
         """Every fault once, in an order that the seed gives; then all are answered, and everything is looked at."""
         lab, names = self._lab, list(self._plan.faults)
         lab.rng.shuffle(names)
-        watching = asyncio.create_task(lab.cluster.watch())
-        try:
-            async with lab.cluster.clients(CLIENTS, Random(lab.rng.random())):
-                await asyncio.sleep(max(CALM_SECONDS))
-                for name in names:
-                    await self._fault(name)
-                    if self._is_over():
-                        break
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+        async with lab.cluster.clients(CLIENTS, Random(lab.rng.random())):
+            await asyncio.sleep(max(CALM_SECONDS))
+            for name in names:
+                await self._fault(name)
+                if self._is_over():
+                    break
         await self._end_of_round()
 
     def _is_over(self) -> bool:
@@ -103,9 +95,7 @@ class Run:
         lab = self._lab
         await lab.book.change(lab.cluster.alive)
         self._found.done[name] += 1
-        with lab.cluster.history.redis_disturbed() as disturbed:
-            await FAULTS[name](lab)
-        disturbed.end += SETTLED_SECONDS  # the checker of orders and leases judges calm times
+        await FAULTS[name](lab)
         await asyncio.sleep(lab.rng.uniform(*CALM_SECONDS))
         self._tell(await lab.book.judged(lab.cluster.alive, lab.now(), name))
         self._tell(lab.cap.judged(lab.now(), name))
@@ -124,21 +114,17 @@ class Run:
         ]
 
     async def _end_of_round(self) -> None:
-        """Nobody asks any more: all counts are zero, and the history of the round is in order."""
+        """Nobody asks any more: all counts are zero."""
         lab = self._lab
         cluster, history = lab.cluster, lab.cluster.history
         deadline = lab.now() + EMPTY_SECONDS
         while (remaining := await asyncio.to_thread(cluster.remaining)) and lab.now() < deadline:
             await asyncio.sleep(_LOOK)
-        history.remaining = remaining
-        cluster.note_local_turns(SLACK)
-        verdict = Checker(history, {"/p": dict.fromkeys(cluster.members, CAP)}, SLACK, PATIENCE).check()
-        self._tell(verdict.violations)
+        self._tell([Violation("not zero", lab.now(), f"{what}: {count}") for what, count in remaining.items()])
         self._tell([*lab.cap.judged(lab.now(), "end of round"), *self._failures("end of round")])
-        self._found.grants += verdict.grants
+        self._found.grants += sum(isinstance(event, Granted) for event in history.events)
         self._found.worst = lab.cap.worst
         history.events.clear()
-        history.disturbed.clear()
 
     def _tell(self, violations: Sequence[Violation]) -> None:
         self._found.violations += violations
