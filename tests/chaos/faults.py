@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tests.chaos.cap import Cap
 from tests.chaos.cluster import Cluster
@@ -43,7 +43,12 @@ class Lab:
         self.cap.excused.append(Span(since, self.now() + seconds))
 
 
-Fault = Callable[[Lab], Awaitable[None]]
+class Fault(Protocol):
+    """Done to a lab; it returns when it is over, though not all may be well again."""
+
+    __name__: str
+
+    def __call__(self, lab: Lab) -> Awaitable[None]: ...
 
 
 # -- Redis is whole, and answers soon: nobody may notice
@@ -148,21 +153,11 @@ async def _away(lab: Lab, meanwhile: Callable[[], None], seconds: float) -> None
     excused.end = lab.now() + SETTLED_SECONDS
 
 
-FAULTS: Mapping[str, Fault] = {
-    fault.__name__.replace("_", "-"): fault
-    for fault in (
-        cut_one,
-        cut_all,
-        pause_clients,
-        stall,
-        flush_scripts,
-        restart_quickly,
-        kill_instance,
-        freeze_briefly,
-        freeze_past_lease,
-        restart_slowly,
-        older_snapshot,
-        restart_empty,
-        flush_all,
-    )
-}
+def _named(*faults: Fault) -> dict[str, Fault]:
+    return {fault.__name__.replace("_", "-"): fault for fault in faults}
+
+
+GENTLE = _named(cut_one, cut_all, pause_clients, stall, flush_scripts, restart_quickly)
+OF_INSTANCES = _named(kill_instance, freeze_briefly, freeze_past_lease)
+LOSSES = _named(restart_slowly, older_snapshot, restart_empty, flush_all)
+FAULTS: Mapping[str, Fault] = {**GENTLE, **OF_INSTANCES, **LOSSES}

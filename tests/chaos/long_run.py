@@ -12,7 +12,7 @@ from random import Random
 from tests.chaos.cap import Cap, CountedLeases
 from tests.chaos.checker import Violation
 from tests.chaos.cluster import Cluster, Failure
-from tests.chaos.faults import FAULTS, Lab
+from tests.chaos.faults import FAULTS, GENTLE, OF_INSTANCES, Lab
 from tests.chaos.history import Granted, History
 from tests.chaos.route_book import RouteBook
 from tests.chaos.server import Server
@@ -83,7 +83,7 @@ class Run:
         async with lab.cluster.clients(CLIENTS, Random(lab.rng.random())):
             await asyncio.sleep(max(CALM_SECONDS))
             for name in names:
-                await self._fault(name)
+                await self._faults([name, *self._meanwhile(name)])
                 if self._is_over():
                     break
         await self._end_of_round()
@@ -91,11 +91,19 @@ class Run:
     def _is_over(self) -> bool:
         return bool(self._found.rounds) and self._lab.now() - self._begun > self._plan.seconds
 
-    async def _fault(self, name: str) -> None:
-        lab = self._lab
+    def _meanwhile(self, name: str) -> list[str]:
+        """Half of what is done to an instance has a fault of Redis beside it."""
+        gentle = [each for each in self._plan.faults if each in GENTLE]
+        if name not in OF_INSTANCES or not gentle or self._lab.rng.random() < 0.5:
+            return []
+        return [self._lab.rng.choice(gentle)]
+
+    async def _faults(self, names: Sequence[str]) -> None:
+        """All at one time; then what can be known is judged."""
+        lab, name = self._lab, " and ".join(names)
         await lab.book.change(lab.cluster.alive)
-        self._found.done[name] += 1
-        await FAULTS[name](lab)
+        self._found.done.update(names)
+        await asyncio.gather(*(FAULTS[each](lab) for each in names))
         await asyncio.sleep(lab.rng.uniform(*CALM_SECONDS))
         self._tell(await lab.book.judged(lab.cluster.alive, lab.now(), name))
         self._tell(lab.cap.judged(lab.now(), name))
