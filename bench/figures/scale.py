@@ -81,15 +81,17 @@ class Spent:
 @dataclass(frozen=True)
 class Row:
     """One number of instances. `idle`: share of a core that Redis takes while no request comes; `cpu_us`: of Redis,
-    a request; `grant_p50`, `grant_p99`: seconds from asking to having a slot; `read`, `written`: bytes of Redis, a
-    request; `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached`
-    is False then, and `late` says whether this process was the limit)."""
+    a request; `grant_p50`, `grant_p99`: seconds from asking to having a slot; `sent_late`: p99, seconds that this
+    process was late; `read`, `written`: bytes of Redis, a request; `alone`: slots given out without Redis.
+    `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached` is False
+    then); `late`: this process was the limit."""
 
     instances: int
     idle: float
     cpu_us: float
     grant_p50: float
     grant_p99: float
+    sent_late: float
     read: float
     written: float
     alone: int
@@ -173,6 +175,7 @@ async def _row(client: Any, url: str, instances: int, plan: Plan, steps: Steps) 
         spent.cpu / count * 1e6,
         percentile(load.grants, 0.5),
         percentile(load.grants, 0.99),
+        percentile(load.late, 0.99),
         spent.read / count,
         spent.written / count,
         alone,
@@ -221,6 +224,7 @@ def section_of(row: Row, plan: Plan) -> Section:
         Figure("Redis CPU", row.cpu_us, "µs a request"),
         Figure("a grant, p50", row.grant_p50 * 1e3, "ms"),
         Figure("a grant, p99", row.grant_p99 * 1e3, "ms"),
+        Figure("requests sent late by this process, p99", row.sent_late * 1e3, "ms"),
         Figure("to Redis", row.read, "bytes a request"),
         Figure("from Redis", row.written, "bytes a request"),
         Figure("slots given out without Redis meanwhile", row.alone),

@@ -20,6 +20,9 @@ from slb.routing.mirror import Mirror
 
 PATH = "/bench"
 READY_SECONDS = 30.0
+BEAT_SECONDS = 2.0
+"""In which they come up one after another: what they say every few seconds does not fall together then."""
+
 LOOK_EVERY_SECONDS = 0.02
 
 Admitted = Callable[[str, Callable[[], None]], None]
@@ -96,11 +99,12 @@ async def simulated(
         pass  # its slices are for a loop that has other things to do
     mirror.ready = True
     instances = [Simulated(url, f"bench{number}", mirror, count, Random(seed + number)) for number in range(count)]
-    tasks = [asyncio.create_task(each.run()) for each in instances]
-    await asyncio.sleep(0)
-    for each in instances:
-        each.open()
+    tasks: list[asyncio.Task[None]] = []
     try:
+        for each in instances:
+            tasks.append(asyncio.create_task(each.run()))
+            await asyncio.sleep(BEAT_SECONDS / count)
+            each.open()
         async with asyncio.timeout(READY_SECONDS):
             while not all(each.shares for each in instances):
                 await asyncio.sleep(LOOK_EVERY_SECONDS)

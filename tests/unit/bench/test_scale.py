@@ -13,7 +13,7 @@ from bench.processes import Processes
 from bench.progress import Steps
 
 PLAN = Plan([2, 100], 1000, 300, 10, 10_000, "least_inflight", 1)
-ROW = Row(2, 0.01, 100.0, 0.001, 0.005, 500.0, 300.0, 0, 1000.0, True, False)
+ROW = Row(2, 0.01, 100.0, 0.001, 0.005, 0.0, 500.0, 300.0, 0, 1000.0, True, False)
 
 
 def test_many_may_cost_redis_half_as_much_again_as_two() -> None:
