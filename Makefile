@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-frozen bench-ring bench-client e2e lock clean
+.PHONY: help run test chaos lint format bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -17,13 +17,16 @@ endif
 help: ## what can be made
 	@echo "make TARGET, where TARGET is"
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1	/p' Makefile
-	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, bench... and e2e."
+	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, chaos, bench... and e2e."
 
 run: $(VENV)/installed-run ## watch two instances balance three upstreams, lose Redis and get it back
 	@$(BIN)/slb demo $(ARGS)
 
 test: $(VENV)/installed-dev ## all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+chaos: $(VENV)/installed-dev ## 20 minutes of broken connections, instances and Redis, checked from outside
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: $(VENV)/installed-dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .
@@ -65,6 +68,12 @@ bench-stream: $(VENV)/installed-run ## the first token of a stream, through slb 
 
 bench-rolling: $(VENV)/installed-run ## all instances and all upstreams restarted under traffic: failed requests
 	@$(BIN)/python -m bench rolling $(ARGS)
+
+bench-handoff: $(VENV)/installed-run ## how long a pod is idle between two requests while others wait
+	@$(BIN)/python -m bench handoff $(ARGS)
+
+bench-scale: $(VENV)/installed-run ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
+	@$(BIN)/python -m bench scale $(ARGS)
 
 bench-policy: $(VENV)/installed-bench ## what least_inflight costs a small request, beside round_robin
 	@$(BIN)/python -m bench policy $(ARGS)

@@ -20,18 +20,22 @@ from bench.figures import register as registrations
 from bench.figures import ring as rings
 from bench.figures import rolling as restarts
 from bench.figures import routes as large
+from bench.figures import scale as scales
 from bench.figures import slow as slowness
 from bench.figures import soak as soaks
 from bench.figures import stream as streams
 from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
 from bench.gpu.command import gpu
+from bench.handoff.command import handoff
+from bench.outcome import instance_counts, refuse
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
 app = typer.Typer(add_completion=False)
 app.callback(invoke_without_command=True)(compare)
 app.command()(gpu)
+app.command()(handoff)
 app.command()(quota)
 app.command()(quota_rate)
 
@@ -245,6 +249,33 @@ def kill(
         lambda fleet, steps: kills.measure(fleet, steps, plan),
         times,
         {"times": times, "clients": clients, "seed": seed},
+        json,
+        check,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def scale(
+    instances: Annotated[str, typer.Option(help="Numbers of instances, with commas.")] = "2,10,50,100",
+    pods: Annotated[int, typer.Option(min=1, max=60_000, help="Upstreams of the one pool.")] = 1000,
+    rate: Annotated[float, typer.Option(min=1, help="Requests a second through all of them together.")] = 300,
+    seconds: Annotated[float, typer.Option(min=1, help="That each number is loaded.")] = 10,
+    most: Annotated[float, typer.Option(min=1, help="The highest load tried, in requests a second.")] = 10_000,
+    policy: Annotated[str, typer.Option(help="Of the route: least_inflight or round_robin.")] = "least_inflight",
+    seed: Annotated[int, typer.Option(help="Of arrivals, and of which instance each is for.")] = 1,
+    json: Json = None,
+    check: Check = False,
+) -> None:
+    """Instances without HTTP on one pool of many pods: what a request costs Redis, and where local mode begins."""
+    if policy not in scales.POLICIES:
+        refuse(f"--policy: {policy}: known are {', '.join(scales.POLICIES)}")
+    plan = scales.Plan(instance_counts(instances), pods, rate, seconds, most, policy, seed)
+    code = run(
+        "scale",
+        lambda fleet, steps: scales.measure(fleet, steps, plan),
+        len(plan.instances),
+        asdict(plan),
         json,
         check,
     )

@@ -25,6 +25,14 @@ def refuse(why: str) -> NoReturn:
     raise typer.Exit(USAGE_ERROR)
 
 
+def instance_counts(text: str) -> list[int]:
+    """What `--instances` says, ascending. Refuses what is no number of instances."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words):
+        refuse(f"--instances: {text}: whole numbers from 1 on, with commas between them")
+    return sorted({int(word) for word in words})
+
+
 def end(number: int, frame: FrameType | None) -> NoReturn:
     """A signal handler: all three ways to be stopped clean up in the same way."""
     raise KeyboardInterrupt

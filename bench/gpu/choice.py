@@ -1,5 +1,6 @@
 """What the user asked for, and the refusals of what nobody can do."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from bench.outcome import refuse
 
 CASES = ("poisson", *TRACES, "fast")
 TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"
+SERVICES = "0.2,0.05,0.1,1"
+SHORTEST_SERVICE = 0.001
 GOALS_AT = (0.85, 0.25, 20, 10)
 """Load, CV, pods and proxies for which the goals are stated."""
 
@@ -27,11 +30,12 @@ class Fast:
 
 @dataclass(frozen=True)
 class Choice:
-    """`service` is the mean in seconds, `cv` its coefficient of variation."""
+    """`services` are means in seconds, `cv` their coefficient of variation. Poisson arrivals come once with each of
+    them, what was recorded with the first."""
 
     shape: Shape
     load: float
-    service: float
+    services: Sequence[float]
     cv: float
     fast: Fast
     traces: Path
@@ -45,14 +49,15 @@ class Choice:
         path = self.traces / TRACES[case] if case in TRACES else None
         return f"The trace `{case}` was left out: there is no {path}." if path and not path.is_file() else None
 
-    def work(self, case: str) -> Work:
+    def works(self, case: str) -> list[Work]:
         """Of a case that lacks nothing. Raises BenchError where a trace is not of its form."""
         if case == "poisson":
-            return poisson_work(self.shape, self.load, self.service, self.cv)
+            return [poisson_work(self.shape, self.load, service, self.cv) for service in self.services]
         if case == "fast":
             shape = replace(self.shape, seconds=self.fast.seconds)
-            return fast_work(shape, self.fast.rate, self.fast.service)
-        return trace_work(case, read_trace(self.traces / TRACES[case]), self.shape, self.load, self.service)
+            return [fast_work(shape, self.fast.rate, self.fast.service)]
+        lines = read_trace(self.traces / TRACES[case])
+        return [trace_work(case, lines, self.shape, self.load, self.services[0])]
 
 
 def chosen_balancers(only: str) -> list[Balancer]:
@@ -63,6 +68,17 @@ def chosen_balancers(only: str) -> list[Balancer]:
 
 def chosen_cases(cases: str) -> list[str]:
     return chosen("--cases", cases, CASES)
+
+
+def chosen_services(text: str) -> list[float]:
+    """Seconds, from a text with commas, in their order. Refuses what is no time, or too short to be kept to."""
+    try:
+        services = [float(word) for word in text.split(",")]
+    except ValueError:
+        refuse(f"--service: {text}: seconds with commas between them, as in {SERVICES}")
+    if not all(SHORTEST_SERVICE <= service < math.inf for service in services):
+        refuse(f"--service: {text}: each has to be at least {SHORTEST_SERVICE} s")
+    return services
 
 
 def chosen(option: str, text: str, known: Sequence[str]) -> list[str]:

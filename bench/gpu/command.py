@@ -13,7 +13,17 @@ from bench.figures.command import run_bare
 from bench.figures.figure import Outcome, Section
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.chart import draw
-from bench.gpu.choice import CASES, TRACES_FOLDER, Choice, Fast, chosen_balancers, chosen_cases
+from bench.gpu.choice import (
+    CASES,
+    SERVICES,
+    SHORTEST_SERVICE,
+    TRACES_FOLDER,
+    Choice,
+    Fast,
+    chosen_balancers,
+    chosen_cases,
+    chosen_services,
+)
 from bench.gpu.ideal import exact_counts, one_queue
 from bench.gpu.lab import Lab, steps_of
 from bench.gpu.report import CaseResult, case_section, goals_section
@@ -24,7 +34,6 @@ from bench.processes import Processes
 from bench.progress import Steps
 
 ALL_BALANCERS = ", ".join(balancer.name for balancer in BALANCERS)
-ONE_MS = 0.001
 
 
 def gpu(
@@ -32,12 +41,12 @@ def gpu(
     cases: Annotated[str, typer.Option(help=f"Some of: {', '.join(CASES)}.")] = "",
     seconds: Annotated[float, typer.Option(min=1, help="How long requests arrive, each time.")] = 60,
     load: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the pods' time asked for.")] = 0.85,
-    service: Annotated[float, typer.Option(min=ONE_MS, help="Mean service time, seconds.")] = 0.2,
+    service: Annotated[str, typer.Option(help="Mean service times in seconds, with commas.")] = SERVICES,
     cv: Annotated[float, typer.Option(min=0.001, help="Its coefficient of variation.")] = 0.25,
     pods: Annotated[int, typer.Option(min=1, help="Upstreams; each serves one request at a time.")] = 20,
     proxies: Annotated[int, typer.Option(min=1, help="In each fleet.")] = 10,
     fast_rate: Annotated[float, typer.Option(min=1, help="Of the case fast: requests a second.")] = 500,
-    fast_service: Annotated[float, typer.Option(min=ONE_MS, help="Of the case fast, seconds.")] = 0.002,
+    fast_service: Annotated[float, typer.Option(min=SHORTEST_SERVICE, help="Of the case fast, seconds.")] = 0.002,
     fast_seconds: Annotated[float, typer.Option(min=1, help="Of the case fast.")] = 20,
     seed: Annotated[int, typer.Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
@@ -49,7 +58,7 @@ def gpu(
     if png is not None and not png.parent.is_dir():
         refuse(f"--png: there is no folder {png.parent}")
     fast = Fast(fast_rate, fast_service, fast_seconds)
-    choice = Choice(Shape(pods, proxies, seconds, seed), load, service, cv, fast, traces)
+    choice = Choice(Shape(pods, proxies, seconds, seed), load, chosen_services(service), cv, fast, traces)
     asked_for, asked_at = chosen_balancers(only), chosen_cases(cases)
     works = made(choice, asked_at)
     balancers = [balancer for balancer in asked_for if balancer.needs.program()]
@@ -73,7 +82,7 @@ def gpu(
 def made(choice: Choice, cases: Sequence[str]) -> list[Work]:
     """The work of those cases that can be had; refuses to go on without any."""
     try:
-        works = [choice.work(case) for case in cases if not choice.lacks(case)]
+        works = [work for case in cases if not choice.lacks(case) for work in choice.works(case)]
     except BenchError as error:
         refuse(str(error))
     return works or refuse(f"--traces: nothing to do: there are none in {choice.traces}")

@@ -15,10 +15,15 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 COMPARED = {"slb": "vs slb", "slb-queue": "vs queue"}
 """The rows of slb by which others' p99 is divided, and the columns where it stands."""
 
-MULTIPLES = {"slb": 1.35, "slb-queue": 1.10}
-"""Of the ideal's p99, at most."""
-ADVANTAGES = {"slb": 2.0, "slb-queue": 2.5}
-"""Envoy's p99 in units of slb's, at least."""
+MULTIPLES = {
+    0.05: {"slb-queue": 1.20},
+    0.1: {"slb": 1.30, "slb-queue": 1.10},
+    0.2: {"slb": 1.35, "slb-queue": 1.10},
+    1.0: {"slb-queue": 1.03},
+}
+"""Of the ideal's p99, at most, by mean service time in seconds: what a handoff takes weighs more in short ones."""
+ADVANTAGES = {0.2: {"slb": 2.0, "slb-queue": 2.5}}
+"""Envoy's p99 in units of slb's, at least, by mean service time."""
 WORTH_SAYING_MS = 2.0
 
 
@@ -92,17 +97,18 @@ def case_section(result: CaseResult) -> CaseSection:
 
 
 def goals_section(result: CaseResult) -> Section | None:
-    """The goals, for those balancers that took part; None where none of slb's with a goal did."""
+    """The goals for this service time, of those balancers that took part; None where there are none."""
+    service = result.work.service
     figures = [
         Figure(f"{result.standings[name].label}: p99, in units of the ideal's", multiple, at_most=most)
-        for name, most in MULTIPLES.items()
+        for name, most in MULTIPLES.get(service, {}).items()
         if name in result.standings
         for multiple in [result.p99(name) / result.ideal.p99]
     ]
     figures += [
         Figure(f"Envoy's p99, in units of {result.standings[name].label}'s", advantage, at_least=least)
-        for name, least in ADVANTAGES.items()
+        for name, least in ADVANTAGES.get(service, {}).items()
         if {name, "envoy"} <= result.standings.keys()
         for advantage in [result.p99("envoy") / result.p99(name)]
     ]
-    return Section("goals, in the Poisson case", figures) if figures else None
+    return Section(f"goals, Poisson arrivals, service {service * 1e3:.0f} ms", figures) if figures else None

@@ -41,7 +41,8 @@ def trace_work(name: str, lines: Sequence[Line], shape: Shape, load: float, mean
         f"trace `{name}`, time-compressed {span / seconds:.0f} times, {load:.0%} load, "
         f"service {mean * 1e3:.0f} ms on average, {len(taken):,} requests in {seconds:g} s"
     )
-    return Work(name, title, arrivals, services, chosen_proxies(Random(shape.seed), shape, len(taken)))
+    proxies = chosen_proxies(Random(shape.seed), shape, len(taken))
+    return Work(name, title, arrivals, services, proxies, mean)
 
 
 def scaled(values: Iterable[float], mean: float) -> list[float]:

@@ -12,13 +12,15 @@ from random import Random
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds throughout. Arrivals count from the start of the load and ascend; `proxies` are numbers."""
+    """Seconds throughout. Arrivals count from the start of the load and ascend; `proxies` are numbers; `service` is
+    the mean that was asked for."""
 
     name: str
     title: str
     arrivals: Sequence[float]
     services: Sequence[float]
     proxies: Sequence[int]
+    service: float
 
     @property
     def seconds(self) -> float:
@@ -59,7 +61,7 @@ def poisson_work(shape: Shape, load: float, mean: float, cv: float) -> Work:
         f"Poisson arrivals, {load:.0%} load, service {mean * 1e3:.0f} ms log-normal (CV {cv:g}), "
         f"{len(arrivals):,} requests in {shape.seconds:g} s"
     )
-    return Work("poisson", title, arrivals, services, chosen_proxies(rng, shape, len(arrivals)))
+    return Work("poisson", title, arrivals, services, chosen_proxies(rng, shape, len(arrivals)), mean)
 
 
 def fast_work(shape: Shape, rate: float, service: float) -> Work:
@@ -70,7 +72,8 @@ def fast_work(shape: Shape, rate: float, service: float) -> Work:
         f"fast and uniform: Poisson arrivals, {rate:g} a second of {service * 1e3:g} ms each, "
         f"{rate * service / shape.pods:.0%} load, {len(arrivals):,} requests in {shape.seconds:g} s"
     )
-    return Work("fast", title, arrivals, [service] * len(arrivals), chosen_proxies(rng, shape, len(arrivals)))
+    proxies = chosen_proxies(rng, shape, len(arrivals))
+    return Work("fast", title, arrivals, [service] * len(arrivals), proxies, service)
 
 
 def chosen_proxies(rng: Random, shape: Shape, count: int) -> list[int]:

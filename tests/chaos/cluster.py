@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -29,6 +30,16 @@ _SETTLE = 2.5
 _INFLIGHT, _HOLDERS = pool_keys("/p")[:2]
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that a client waited for to its end and that was not answered with 200; 0 is no answer."""
+
+    asked: float
+    time: float
+    instance: str
+    status: int
+
+
 class Instance:
     """A `slb serve`; `id` is what it calls itself in Redis."""
 
@@ -36,6 +47,7 @@ class Instance:
         self.name = name
         self.id = identity
         self.url = f"{serving.url}/p"
+        self.api = serving.api
         self.process = serving.process
 
     def turns(self) -> list[tuple[float, bool]]:
@@ -67,6 +79,7 @@ class Cluster:
         self.members = frozenset(upstream.member for upstream in upstreams)
         self._everybody: list[Instance] = []
         self._asks = 0
+        self.failures: list[Failure] = []
 
     def register(self) -> None:
         """The route, written before anybody reads it."""
@@ -111,15 +124,19 @@ class Cluster:
         now = self.history.clock()
         self.history.add(Queued(now, ask, instance.name, "/p", priority, self._asks, self.members))
         headers = {ASK: ask, INSTANCE: instance.name, PRIORITY: priority, "Connection": "close"}
+        status, has_left = 0, False
         try:
             async with asyncio.timeout(patience), self._slb.session.get(instance.url, headers=headers) as reply:
                 await reply.read()
-                answered = reply.status == 200
-        except (ClientError, TimeoutError, OSError):
-            answered = False
-        if not answered:
+                status = reply.status
+        except (ClientError, OSError) as error:
+            has_left = patience is not None and isinstance(error, TimeoutError)
+        if status != 200:
+            ended = self.history.clock()
             self._leases.left(ask, instance.name)
-            self.history.add(Left(self.history.clock(), ask))
+            self.history.add(Left(ended, ask))
+            if not has_left:
+                self.failures.append(Failure(now, ended, instance.name, status))
             await asyncio.sleep(_LOOK)  # a client whose instance is dead does not come back at once
 
     # -- what is done to it

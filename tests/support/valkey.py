@@ -17,9 +17,12 @@ class Valkey:
     def __init__(self, **options: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="slb-valkey-"))
         named = {name.replace("_", "-"): value for name, value in options.items()}
-        self.process = ValkeyProcess(self.directory, named)
+        self.process = self._made(named)
         self._clients: list[Redis] = []
         self.start()
+
+    def _made(self, options: dict[str, str]) -> ValkeyProcess:
+        return ValkeyProcess(self.directory, options)
 
     @property
     def url(self) -> str:

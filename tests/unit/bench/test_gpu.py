@@ -14,13 +14,13 @@ from rich.console import Console
 
 from bench.gpu.balancers import BALANCERS, PeerFleet
 from bench.gpu.chart import draw, nines, wrapped
-from bench.gpu.choice import CASES, chosen, chosen_balancers, chosen_cases
+from bench.gpu.choice import CASES, Choice, Fast, chosen, chosen_balancers, chosen_cases, chosen_services
 from bench.gpu.load import NO_REPLY, Plan, Result, send
 from bench.gpu.pods import Pod, PodProtocol
 from bench.gpu.report import CaseResult, case_section, goals_section
 from bench.gpu.standing import Standing
 from bench.gpu.timers import Timers
-from bench.gpu.work import Work
+from bench.gpu.work import Shape, Work
 from bench.http import free_ports
 from bench.peers import Site
 from tests.support.waiting import eventually
@@ -127,12 +127,12 @@ def test_shed_requests_are_no_errors_and_have_no_part_in_the_percentiles() -> No
     assert (standing.requests, standing.shed, standing.errors, standing.p99) == (5, 1, 2, 200)
 
 
-def case(**p99s: float) -> CaseResult:
+def case(service: float = 0.2, **p99s: float) -> CaseResult:
     """A case whose ideal has a p99 of 100 ms."""
     standings = {
         name: Standing(name, (p99,) if p99 else (), 10, failure="" if p99 else "fell") for name, p99 in p99s.items()
     }
-    work = Work("poisson", "some work", [0.0], [0.1], [0])
+    work = Work("poisson", "some work", [0.0], [0.1], [0], service)
     return CaseResult(work, Standing("ideal", (100.0,), 10), Standing("exact", (125.0,), 10), standings)
 
 
@@ -144,6 +144,28 @@ def met(result: CaseResult) -> list[bool | None]:
 def test_goals_are_multiples_of_the_ideal_and_envoy_s_of_slb_s() -> None:
     assert met(case(**{"envoy": 275, "slb": 135, "slb-queue": 110})) == [True, True, True, True]
     assert met(case(**{"envoy": 269, "slb": 136, "slb-queue": 111})) == [False, False, False, False]
+
+
+@pytest.mark.parametrize(("service", "most"), [(0.05, {"slb-queue": 120}), (0.1, {"slb": 130, "slb-queue": 110})])
+def test_shorter_services_have_goals_of_their_own(service: float, most: dict[str, float]) -> None:
+    assert met(case(service, envoy=1000, **most)) == [True] * len(most)
+    assert met(case(service, envoy=1000, **{name: p99 + 1 for name, p99 in most.items()})) == [False] * len(most)
+
+
+def test_a_service_time_that_nobody_set_a_goal_for_has_none() -> None:
+    assert goals_section(case(0.3, envoy=1000, slb=100)) is None
+
+
+def test_poisson_arrivals_come_once_with_each_service_time(tmp_path: Path) -> None:
+    choice = Choice(Shape(2, 1, 5, 1), 0.5, chosen_services("0.1,0.2"), 0.25, Fast(10, 0.002, 1), tmp_path)
+    assert [work.service for work in choice.works("poisson")] == [0.1, 0.2]
+    assert [work.service for work in choice.works("fast")] == [0.002]
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0.1,", "0.0001", "inf"])
+def test_what_is_no_service_time_is_refused(text: str) -> None:
+    with pytest.raises(typer.Exit):
+        chosen_services(text)
 
 
 def test_goals_are_those_of_the_balancers_that_took_part() -> None:

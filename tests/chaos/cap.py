@@ -1,0 +1,81 @@
+"""How many requests run at once at each upstream, counted there, and when that was too many. Nobody is asked."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from tests.chaos.checker import Violation
+from tests.chaos.history import Granted, History, Span
+from tests.chaos.upstream import Leases
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """So many at once at one upstream, more than its cap."""
+
+    time: float
+    member: str
+    count: int
+
+
+class Cap:
+    """Fed with what runs; `excused`: when the cap need not hold. `worst`: the most at once while it was excused."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._running: defaultdict[str, set[str]] = defaultdict(set)
+        self._member_of: dict[str, str] = {}
+        self._crowds: list[Crowd] = []
+        self.excused: list[Span] = []
+        self.worst = 0
+
+    def began(self, time: float, ask: str, member: str) -> None:
+        """A request has come to its upstream."""
+        running = self._running[member]
+        running.add(ask)
+        self._member_of[ask] = member
+        if len(running) > self._cap:
+            self._crowds.append(Crowd(time, member, len(running)))
+
+    def ended(self, ask: str) -> None:
+        """It was served, or its client has left, whichever comes first."""
+        if member := self._member_of.pop(ask, None):
+            self._running[member].remove(ask)
+
+    def judged(self, now: float, what: str) -> list[Violation]:
+        """Of all that came since the last judgement: one violation, if any. `what` was done meanwhile."""
+        crowds, self._crowds = self._crowds, []
+        wrong = [crowd for crowd in crowds if not self._is_excused(crowd)]
+        self.worst = max([self.worst, *(crowd.count for crowd in crowds if self._is_excused(crowd))])
+        self.excused = [span for span in self.excused if span.end > now]
+        if not wrong:
+            return []
+        most = max(wrong, key=lambda crowd: crowd.count)
+        words = f"{most.count} at once of {self._cap} at {most.member}, {len(wrong)} requests too many: {what}"
+        return [Violation("above the cap", wrong[0].time, words)]
+
+    def _is_excused(self, crowd: Crowd) -> bool:
+        return any(span.meets(crowd.time, crowd.time) for span in self.excused)
+
+
+class CountedLeases(Leases):
+    """Tells `cap` of what runs."""
+
+    def __init__(self, history: History, cap: Cap) -> None:
+        super().__init__(history)
+        self._cap = cap
+        self._gone: set[str] = set()
+
+    def began(self, grant: Granted) -> None:
+        super().began(grant)
+        if grant.ask in self._gone:
+            self._gone.remove(grant.ask)  # its client had left before it came: the instance cuts it off
+        else:
+            self._cap.began(grant.time, grant.ask, grant.member)
+
+    def ended(self, ask: str, instance: str) -> None:
+        self._cap.ended(ask)
+        super().ended(ask, instance)
+
+    def left(self, ask: str, instance: str) -> None:
+        self._gone.add(ask)
+        super().left(ask, instance)

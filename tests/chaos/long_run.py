@@ -1,0 +1,159 @@
+"""Rounds of faults under load, for as many minutes as asked for, and what was wrong."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.chaos.cap import Cap, CountedLeases
+from tests.chaos.checker import Violation
+from tests.chaos.cluster import Cluster, Failure
+from tests.chaos.faults import FAULTS, GENTLE, OF_INSTANCES, Lab
+from tests.chaos.history import Granted, History
+from tests.chaos.route_book import RouteBook
+from tests.chaos.server import Server
+from tests.chaos.upstream import Upstream
+from tests.process.commands import Commands
+
+UPSTREAMS = 5
+CLIENTS = 40
+SERVICE_SECONDS = 0.08
+CAP = 1
+CALM_SECONDS = 0.0, 3.0
+"""Between two faults: often the next one comes before all is well again."""
+
+EMPTY_SECONDS = 15.0
+"""In which all counts are zero once everybody has been answered: a dead instance's lease has to end."""
+
+_LOOK = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`server`: the program, None for the embedded Valkey. `warm_up`: seconds before the first fault."""
+
+    seconds: float
+    seed: int
+    faults: Sequence[str]
+    server: Path | None
+    instances: int
+    warm_up: float
+
+
+@dataclass
+class Found:
+    """What a run came to."""
+
+    violations: list[Violation] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+    rounds: int = 0
+    grants: int = 0
+    worst: int = 0
+
+
+Say = Callable[[str], None]
+
+
+class Run:
+    """One fleet through all rounds; `say` gets a line for each violation, as soon as it is known."""
+
+    def __init__(self, plan: Plan, lab: Lab, found: Found, say: Say) -> None:
+        self._plan = plan
+        self._lab = lab
+        self._say = say
+        self._found = found
+        self._begun = lab.now()
+
+    async def rounds(self) -> None:
+        """Until the time is over; the last round is not cut short."""
+        await self._lab.book.begin(self._lab.cluster.alive)
+        await asyncio.sleep(self._plan.warm_up)
+        while not self._found.rounds or self._lab.now() - self._begun < self._plan.seconds:
+            await self._round()
+            self._found.rounds += 1
+
+    async def _round(self) -> None:
+        """Every fault once, in an order that the seed gives; then all are answered, and everything is looked at."""
+        lab, names = self._lab, list(self._plan.faults)
+        lab.rng.shuffle(names)
+        async with lab.cluster.clients(CLIENTS, Random(lab.rng.random())):
+            await asyncio.sleep(max(CALM_SECONDS))
+            for name in names:
+                await self._faults([name, *self._meanwhile(name)])
+                if self._is_over():
+                    break
+        await self._end_of_round()
+
+    def _is_over(self) -> bool:
+        return bool(self._found.rounds) and self._lab.now() - self._begun > self._plan.seconds
+
+    def _meanwhile(self, name: str) -> list[str]:
+        """Half of what is done to an instance has a fault of Redis beside it."""
+        gentle = [each for each in self._plan.faults if each in GENTLE]
+        if name not in OF_INSTANCES or not gentle or self._lab.rng.random() < 0.5:
+            return []
+        return [self._lab.rng.choice(gentle)]
+
+    async def _faults(self, names: Sequence[str]) -> None:
+        """All at one time; then what can be known is judged."""
+        lab, name = self._lab, " and ".join(names)
+        await lab.book.change(lab.cluster.alive)
+        self._found.done.update(names)
+        await asyncio.gather(*(FAULTS[each](lab) for each in names))
+        await asyncio.sleep(lab.rng.uniform(*CALM_SECONDS))
+        self._tell(await lab.book.judged(lab.cluster.alive, lab.now(), name))
+        self._tell(lab.cap.judged(lab.now(), name))
+        self._tell(self._failures(name))
+
+    def _failures(self, what: str) -> list[Violation]:
+        """Requests whose instance was there all the while, in one for each status."""
+        failures, self._lab.cluster.failures = self._lab.cluster.failures, []
+        by_status: dict[int, list[Failure]] = {}
+        for each in failures:
+            if not self._lab.cluster.history.was_stalled(each.instance, each.asked, each.time):
+                by_status.setdefault(each.status, []).append(each)
+        return [
+            Violation("failed", of[0].time, f"{len(of)} requests with status {status or 'none'}: {what}")
+            for status, of in by_status.items()
+        ]
+
+    async def _end_of_round(self) -> None:
+        """Nobody asks any more: all counts are zero."""
+        lab = self._lab
+        cluster, history = lab.cluster, lab.cluster.history
+        deadline = lab.now() + EMPTY_SECONDS
+        while (remaining := await asyncio.to_thread(cluster.remaining)) and lab.now() < deadline:
+            await asyncio.sleep(_LOOK)
+        self._tell([Violation("not zero", lab.now(), f"{what}: {count}") for what, count in remaining.items()])
+        self._tell([*lab.cap.judged(lab.now(), "end of round"), *self._failures("end of round")])
+        self._found.grants += sum(isinstance(event, Granted) for event in history.events)
+        self._found.worst = lab.cap.worst
+        history.events.clear()
+
+    def _tell(self, violations: Sequence[Violation]) -> None:
+        self._found.violations += violations
+        for each in violations:
+            self._say(f"seed {self._plan.seed} {each.time - self._begun:8.3f} s {each.rule}: {each.what}")
+
+
+@asynccontextmanager
+async def lab_of(plan: Plan, home: Path) -> AsyncIterator[Lab]:
+    """Redis, upstreams and instances; all of them are gone when this ends."""
+    history, cap, rng = History(time.time), Cap(CAP), Random(plan.seed)
+    leases = CountedLeases(history, cap)
+    async with AsyncExitStack() as stack:
+        server = Server(plan.server)
+        stack.callback(server.close)
+        slb = Commands(home)
+        stack.push_async_callback(slb.close)
+        made = [Upstream(history, leases, SERVICE_SECONDS) for _ in range(UPSTREAMS)]
+        upstreams = [await stack.enter_async_context(each.serving()) for each in made]
+        cluster = Cluster(slb, server, history, leases, upstreams)
+        cluster.register()
+        for _ in range(plan.instances):
+            await cluster.start()
+        yield Lab(cluster, server, cap, RouteBook(slb.session, server, rng), rng)

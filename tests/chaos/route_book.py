@@ -1,0 +1,101 @@
+"""A route that is changed through instances, written down here, and compared with what each of them shows."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from aiohttp import ClientError, ClientSession
+
+from tests.chaos.checker import Violation
+from tests.chaos.cluster import Instance
+from tests.chaos.server import Server
+
+PATH = "/q"
+KEY = "slb_q"
+STEADY = "10.9.255.1:80"
+SOON = 5.0
+"""Seconds in which every table has to be right again."""
+
+ANSWER_SECONDS = 20.0
+_LOOK = 0.1
+
+
+class RouteBook:
+    """`truth`: the members that were registered and not deregistered, whatever Redis remembers. No requests are
+    sent to them."""
+
+    def __init__(self, session: ClientSession, server: Server, rng: Random) -> None:
+        self._session = session
+        self._server = server
+        self._rng = rng
+        self._number = 0
+        self.truth: set[str] = set()
+
+    async def begin(self, instances: Sequence[Instance]) -> None:
+        """Register the first ones."""
+        await self._call("POST", instances, STEADY)
+        for _ in range(3):
+            await self.change(instances)
+
+    async def change(self, instances: Sequence[Instance]) -> None:
+        """One more, and often one less. Only while Redis is whole: it has to be answered."""
+        self._number += 1
+        await self._call("POST", instances, f"10.9.{self._number // 250}.{self._number % 250 + 1}:80")
+        others = sorted(self.truth - {STEADY})
+        if len(others) > 2:
+            await self._call("DELETE", instances, self._rng.choice(others))
+
+    async def judged(self, instances: Sequence[Instance], now: float, what: str) -> list[Violation]:
+        """One for each table, Redis's own among them, that is not right within SOON; it is put right then."""
+        wrong: dict[str, set[str]] = {}
+        try:
+            async with asyncio.timeout(SOON):
+                while wrong := await self._wrong(instances):
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            pass  # what is wrong still is told
+        found = [Violation("routes", now, f"{who} {self._difference(has)}: {what}") for who, has in wrong.items()]
+        if wrong:
+            await self._mend(instances, set().union(*wrong.values()))
+        return found
+
+    async def _wrong(self, instances: Sequence[Instance]) -> dict[str, set[str]]:
+        shown = {each.name: await self._shown(each) for each in instances}
+        admin: Any = self._server.admin
+        shown["Redis"] = set(await asyncio.to_thread(admin.smembers, KEY))
+        return {who: has for who, has in shown.items() if has != self.truth}
+
+    async def _shown(self, instance: Instance) -> set[str]:
+        try:
+            async with self._session.get(f"{instance.api}/routes{PATH}") as reply:
+                if reply.status != 200:
+                    return set()
+                return {each["member"] for each in (await reply.json())["members"]}
+        except (ClientError, TimeoutError, OSError):
+            return set()
+
+    def _difference(self, has: set[str]) -> str:
+        more, less = sorted(has - self.truth), sorted(self.truth - has)
+        return f"has {' '.join(more) or 'none'} too many and lacks {' '.join(less) or 'none'}"
+
+    async def _mend(self, instances: Sequence[Instance], shown: set[str]) -> None:
+        for member in sorted(self.truth):
+            await self._call("POST", instances, member)
+        for member in sorted(shown - self.truth):
+            await self._call("DELETE", instances, member)
+
+    async def _call(self, method: str, instances: Sequence[Instance], member: str) -> None:
+        """Asked again while it is refused: the next fault may have come already. Raises TimeoutError."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while await self._status(method, self._rng.choice(instances), member) not in {200, 404}:
+                await asyncio.sleep(_LOOK)
+        (self.truth.add if method == "POST" else self.truth.discard)(member)
+
+    async def _status(self, method: str, instance: Instance, member: str) -> int:
+        body = {"path": PATH, "target": member}
+        try:
+            async with self._session.request(method, f"{instance.api}/register", json=body) as reply:
+                return reply.status
+        except (ClientError, OSError):
+            return 0

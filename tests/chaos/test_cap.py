@@ -1,0 +1,49 @@
+"""Who counts at the upstreams finds what is too many, and nothing else."""
+
+from tests.chaos.cap import Cap, CountedLeases
+from tests.chaos.history import Granted, History, Span
+
+A, B = "10.0.0.1:80", "10.0.0.2:80"
+
+
+def judged(cap: Cap) -> list[tuple[float, str]]:
+    return [(each.time, each.what) for each in cap.judged(100.0, "stall")]
+
+
+def test_one_after_another_and_on_different_upstreams_is_within_the_cap() -> None:
+    cap = Cap(1)
+    cap.began(1, "a", A)
+    cap.began(1, "b", B)
+    cap.ended("a")
+    cap.began(2, "c", A)
+    assert judged(cap) == []
+
+
+def test_too_many_at_once_are_told_once_with_the_most_of_them() -> None:
+    cap = Cap(1)
+    for time, ask in enumerate("abc"):
+        cap.began(time, ask, A)
+    assert judged(cap) == [(1, f"3 at once of 1 at {A}, 2 requests too many: stall")]
+    assert judged(cap) == []
+
+
+def test_while_it_is_excused_the_most_is_noted_and_nobody_is_blamed() -> None:
+    cap = Cap(1)
+    cap.excused.append(Span(0, 10))
+    for time, ask in ((5, "a"), (6, "b")):
+        cap.began(time, ask, A)
+    assert (judged(cap), cap.worst) == ([], 2)
+    cap.began(11, "c", A)
+    assert judged(cap) == [(11, f"3 at once of 1 at {A}, 1 requests too many: stall")]
+
+
+def test_who_has_left_is_not_counted_even_where_the_request_comes_later() -> None:
+    history, cap = History(lambda: 0.0), Cap(1)
+    leases = CountedLeases(history, cap)
+    leases.began(Granted(1, "a", "i0", "/p", A, "batch"))
+    leases.left("a", "i0")
+    leases.began(Granted(2, "b", "i0", "/p", A, "batch"))
+    leases.left("c", "i0")
+    leases.began(Granted(3, "c", "i0", "/p", A, "batch"))
+    leases.ended("a", "i0")
+    assert judged(cap) == []
