@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,7 @@ def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
 
 def shown_address(bound: socket.socket) -> str:
     """`127.0.0.1:8080`, `[::1]:8080`: where a bound socket really listens."""
-    host, port = bound.getsockname()[:2]
-    return join_member("http", host, port)
+    return join_member("http", *_host_and_port(bound))
 
 
 def _why(error: OSError) -> str:
@@ -137,11 +136,20 @@ def _why(error: OSError) -> str:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Where traffic comes in, bound, and where the API does, listening. `others` is the supervisor's API."""
+    """Where traffic comes in, bound, and where the API does, listening. `others` is the supervisor's API.
+
+    Host and port are read once: a closed socket tells no address, and a process that drains has closed its
+    listeners and still connects to upstreams, none of which may be itself.
+    """
 
     data: Sequence[socket.socket]
     api: socket.socket
     others: Sequence[tuple[str, int]] = ()
+    _own: Sequence[tuple[str, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        api = self.others if self.api.family == socket.AF_UNIX else [_host_and_port(self.api)]
+        object.__setattr__(self, "_own", (*map(_host_and_port, self.data), *api))
 
     @classmethod
     def bind(cls, settings: Settings) -> "Sockets":
@@ -162,19 +170,23 @@ class Sockets:
         for each in (*self.data, self.api):
             each.close()
 
-    def internet_addresses(self) -> list[tuple[str, int]]:
-        """Host and port of every listener that has them."""
-        own = [each.getsockname()[:2] for each in self.data]
-        return [*own, *self.api_addresses()]
+    def internet_addresses(self) -> Sequence[tuple[str, int]]:
+        """Host and port of every listener that has them, also of those that are closed by now."""
+        return self._own
 
     def api_addresses(self) -> list[tuple[str, int]]:
         """Host and port of the API; a worker's own is a unix socket, and its supervisor's counts."""
-        return list(self.others) if self.api.family == socket.AF_UNIX else [self.api.getsockname()[:2]]
+        return list(self._own[len(self.data) :])
 
     def data_shown(self) -> list[str]:
         """HOST:PORT of each."""
-        return [shown_address(each) for each in self.data]
+        return [join_member("http", host, port) for host, port in self._own[: len(self.data)]]
 
     def api_shown(self) -> str:
         """HOST:PORT of the API, that of the supervisor where this is a worker."""
         return ", ".join(join_member("http", host, port) for host, port in self.api_addresses())
+
+
+def _host_and_port(bound: socket.socket) -> tuple[str, int]:
+    host, port = bound.getsockname()[:2]
+    return host, port

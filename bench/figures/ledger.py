@@ -32,6 +32,8 @@ class Runner:
     reluctant: tuple[str, ...] = ()
     ordered: bool = False
     turn: Turn | None = None
+    arrival: int = 0
+    number: int = 0
 
     __hash__ = object.__hash__
 

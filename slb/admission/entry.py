@@ -24,11 +24,12 @@ class Waiter(Protocol):
 
 class Entry:
     """An `Ask` as the ledger knows it. `position`: how many of its class were before it, None where it did not have
-    to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it got none."""
+    to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it got none. `arrived`: when
+    this attempt came, `left`: seconds that it may wait then; `queues`: it waits in a queue now."""
 
     __slots__ = (
-        *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "position", "reluctant"),
-        *("reason", "route", "timer", "turn", "view", "waited", "waiter"),
+        *("arrival", "arrived", "avoid", "candidates", "chosen", "gate", "is_here", "left", "number", "ordered"),
+        *("position", "queues", "reason", "reluctant", "route", "timer", "turn", "view", "waited", "waiter"),
     )
 
     def __init__(
@@ -41,6 +42,7 @@ class Entry:
         reluctant: tuple[str, ...],
         ordered: bool,
         turn: Turn | None,
+        arrival: int,
         arrived: float,
     ) -> None:
         self.gate = gate
@@ -52,13 +54,24 @@ class Entry:
         self.reluctant = reluctant
         self.ordered = ordered
         self.turn = turn
+        self.arrival = arrival
+        self.number = 0
         self.arrived = arrived
+        self.left = route.settings.queue_timeout
         self.position: int | None = None
+        self.queues = False
         self.waited = 0.0
         self.chosen = ""
         self.reason = ""
         self.is_here = False
         self.timer: asyncio.TimerHandle | None = None
+
+    def follow(self, earlier: "Entry") -> None:
+        """Be the next attempt of a request whose last one this was: what it has waited counts, and in the same
+        gate it keeps its place."""
+        self.left, self.waited, self.position = earlier.left, earlier.waited, earlier.position
+        if earlier.gate is self.gate:
+            self.arrival, self.number = earlier.arrival, earlier.number
 
     def granted(self, member: str) -> None:
         self.gate.granted(self, member)

@@ -66,7 +66,7 @@ class Explainer:
 
     def _by_slot(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> Decision:
         now = self._clock()
-        waited = now - entry.arrived if entry.position is not None and entry.waiter else entry.waited
+        waited = entry.waited + (now - entry.arrived if entry.queues else 0.0)
         return Decision(
             decided_by="here" if entry.is_here else "redis",
             policy=route.settings.policy,

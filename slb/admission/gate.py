@@ -61,6 +61,7 @@ class Gate:
         )
         self._rng = rng
         self._was_ready = True
+        self._arrivals = 0
         self.seen: dict[str, Seen] = {}
 
     # -- for the exchange
@@ -73,9 +74,11 @@ class Gate:
         turn: Turn | None,
         waiter: Waiter,
         key: bytes = b"",
+        earlier: Entry | None = None,
     ) -> Entry:
         """Ask for a slot of one of those that serve: of none to be `avoided`, and of one `held_back` only where no
-        other has room. `key`: what the policy goes by, if it does. The answer may come before this returns."""
+        other has room. `key`: what the policy goes by, if it does. `earlier`: that of the request's last attempt,
+        whose place and time to wait this one has. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         held_back = tuple(each for each in held_back if each in route.serving)
         candidates = self.candidates(route)
@@ -87,11 +90,17 @@ class Gate:
             candidates = tuple(of[each.member] for each in (*self._ranked(route, warm, avoided, key), *held_back))
         avoid = tuple(each.member for each in avoided)
         reluctant = tuple(each.member for each in held_back)
-        entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._loop.time())
+        self._arrivals += 1
+        arrival, now = self._arrivals, self._loop.time()
+        entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, arrival, now)
+        if earlier is not None:
+            entry.follow(earlier)
         if {each.member for each in candidates}.issubset(avoid):
             self.refused(entry, NO_UPSTREAM.name)
         else:
             self._bring(entry)
+        if turn is not None and entry.waiter is not None:
+            entry.timer = self._loop.call_later(max(entry.left, 0.0), self._timed_out, entry)
         return entry
 
     def _ranked(
@@ -218,10 +227,14 @@ class Gate:
             self.release(member)
             self._bring_again(entry)
             return
+        queued, before = entry.queues, entry.waited
         self._decided(entry)
+        # One that was granted at once comes, if it comes again, before all who have queued since: number_of in
+        # ledger.lua leaves the room.
+        entry.number = entry.number or self.lane.number + 1
         entry.chosen = member
-        if entry.position is not None:
-            self._metrics.queue_wait[entry.view].observe(entry.waited)
+        if queued:
+            self._metrics.queue_wait[entry.view].observe(entry.waited - before)
         waiter.admitted(Lease(upstream, entry))
 
     def refused(self, entry: Entry, reason: str) -> None:
@@ -235,13 +248,13 @@ class Gate:
 
     def queued(self, entry: Entry, position: int) -> None:
         """It waits; at first, or anew where the queue has moved between Redis and here."""
-        if entry.waiter is None or entry.position is not None or entry.turn is None:
+        if entry.waiter is None or entry.queues or entry.turn is None:
             return
-        entry.position = position
-        self._metrics.queue_positions[entry.view].update(count=1, sum=position)
+        entry.queues = True
+        if entry.position is None:
+            entry.position = position
+            self._metrics.queue_positions[entry.view].update(count=1, sum=position)
         self.waiting[entry.view, entry.turn.priority] += 1
-        left = entry.route.settings.queue_timeout - (self._loop.time() - entry.arrived)
-        entry.timer = self._loop.call_later(max(left, 0.0), self._timed_out, entry)
 
     def _timed_out(self, entry: Entry) -> None:
         if entry.waiter is not None:
@@ -253,8 +266,11 @@ class Gate:
         if entry.timer is not None:
             entry.timer.cancel()
             entry.timer = None
-        if entry.position is not None and entry.turn is not None:
-            entry.waited = self._loop.time() - entry.arrived
+        passed = self._loop.time() - entry.arrived
+        entry.left -= passed
+        if entry.queues and entry.turn is not None:
+            entry.queues = False
+            entry.waited += passed
             place = entry.view, entry.turn.priority
             self.waiting[place] -= 1
             if not self.waiting[place]:

@@ -40,7 +40,6 @@ class LocalPool:
         self._instances = instances
         self._rotation = start
         self._queue: FairQueue[Ask] = FairQueue()
-        self._arrivals = 0
         self._views: dict[str, tuple[Candidate, ...]] = {}  # of those who wait
         self._answers: dict[Ask, _Answer] = {}
         self._telling = False
@@ -134,12 +133,12 @@ class LocalPool:
             return "no_upstream"
         if ask.turn is None:
             return "pool_saturated"
-        return "queue_full" if len(self._queue) >= ask.turn.limit else None
+        had_a_place = ask.number > 0  # or a slot: so the queue outgrows its limit by the slots there are at most
+        return "queue_full" if len(self._queue) >= ask.turn.limit and not had_a_place else None
 
     def _enqueue(self, ask: Ask) -> None:
         assert ask.turn is not None  # else it was refused
-        self._arrivals += 1
-        self._queue.push(ask, ask.turn.priority, ask.turn.weight, self._arrivals)
+        self._queue.push(ask, ask.turn.priority, ask.turn.weight, ask.arrival)
         self._widen(ask)
         ask.queued(self._queue.position(ask))
 

@@ -45,7 +45,7 @@ class Asks:
         for ask in boarding:
             del self.pending[ask]
             self._last_key += 1
-            self.flying[ask] = Ticket(self._last_key, ask)
+            self.flying[ask] = Ticket(self._last_key, ask, ask.number)
 
     def land(self) -> Iterator[tuple[Ticket, bool]]:
         """The batch has been answered: each that flew with it, in order, and whether it has left meanwhile."""

@@ -15,7 +15,7 @@ MOST_ASKS = 256
 @dataclass(slots=True)
 class Ticket:
     """An ask's place in the queue. `key` is this instance's own number of it, `number` the pool's, 0 while it has
-    none yet."""
+    none yet: a new ask of a request that had one before brings that."""
 
     key: int
     ask: Ask

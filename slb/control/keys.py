@@ -31,7 +31,7 @@ the last holder's beat:
 | `queue:classes`        | hash            | class = its pass in the fair order; a blank = the virtual time |
 | `queue:views`          | hash            | `<holder> <route>` = the candidates of those who wait         |
 | `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
-| `queue:number`         | string          | the last ticket's number                                      |
+| `queue:number`         | string          | the last ticket's number; every second is given out          |
 | `reaped`               | string, TTL 1 s | somebody has just reaped                                      |
 | `epoch`                | string          | the server's run id and when this was written: another one is a loss |
 

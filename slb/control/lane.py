@@ -34,7 +34,8 @@ class Lane:
     """`new_holder` makes the name leases are held under. While `ready` (at the start too: the budget bounds it),
     asks may be brought here; while `settling` those of capped routes may not, for Redis does not know what others
     hold. `on_change(undecided)` is called when one of the two has changed, with the asks this lane can no longer
-    decide. `silent`: Redis did not answer. `queued`: how many wait in the whole pool. `seen`: by view the last ask
+    decide. `silent`: Redis did not answer. `queued`: how many wait in the whole pool; `number`: the
+    last place that was given there before the last batch's asks. `seen`: by view the last ask
     that was its batch's last."""
 
     def __init__(
@@ -53,6 +54,7 @@ class Lane:
         self.silent = False
         self.standing = Standing()
         self.queued = 0
+        self.number = 0
         self.error = "not connected yet"
         self.seen: dict[str, Seen] = {}
         self._line = line
@@ -259,6 +261,7 @@ class Lane:
                 self._outgoing.leave(ticket.key)
                 return
             ticket.number, position = answer
+            ticket.ask.number = ticket.number
             if not self._asks.queued:
                 self._look_soon()
             self._asks.queue(ticket)
@@ -296,6 +299,7 @@ class Lane:
         self.silent = False
         self.ready = True
         self.queued = reply["queued"]
+        self.number = reply["number"]
         self.error = ""
         if self.settling and not was_settling:
             self._look_soon()

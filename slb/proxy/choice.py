@@ -37,7 +37,7 @@ def ask_for_slot(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstre
         held_back = untried(route.serving, exchange.avoided.union(upstreams)) or held_back
     key = _key(exchange) if route.policy.ring is not None else b""
     turn, avoided = turn_of(settings, asked), tuple(exchange.avoided)
-    return plane.gates.of(route).enter(route, avoided, held_back, turn, exchange, key)
+    return plane.gates.of(route).enter(route, avoided, held_back, turn, exchange, key, exchange.entry)
 
 
 def _key(exchange: "Exchange") -> bytes:

@@ -188,7 +188,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
         try:
             payload = body.feed(data)
         except MalformedBody as error:
-            exchange.request_malformed(reason_of(error), str(error))
+            exchange.fail(reason_of(error), str(error))
             return
         if body.done:
             self._body = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT
+from slb.proxy.retry import is_idempotent
 
 if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
@@ -22,9 +23,19 @@ def had_been_given_up(exchange: "Exchange", connection: "UpstreamConnection") ->
     if exchange.reached_client or exchange.status:
         return False
     if connection.unsent:
-        return exchange.is_whole
-    believed, exchange.replaced = not exchange.replaced and exchange.may_repeat(), True
+        return _is_whole(exchange)
+    believed, exchange.replaced = not exchange.replaced and may_repeat(exchange), True
     return believed
+
+
+def may_repeat(exchange: "Exchange") -> bool:
+    """Whether the request can be sent once more, and may be."""
+    return is_idempotent(exchange.method) and _is_whole(exchange)
+
+
+def _is_whole(exchange: "Exchange") -> bool:
+    """Whether what has been sent of it is still here."""
+    return exchange.upload is None or exchange.upload.held is not None
 
 
 def after_failure(exchange: "Exchange", plane: "Plane", upstream: LiveUpstream, why: str) -> bool:

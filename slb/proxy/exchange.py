@@ -9,6 +9,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+import structlog
+
 from slb.admission.entry import Entry
 from slb.balance.eligible import NOT_SERVED, still_to_try
 from slb.balance.upstream import Handle, LiveUpstream
@@ -27,13 +29,12 @@ from slb.errors import (
 from slb.proxy.body import LAST_CHUNK, chunk, last_chunk
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.deadlines import Timed
-from slb.proxy.elsewhere import after_failure, had_been_given_up, past_full
+from slb.proxy.elsewhere import after_failure, had_been_given_up, may_repeat, past_full
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import reply_start, request_start, switching_start
 from slb.proxy.plane import Plane
 from slb.proxy.pool import ConnectFailed, Pool
 from slb.proxy.replies import ReplyHead
-from slb.proxy.retry import is_idempotent
 from slb.proxy.target import RequestLine
 from slb.proxy.tunnel import open_tunnel
 from slb.proxy.upload import Upload
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from slb.proxy.downstream import Downstream
 
 NEVER = math.inf
+
+_log = structlog.get_logger("slb.proxy")
 
 _MAX_INTERIMS = 100
 """1xx replies to one request. Nobody needs as many, and a broken upstream may never stop."""
@@ -107,30 +110,29 @@ class Exchange(Timed):
         route = self.route
         upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
         if not upstreams:
-            self._refuse(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
+            self.turned_away(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
             self.entry = ask_for_slot(self, self._plane, upstreams)
         else:
             self.admitted(Handle(choose(self, self._plane, upstreams)))
 
-    def turned_away(self, reason: Reason, detail: str) -> None:
-        """There is no slot for this request."""
-        self._refuse(reason, detail)
-
     def admitted(self, handle: Handle) -> None:
         """It has a slot: on to the upstream."""
         self.handle = handle
-        pool = self._plane.pools.of(handle.upstream)
-        connection = pool.take()
-        if connection is not None:
-            self._send(connection)
-        else:
-            self._connect(pool)
+        try:
+            pool = self._plane.pools.of(handle.upstream)
+            connection = pool.take()
+            if connection is not None:
+                self._send(connection)
+            else:
+                self._connect(pool)
+        except Exception:  # noqa: BLE001 -- the gate that called has nobody to tell
+            self._broke()
 
     def _connect(self, pool: Pool) -> None:
         if pool.is_full:
             if not past_full(self, self._plane, pool):
-                self._refuse(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
+                self.turned_away(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
         else:
             pool.reserve()
             self._waiting = asyncio.get_running_loop().create_task(self._connected(pool))
@@ -138,16 +140,17 @@ class Exchange(Timed):
     async def _connected(self, pool: Pool) -> None:
         try:
             connection = await pool.connect(self.route.settings.connect_timeout)
+            if self._over:
+                pool.put(connection, self._plane.clock())
+            else:
+                self._send(connection)
         except ConnectFailed as error:
             if not self._over and error.ours is not None:
-                self._refuse(error.ours, str(error))
+                self.turned_away(error.ours, str(error))
             elif not self._over:
                 self._failed_at(pool.upstream, UPSTREAM_CONNECT, str(error), may_repeat=True)
-            return
-        if self._over:
-            pool.put(connection, self._plane.clock())
-        else:
-            self._send(connection)
+        except Exception:  # noqa: BLE001 -- nobody waits for this task
+            self._broke()
 
     def _send(self, connection: UpstreamConnection) -> None:
         self.connection = connection
@@ -178,7 +181,7 @@ class Exchange(Timed):
         if head.status in NOT_SERVED:
             self.detail = f"{connection.destination} answered {head.status}"
             self._plane.on_failure(upstream, str(head.status))
-            if self.may_repeat() and after_failure(self, self._plane, upstream, str(head.status)):
+            if may_repeat(self) and after_failure(self, self._plane, upstream, str(head.status)):
                 return
         else:
             upstream.answered = True
@@ -274,16 +277,7 @@ class Exchange(Timed):
             return
         blame = self.request_ended  # else it may have had enough of a body that the client chose
         detail = f"{connection.destination} closed the connection"
-        self._failed_at(connection.pool.upstream, UPSTREAM_RESET, detail, self.may_repeat(), blame)
-
-    def may_repeat(self) -> bool:
-        """Whether the request can be sent once more, and may be."""
-        return is_idempotent(self.method) and self.is_whole
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether what has been sent of it is still here."""
-        return self.upload is None or self.upload.held is not None
+        self._failed_at(connection.pool.upstream, UPSTREAM_RESET, detail, may_repeat(self), blame)
 
     def reply_malformed(self, connection: UpstreamConnection, why: str, blame: bool = True) -> None:
         """What the upstream sent is not HTTP/1.1, or (`blame` False) more than slb takes."""
@@ -311,7 +305,7 @@ class Exchange(Timed):
             self._plane.on_failure(upstream, reason.name)
         self.detail = detail
         if not may_repeat or not after_failure(self, self._plane, upstream, reason.name):
-            self._fail(reason, self.detail)
+            self.fail(reason, self.detail)
 
     def goes_elsewhere(self, delay: float) -> None:
         """Leave this upstream, and make another attempt in `delay` seconds."""
@@ -328,9 +322,14 @@ class Exchange(Timed):
             return
         try:
             self._attempt()
-        except Exception:  # nobody else would answer
-            self._fail(INTERNAL, "the next attempt could not be made")
-            raise
+        except Exception:  # noqa: BLE001 -- a timer has called
+            self._broke()
+
+    def _broke(self) -> None:
+        """slb itself has failed at this request, and nobody else would answer: for who handles that exception."""
+        _log.exception("request_broke", request_id=self.request_id.decode())
+        if not self._over:
+            self.fail(INTERNAL, "slb failed on the way to an upstream")
 
     def expired(self) -> None:
         """The whole request took longer than it may. A caller's own deadline says nothing of the upstream; the
@@ -340,16 +339,12 @@ class Exchange(Timed):
             detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
             if not (self.status or self.head.timeout) and self.request_ended:
                 self._plane.on_failure(connection.pool.upstream, UPSTREAM_TIMEOUT.name)
-        self._fail(UPSTREAM_TIMEOUT, detail)
+        self.fail(UPSTREAM_TIMEOUT, detail)
 
     def client_late(self) -> None:
         """The client did not send its body, or did not read its reply, in time."""
         what = "the client did not read its reply" if self.client.is_stalled else "the request's body did not come"
-        self._fail(REQUEST_TIMEOUT, f"{what} in time")
-
-    def request_malformed(self, reason: Reason, detail: str) -> None:
-        """The body's framing broke after the head was passed on."""
-        self._fail(reason, detail)
+        self.fail(REQUEST_TIMEOUT, f"{what} in time")
 
     def client_lost(self) -> None:
         """The client left: its upstream stops working for it now."""
@@ -357,15 +352,17 @@ class Exchange(Timed):
         self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._plane.clock())
         self._drop_connection()
 
-    def _fail(self, reason: Reason, detail: str) -> None:
+    def fail(self, reason: Reason, detail: str) -> None:
+        """It cannot be served to its end: say so, or break off what the client has of a reply."""
         if self.status:
             self._end(self.status, reason, detail, self._plane.clock())
             self._drop_connection()
             self.client.reply_broken()
         else:
-            self._refuse(reason, detail)
+            self.turned_away(reason, detail)
 
-    def _refuse(self, reason: Reason, detail: str) -> None:
+    def turned_away(self, reason: Reason, detail: str) -> None:
+        """Refused in slb's own name: there is no slot for it, or no upstream."""
         self._drop_connection()
         request_ended = self.request_ended
         self._end(reason.status, reason, detail, self._plane.clock())

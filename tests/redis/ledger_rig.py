@@ -46,7 +46,9 @@ class Request:
         avoid: tuple[str, ...] = (),
         ordered: bool = False,
         reluctant: tuple[str, ...] = (),
+        number: int = 0,
     ) -> None:
+        self.arrival, self.number = 0, number
         self.view, self.candidates, self.ordered, self.turn = view, candidates, ordered, turn
         self.avoid, self.reluctant = avoid, reluctant
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -123,10 +123,55 @@ async def test_tickets_that_redis_has_lost_come_back_with_their_numbers(valkey: 
         other.lane.say_all()
         one.lane.say_all()
         await eventually(lambda: len(books.tickets()) == 4, what="back")
-        assert int(books.redis.get(books.key["number"])) == 4
+        assert int(books.redis.get(books.key["number"])) == 2 * 4
         one.lane.release("u0")
         assert await waiting[0].answer == "u0"
         assert answered(waiting) == waiting[:1]
+
+
+async def test_a_second_attempt_has_the_place_of_the_first_among_all_who_wait(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
+        assert await one.get(ONE) == "u0"
+        first, second, third = [await each.queue(ONE, TURN) for each in (one, other, other)]
+        assert first.number < second.number < third.number
+        one.lane.release("u0")
+        assert await first.answer == "u0"
+        again = await one.queue(ONE, TURN, number=first.number)
+        assert (again.position, again.number) == (0, first.number)
+        one.lane.release("u0")
+        assert await again.answer == "u0"
+        assert answered([second, third]) == []
+
+
+async def test_one_that_was_granted_at_once_knows_which_place_was_the_last_before_it(valkey: Valkey) -> None:
+    pods = upstreams(2, 1)
+    async with Instance(valkey, "a", PATIENT) as one:
+        assert {await one.get(pods) for _ in range(2)} == {"u0", "u1"}
+        picky = await one.queue(pods, TURN, avoid=("u0",))
+        one.lane.release("u0")
+        assert await one.get(pods) == "u0"
+        assert one.lane.number == picky.number
+        assert (await one.queue(pods, TURN)).number > picky.number + 1
+
+
+async def test_no_queue_is_full_for_a_second_attempt(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", PATIENT) as one:
+        assert await one.get(ONE, Turn("", 1, 1)) == "u0"
+        waits = await one.queue(ONE, Turn("", 1, 1))
+        again = await one.queue(ONE, Turn("", 1, 1), number=1)
+        assert await one.get(ONE, Turn("", 1, 1)) == "refused: queue_full"
+        one.lane.release("u0")
+        assert await again.answer == "u0"
+        one.lane.release("u0")
+        assert await waits.answer == "u0"
+
+
+async def test_a_place_that_redis_has_lost_with_its_count_is_the_last_one_again(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", PATIENT) as one:
+        assert await one.get(ONE) == "u0"
+        again = await one.queue(ONE, TURN, number=7)
+        late = await one.queue(ONE, TURN)
+        assert (again.number, late.number) == (7, 9)
 
 
 async def test_one_who_leaves_frees_its_place(valkey: Valkey) -> None:

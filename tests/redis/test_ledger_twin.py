@@ -22,9 +22,11 @@ AVOID = st.sets(st.sampled_from(MEMBERS), max_size=3).map(lambda avoid: tuple(so
 PUSH = st.tuples(st.just("push"), st.sampled_from(sorted(WEIGHTS)), AVOID, st.booleans())
 FREE = st.tuples(st.just("free"), st.sampled_from(MEMBERS))
 LEAVE = st.tuples(st.just("leave"), st.integers(0, 30))
+AGAIN = st.tuples(st.just("again"), st.sampled_from(MEMBERS))
 PUT_BACK = st.tuples(st.just("put_back"), st.sampled_from(MEMBERS))
 BACKLOG = st.lists(PUSH, min_size=8, max_size=20)
-STEPS = st.builds(list.__add__, BACKLOG, st.lists(st.one_of(PUSH, FREE, FREE, FREE, LEAVE, PUT_BACK), max_size=40))
+_STEP = st.one_of(PUSH, FREE, FREE, FREE, LEAVE, PUT_BACK, AGAIN)
+STEPS = st.builds(list.__add__, BACKLOG, st.lists(_STEP, max_size=40))
 
 
 class Twins:
@@ -38,6 +40,7 @@ class Twins:
         self._queue: FairQueue[str] = FairQueue()
         self._tickets: dict[str, tuple[int, str, tuple[str, ...]]] = {}
         self._user: dict[str, str] = {}
+        self._had: dict[str, tuple[int, str]] = {}
         self._arrivals = 0
         for holder in "rw":
             self._say(
@@ -82,9 +85,28 @@ class Twins:
 
     def free(self, member: str) -> None:
         user = self._user.pop(member, None)
+        self._had.pop(member, None)
         if user is not None:
             reply = self._say(user, release={member: 1})
             self._is_next(member, reply if user == "w" else self._say("w"))
+
+    def again(self, member: str) -> None:
+        """An attempt that has failed at the upstream it waited for is made again elsewhere: with its old number."""
+        if member not in self._had:
+            return
+        number, priority = self._had[member]
+        self.free(member)
+        self._arrivals += 1
+        ticket = f"w/{self._arrivals}"
+        row = [ticket, POOL, False, [member], priority, WEIGHTS[priority], 1, number, []]
+        (answer,) = self._say("w", asks=[row])["answers"]
+        if isinstance(answer, str):
+            assert answer in {each for each in MEMBERS if each not in self._user and each != member}
+            self._user[answer] = "w"
+            return
+        self._queue.push(ticket, priority, WEIGHTS[priority], number)
+        self._tickets[ticket] = number, priority, (member,)
+        assert answer == [number, self._queue.position(ticket)]
 
     def put_back(self, member: str) -> None:
         """A grant nobody takes up: its ticket is back in its place, and gets it when its holder is heard of."""
@@ -111,8 +133,8 @@ class Twins:
         assert list(reply["granted"]) == ([[expected, member]] if expected else [])
         assert reply["queued"] == len(self._queue)
         if expected is not None:
-            del self._tickets[expected]
-            self._user[member] = "w"
+            number, priority, _ = self._tickets.pop(expected)
+            self._user[member], self._had[member] = "w", (number, priority)
 
     def _pop(self, member: str) -> str | None:
         found = self._queue.pop(lambda ticket: None if member in self._tickets[ticket][2] else member)

@@ -3,9 +3,10 @@
 -- Reply, JSON: {"gone": true, "epoch"} where this holder is not known (its lease has ended, or Redis has lost it);
 --   {"stale": true, "epoch"} for a batch that was given up, and comes late; else {"granted": [[ticket, member], ...],
 --   "answers": one for each ask, "holders": how many there are, "pushed": how many of them have said what they hold
---   since the epoch began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "seen": the
---   scores the last ask found, "last": the sequence number known before (-1: the holder was not known), "epoch": as
---   long as it stays the same, nothing of this pool has been lost, "now": ms}.
+--   since the epoch began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "number":
+--   the last place in the queue that was given before this batch, "seen": the scores the last ask found, "last": the
+--   sequence number known before (-1: the holder was not known), "epoch": as long as it stays the same, nothing of
+--   this pool has been lost, "now": ms}.
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
@@ -164,23 +165,30 @@ for _, name in ipairs(batch.changed) do
   changed = true
 end
 
+-- The place of one that comes: the next, or the one that it had before (this Redis may have lost its own count).
+-- Every second number is given out: one that was granted at once, and comes again, stands between those that queued
+-- before and after it.
+local function number_of(ask)
+  local last = count(redis.call('GET', NUMBER))
+  local place = ask[8] == 0 and last + 2 or ask[8]
+  if place > last then
+    redis.call('SET', NUMBER, place, 'PX', batch.life)
+  end
+  return place
+end
+
 local function ticket_of(ask, number)
   return cjson.encode({number, ask[5], ask[6], ask[2], ask[4], ask[3] and true})
 end
 
 if batch.full then
   for _, ask in ipairs(batch.waiting) do
-    local ticket, number = ask[1], ask[8]
+    local ticket = ask[1]
     store_view(ask[2])
     if not read_ticket(redis.call('HGET', TICKETS, ticket) or '')
       and not read_grant(redis.call('HGET', GRANTS, ticket) or '') then
       redis.call('HDEL', GRANTS, ticket)
-      if number == 0 then
-        number = redis.call('INCR', NUMBER)
-      elseif number > count(redis.call('GET', NUMBER)) then
-        redis.call('SET', NUMBER, number, 'PX', batch.life)  -- this Redis has lost its own
-      end
-      push(ticket, ticket_of(ask, number))
+      push(ticket, ticket_of(ask, number_of(ask)))
     end
   end
 end
@@ -239,10 +247,10 @@ for index, ask in ipairs(batch.asks) do
     answers[index] = member
   elseif ask[7] == 0 then
     answers[index] = 'pool_saturated'
-  elseif queued >= ask[7] then
+  elseif ask[8] == 0 and queued >= ask[7] then  -- whoever had a place or a slot is as one who waits already
     answers[index] = 'queue_full'
   else
-    local number = redis.call('INCR', NUMBER)
+    local number = number_of(ask)
     store_view(ask[2])
     queued = queued + 1
     answers[index] = {number, push(ask[1], ticket_of(ask, number))}
@@ -289,6 +297,7 @@ return cjson.encode({
   holders = redis.call('ZCARD', HOLDERS),
   pushed = pushed,
   queued = queued,
+  number = count(number),
   last = lease and last or -1,
   epoch = epoch,
   now = now,

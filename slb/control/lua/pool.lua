@@ -33,7 +33,7 @@ local function is_count(value, least)
   return type(value) == 'number' and value >= least and value < MOST and value == math.floor(value)
 end
 
--- The last ticket's number as it stands there: digits, that INCR can go on from; else nil.
+-- The last ticket's number as it stands there: digits, that can be counted on from; else nil.
 local function read_number(text)
   local number = string.match(text, '^%d+$') and tonumber(text)
   return number and is_count(number, 0) and number or nil

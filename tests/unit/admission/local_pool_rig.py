@@ -14,7 +14,7 @@ def some(*members: str, capacity: int = 1, slots: int = 1) -> tuple[Candidate, .
 
 
 class Request:
-    """An ask that remembers what it was told."""
+    """An ask that remembers what it was told. `like`: the one whose second attempt it is."""
 
     def __init__(
         self,
@@ -25,7 +25,10 @@ class Request:
         view: str = "/p",
         when_granted: Callable[[], object] = lambda: None,
         reluctant: tuple[str, ...] = (),
+        like: "Request | None" = None,
     ) -> None:
+        self.arrival: int = 0 if like is None else like.arrival
+        self.number = 0 if like is None else 1
         self.reluctant = reluctant
         self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
         self.told: list[str | int] = []
@@ -49,6 +52,7 @@ class Setup:
         self.held: Counter[str] = Counter()
         self.instances = instances
         self.pool = LocalPool(self.held, lambda: self.instances, start)
+        self._arrivals = 0
 
     def ask(
         self, candidates: tuple[Candidate, ...], turn: Turn | None = NORMAL, avoid: tuple[str, ...] = ()
@@ -56,6 +60,8 @@ class Setup:
         return self.bring(Request(candidates, turn, avoid))
 
     def bring(self, request: Request) -> Request:
+        self._arrivals += 1
+        request.arrival = request.arrival or self._arrivals
         self.pool.ask(request)
         return request
 

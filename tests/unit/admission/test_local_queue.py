@@ -31,6 +31,21 @@ def test_where_enough_wait_it_is_refused() -> None:
     assert told == [["a"], [0], [1], ["queue_full"]]
 
 
+def test_a_second_attempt_has_the_place_of_the_first_and_no_queue_is_full_for_it() -> None:
+    setup = Setup()
+    limited = Turn("normal", 3, 2)
+    both = some("a", "b")
+    first, _ = setup.ask(both, limited), setup.ask(both, limited)
+    waiting = [setup.ask(both, limited) for _ in range(2)]
+    again = setup.bring(Request(both, limited, avoid=("a",), like=first))
+    assert again.told == [0]
+    assert setup.ask(both, limited).told == ["queue_full"]
+    setup.release("b")
+    assert again.told == [0, "b"]
+    setup.release("a")
+    assert [each.told for each in waiting] == [[0, "a"], [1]]
+
+
 def test_a_slot_that_frees_goes_to_who_came_first() -> None:
     setup = Setup()
     first, second, third = (setup.ask(some("a")) for _ in range(3))
@@ -177,7 +192,7 @@ def test_a_grant_that_ends_at_once_serves_the_next_without_growing_the_stack() -
     ]
     setup.held["a"] = 1
     for request in requests:
-        setup.pool.ask(request)
+        setup.bring(request)
     setup.release("a")
     assert all(request.told[1:] == ["a"] for request in requests)
     assert setup.held["a"] == 0
@@ -189,7 +204,7 @@ def test_who_leaves_before_it_was_told_of_its_grant_is_not_told_and_the_next_get
     leaver, third = Request(some("a", "b")), Request(some("a", "b"))
     first = Request(some("a", "b"), when_granted=lambda: setup.pool.leave(leaver))
     for request in (first, leaver, third):
-        setup.pool.ask(request)
+        setup.bring(request)
     setup.held.clear()
     setup.pool.freed()
     assert leaver.told == [1]

@@ -7,6 +7,7 @@ class Asked:
     """By the route `/NAME`."""
 
     ordered = False
+    arrival = number = 0
 
     def __init__(self, name: str) -> None:
         self.view = f"/{name}"

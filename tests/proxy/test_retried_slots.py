@@ -1,0 +1,115 @@
+"""A request that failed at the upstream it had waited for: it waits again, and loses nothing by it."""
+
+import asyncio
+
+import pytest
+
+from slb.admission.entry import Entry
+from tests.proxy.harness import MakeOrigin, Proxy, Reply
+from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+__all__ = ["fleet"]
+
+QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
+Asked = list["asyncio.Task[Reply]"]
+
+
+def entries(*proxies: Proxy) -> dict[bytes, Entry]:
+    """Of each path, that of the request which is under way."""
+    exchanges = [each.exchange for proxy in proxies for each in proxy.server._plane.connections]
+    return {each.line.path: each.entry for each in exchanges if each is not None and each.entry is not None}
+
+
+async def in_a_queue(valkey: Valkey, instances: list[Proxy], count: int, first: int) -> Asked:
+    """`/p/<first>` and so many more, one behind the other, at the instances by turns."""
+    asked = []
+    for number in range(first, first + count):
+        before = queued(valkey)
+        asked.append(ask(instances[number % len(instances)], f"/p/{number}"))
+        await eventually(lambda before=before: queued(valkey) == before + 1)  # type: ignore[misc]
+    return asked
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_who_is_sent_elsewhere_is_served_before_those_who_came_after_it(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey, count: int
+) -> None:
+    """The upstream that dies takes the head of the queue with it, again and again, and the order is kept."""
+    pods = [Pod(), Pod()]
+    dying, good = [await origins(pod.handle) for pod in pods]
+    instances = await fleet(count, dying, good, **QUEUED)
+    asked = [ask(instances[number % count], f"/p/{number}") for number in range(2)]
+    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    hit, runs = (pod.running[0].target for pod in pods)
+    asked += await in_a_queue(valkey, instances, 8, 2)
+    await dying.stop()
+    await eventually(lambda: queued(valkey) == 9, what="all wait for the other")
+    pods[1].go_on.set()
+    assert [(await each).status for each in asked] == [200] * 10
+    assert pods[1].served == [runs, hit, *(f"/p/{number}" for number in range(2, 10))]
+    await eventually(lambda: scores(valkey) == {}, what="a slot was not given back")
+
+
+async def test_what_it_has_waited_counts_and_its_time_at_the_upstream_does_not(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    pods = [Pod(), Pod()]
+    dying, good = [await origins(pod.handle) for pod in pods]
+    (one,) = await fleet(1, dying, good, queue_timeout="60s", **QUEUED)
+    asked = [ask(one, f"/p/{number}") for number in range(2)]
+    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    asked += await in_a_queue(valkey, [one], 1, 2)
+    waits = entries(one)[b"/p/2"]
+    assert waits.timer is not None
+    pods[0].go_on.set()
+    pods[0].go_on.clear()  # for one
+    await eventually(lambda: len(dying.requests) == 2)
+    assert waits.chosen == dying.member
+    assert 0 < waits.left < 60
+    left, waited, position = waits.left, waits.waited, waits.position
+    await dying.stop()
+    await eventually(lambda: entries(one)[b"/p/2"] is not waits, what="it asks again")
+    again = entries(one)[b"/p/2"]
+    assert (again.left, again.waited, again.position, again.number) == (left, waited, position, waits.number)
+    pods[1].go_on.set()
+    assert [(await each).status for each in asked] == [200] * 3
+
+
+async def test_who_has_waited_its_time_in_all_is_refused_by_name(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    """Behind nobody, and with the whole `queue_timeout` before it, were it a new one."""
+    pods = [Pod(), Pod()]
+    dying, good = [await origins(pod.handle) for pod in pods]
+    (one,) = await fleet(1, dying, good, queue_timeout="60s", **QUEUED)
+    asked = [ask(one, f"/p/{number}") for number in range(2)]
+    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    hit, runs = (int(pod.running[0].target.rpartition("/")[2]) for pod in pods)
+    entries(one)[b"/p/%d" % hit].left = 0.05
+    await dying.stop()
+    assert (await asked[hit]).reason == "queue_timeout"
+    pods[1].go_on.set()
+    assert (await asked[runs]).status == 200
+    assert queued(valkey) == 0
+
+
+async def test_no_queue_is_full_for_it_without_redis_either(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    pods = [Pod(), Pod()]
+    dying, good = [await origins(pod.handle) for pod in pods]
+    (one,) = await fleet(1, dying, good, queue_limit="1", **QUEUED)
+    asked = [ask(one, f"/p/{number}") for number in range(2)]
+    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    hit, runs = (pod.running[0].target for pod in pods)
+    valkey.kill()
+    await eventually(lambda: one.gates.modes() == [("/p", False)], what="decided here")
+    asked.append(ask(one, "/p/2"))
+    await eventually(lambda: sum(one.gates.of(one.mirror.table.routes["/p"]).waiting.values()) == 1)
+    await dying.stop()
+    await eventually(lambda: sum(one.gates.of(one.mirror.table.routes["/p"]).waiting.values()) == 2)
+    pods[1].go_on.set()
+    assert [(await each).status for each in asked] == [200] * 3
+    assert pods[1].served == [runs, hit, "/p/2"]
