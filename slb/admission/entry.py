@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from slb.balance.asking import Candidate, Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import Reason
+from slb.model import RouteSettings
 
 if TYPE_CHECKING:
     from slb.admission.gate import Gate
@@ -22,13 +23,18 @@ class Waiter(Protocol):
         """It gets none."""
 
 
+def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:
+    """Whether a request waits for a Redis that is late: who may queue under a cap waits for a slot anyhow."""
+    return settings.when_unsure == "wait" or (turn is not None and settings.max_inflight > 0)
+
+
 class Entry:
     """An `Ask` as the ledger knows it. `position`: how many of its class were before it, None where it did not have
     to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it got none."""
 
     __slots__ = (
-        *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "position", "reluctant"),
-        *("reason", "route", "timer", "turn", "view", "waited", "waiter"),
+        *("arrived", "avoid", "candidates", "chosen", "gate", "is_here", "ordered", "patient"),
+        *("position", "reluctant", "reason", "route", "timer", "turn", "view", "waited", "waiter"),
     )
 
     def __init__(
@@ -52,6 +58,7 @@ class Entry:
         self.reluctant = reluctant
         self.ordered = ordered
         self.turn = turn
+        self.patient = is_patient(route.settings, turn)
         self.arrived = arrived
         self.position: int | None = None
         self.waited = 0.0

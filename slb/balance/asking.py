@@ -37,6 +37,7 @@ class Ask(Protocol):
     reluctant: tuple[str, ...]
     ordered: bool
     turn: Turn | None
+    patient: bool
 
     def granted(self, member: str) -> None:
         """A slot of `member` is this request's, until it is released."""

@@ -46,7 +46,9 @@ class Request:
         avoid: tuple[str, ...] = (),
         ordered: bool = False,
         reluctant: tuple[str, ...] = (),
+        patient: bool = False,
     ) -> None:
+        self.patient = patient
         self.view, self.candidates, self.ordered, self.turn = view, candidates, ordered, turn
         self.avoid, self.reluctant = avoid, reluctant
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -73,10 +75,10 @@ class _Line(ScriptLine):
     running: asyncio.Event
     sent: list[tuple[Any, ...]]
 
-    async def _ask(self, *command: Any) -> Any:
+    async def _send(self, *command: Any) -> None:
         await self.running.wait()
         self.sent.append(command)
-        return await super()._ask(*command)
+        await super()._send(*command)
 
 
 class _Connection(Connection):
@@ -177,7 +179,7 @@ class Instance:
         await eventually(
             lambda: (
                 lane._outgoing.is_idle
-                and not (lane._outgoing.is_full or lane._asks.pending or lane._limit is not None)
+                and not (lane._outgoing.is_full or lane._asks.pending or lane.in_flight)
             ),
             what="all said",
         )
