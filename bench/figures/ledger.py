@@ -32,6 +32,7 @@ class Runner:
     reluctant: tuple[str, ...] = ()
     ordered: bool = False
     turn: Turn | None = None
+    patient: bool = False
 
     __hash__ = object.__hash__
 

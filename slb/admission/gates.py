@@ -18,8 +18,8 @@ from slb.routing.table import Route
 _LOOK = 0.25
 """Seconds between two looks at what has become of the routes of those who wait."""
 _MOST_AHEAD = 128
-"""Gates that are made before a request needs them: each has a connection to Redis, and so it has with each instance;
-of 10,000, which is as many as Redis takes, these leave room for dozens of instances."""
+"""Gates that are made before a request needs them. Each instance has a connection to Redis for each, and Redis
+takes 10,000 unless it is told otherwise: who registers thousands of capped routes is not to use them up."""
 _IDLE_LOOKS = 40
 """So many looks apart, gates of pools that no route names any more are taken down."""
 

@@ -31,7 +31,7 @@ class Asks:
         place[ask] = None
 
     def park(self) -> list[Ask]:
-        """From now on capped ones wait apart, for Redis cannot tell what is free. Those that do not wait so long."""
+        """From now on capped ones wait apart, for Redis cannot tell what is free. Those that do not wait."""
         self.parks = True
         capped = [ask for ask in self.pending if is_capped(ask)]
         for ask in capped:

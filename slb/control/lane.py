@@ -38,9 +38,9 @@ class Lane:
     """`new_holder` makes the name leases are held under. While `ready` (at the start too: `silence` bounds it),
     asks that are patient may be brought here; the others not while it is `late`, for Redis takes longer than the
     budget, and those of capped routes not while `settling`, for Redis does not know what others hold.
-    `on_change(undecided)` is called when one of the three has changed, with the asks this lane can no longer decide.
-    `silent`: Redis did not answer; `answered`: it ever has. `queued`: how many wait in the whole pool. `seen`: by view the last ask that was
-    its batch's last."""
+    `on_change(undecided)` is called when one of the three has changed, with the asks that this lane can no longer
+    decide. `silent`: Redis did not answer; `answered`: it ever has. `queued`: how many wait in the whole pool.
+    `seen`: by view the last ask that was its batch's last."""
 
     def __init__(
         self,

@@ -177,10 +177,7 @@ class Instance:
         """Until all it has to say is said."""
         lane = self.lane
         await eventually(
-            lambda: (
-                lane._outgoing.is_idle
-                and not (lane._outgoing.is_full or lane._asks.pending or lane.in_flight)
-            ),
+            lambda: lane._outgoing.is_idle and not (lane._outgoing.is_full or lane._asks.pending or lane.in_flight),
             what="all said",
         )
 

@@ -96,8 +96,9 @@ async def test_with_a_frozen_server_asks_are_handed_back_while_it_is_still_froze
         one.ask(upstreams(2))
         one.ask(upstreams(2))
         await eventually(lambda: len(one.undecided) == 2, what="handed back")
-        assert one.changes == [(False, False)]
+        assert (one.lane.late, one.changes) == (True, [(True, False)])
         valkey.thaw()
+        await eventually(lambda: not one.lane.late, what="in time again")
 
 
 async def test_an_ask_joins_a_flying_batch_only_for_its_own_budget(valkey: Valkey) -> None:

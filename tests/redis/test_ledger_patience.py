@@ -2,9 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -69,7 +67,9 @@ async def test_saturated_upstreams_never_have_more_than_their_cap(valkey: Valkey
 
 
 @pytest.mark.parametrize("round_trip", [0.01, 0.04])
-async def test_a_cold_start_far_from_redis_holds_the_cap_and_stays_shared(valkey: Valkey, round_trip: float) -> None:
+async def test_a_cold_start_far_from_redis_holds_the_cap_and_stays_shared(
+    valkey: Valkey, round_trip: float
+) -> None:
     pods, modes = Pods(1), set()
     async with Relay(valkey.process.socket, round_trip / 2) as relay:
         async with Fleet(valkey, 5, pods, QUEUED, url=relay.url, cold=True) as fleet:

@@ -26,7 +26,7 @@ class Request:
         when_granted: Callable[[], object] = lambda: None,
         reluctant: tuple[str, ...] = (),
     ) -> None:
-        self.reluctant = reluctant
+        self.reluctant, self.patient = reluctant, False
         self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
         self.told: list[str | int] = []
         self._when_granted = when_granted
