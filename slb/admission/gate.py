@@ -142,7 +142,7 @@ class Gate:
 
     def refresh(self) -> None:
         """Let those who wait follow what has become of their routes."""
-        for path in {path for path, _ in self.waiting}:
+        for path in {path for path, _ in self.waiting} | self.lane.unanswered():
             route = self._mirror.table.routes.get(path)
             candidates = self.candidates(route) if route is not None else ()
             self.lane.view(path, candidates)

@@ -137,8 +137,7 @@ class Gates:
 
     def _refresh(self) -> None:
         for gate in self._gates.values():
-            if gate.waiting:
-                gate.refresh()
+            gate.refresh()
 
     def take_down(self) -> None:
         """Forget what no route needs any more: candidates, and gates that are idle."""

@@ -49,6 +49,10 @@ class Asks:
         """The routes of all of them."""
         return {ask.view for ask in (*self.pending, *self.parked, *self.flying, *self._key_of)}
 
+    def unanswered(self) -> set[str]:
+        """The routes of those that neither have an answer nor a place in the queue."""
+        return {ask.view for ask in (*self.pending, *self.parked, *self.flying)}
+
     def known_to_redis(self) -> Iterator[Ticket]:
         """All that Redis knows of by now, or will with the batch in flight."""
         yield from self.queued.values()

@@ -114,6 +114,10 @@ class Lane:
             self._outgoing.change(name)
             self._wake.set()
 
+    def unanswered(self) -> set[str]:
+        """The routes of those that wait for Redis, and not in its queue."""
+        return self._asks.unanswered()
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held, asked or to be said."""
@@ -326,7 +330,8 @@ class Lane:
             self._look_soon()
         elif was_settling and not self.settling:
             self._asks.unpark()
-            self._outgoing.say_all()  # who waits
+        if not self.settling:
+            self._outgoing.settled()
         if not was_shared or self.settling != was_settling:
             self._on_change(undecided)
 

@@ -24,6 +24,7 @@ class Outgoing:
         self._join = True
         self._fresh = True
         self._untold = True
+        self._owes_queue = False
         self._full = True
         self._look = False
         self._hurries = False
@@ -92,6 +93,8 @@ class Outgoing:
         if not self._untold:
             self._asks.board()
         says_who_waits = is_full and not (settling or self._join)
+        if is_full:
+            self._owes_queue = not says_who_waits and bool(self._asks.queued)
         self._seq += 1
         made = Batch(
             seq=self._seq,
@@ -124,9 +127,12 @@ class Outgoing:
 
     def ran(self, batch: Batch) -> None:
         """Redis knows this holder, and this connection."""
-        self._full = self._full or (batch.join and bool(self._asks.queued))  # it has not said who waits
         self._join = self._fresh = False
         self._untold = self._untold and not batch.full
+
+    def settled(self) -> None:
+        """Redis knows what everybody holds: who waits here may have what is free."""
+        self._full = self._full or self._owes_queue
 
     def failed(self) -> None:
         """It was run or not: after the first by another connection, one says all."""

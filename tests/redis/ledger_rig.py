@@ -72,13 +72,19 @@ class Request:
 class _Line(ScriptLine):
     """One that can be held up, as the process around it would be by SIGSTOP."""
 
-    running: asyncio.Event
-    sent: list[tuple[Any, ...]]
+    connection: "_Connection"
 
     async def _send(self, *command: Any) -> None:
-        await self.running.wait()
-        self.sent.append(command)
+        await self.connection.running.wait()
+        self.connection.sent.append(command)
         await super()._send(*command)
+
+    async def _read(self) -> Any:
+        reply = await super()._read()
+        if self.connection.loses_replies:
+            self.connection.loses_replies = False
+            raise ConnectionError("cut off before the reply")
+        return reply
 
 
 class _Connection(Connection):
@@ -87,12 +93,13 @@ class _Connection(Connection):
         self.running = asyncio.Event()
         self.running.set()
         self.sent: list[tuple[Any, ...]] = []
+        self.loses_replies = False
 
     def script_line(self, source: str) -> ScriptLine:
         connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         connection.socket_timeout = None
         line = _Line(connection, source)
-        line.running, line.sent = self.running, self.sent
+        line.connection = self
         return line
 
 

@@ -164,8 +164,11 @@ def test_who_waits_is_not_said_while_others_have_yet_to_say_what_they_hold() -> 
     ticket = lane.waits("a")
     lane.outgoing.say_all()
     assert lane.batch(settling=True).waiting == ()
-    lane.outgoing.say_all()
+    assert not lane.is_due()
+    lane.outgoing.settled()
     assert lane.batch().waiting == [ticket]
+    lane.outgoing.settled()
+    assert not lane.is_due()
 
 
 def test_a_look_makes_an_empty_batch_due() -> None:
@@ -186,6 +189,7 @@ def test_a_holder_that_redis_does_not_know_joins_again_with_all_it_has_and_asks_
     assert (batch.join, batch.fresh, batch.full, batch.held) == (True, True, True, {"u0": 2})
     assert (batch.asks, batch.waiting) == ([], ())
     lane.outgoing.ran(batch)
+    lane.outgoing.settled()
     after = lane.batch()
     assert (after.full, after.waiting, len(after.asks)) == (True, [ticket], 1)
 
