@@ -39,7 +39,7 @@ class App:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._data_api: web.AppRunner | None = None
-        timing = LaneTiming(budget=core.settings.redis_budget)
+        timing = LaneTiming(budget=core.settings.redis_budget, silence=core.settings.ledger_patience)
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
         core.instances.on_death = self._ledger.bury
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
@@ -71,6 +71,7 @@ class App:
         core.tasks.start("rings", self._rings.run())
         await core.serve_api(parts)
         await core.first_table()
+        await self._gates.opened(core.settings.ledger_patience)
         for bound in core.sockets.data:
             begin_listening(bound, "listen")
         await self._proxy.start(core.sockets.data)
@@ -87,7 +88,7 @@ class App:
         """Let other settings hold; what is being served is not touched."""
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
-        self._ledger.set_budget(settings.redis_budget)
+        self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
 
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay nobody new is let in, and requests in flight finish, for at most

@@ -68,6 +68,7 @@ class Settings(BaseModel):
     api: str = "127.0.0.1:8081"
     redis_url: SecretStr = SecretStr("embedded://")
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
+    ledger_patience: Annotated[Duration, Field(ge=0.05, le=60)] = 1.5
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     roles: tuple[Role, ...] = ("proxy",)
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""

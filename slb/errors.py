@@ -45,6 +45,9 @@ NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1, public="no upstream take
 POOL_SATURATED = Reason("pool_saturated", 503, retry_after=1, public="all upstreams are busy")
 QUEUE_FULL = Reason("queue_full", 503, retry_after=1, public="all upstreams are busy, and too many requests wait")
 QUEUE_TIMEOUT = Reason("queue_timeout", 503, retry_after=1, public="no upstream became free in time")
+SLOTS_UNKNOWN = Reason(
+    "slots_unknown", 503, retry_after=1, public="slb cannot tell now whether an upstream is free"
+)
 OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
 DRAINING = Reason("draining", 503, retry_after=1)
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)

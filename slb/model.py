@@ -117,6 +117,7 @@ class RouteSettings(BaseModel):
     pool: PoolName | None = None
     max_inflight: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     when_full: Literal["shed", "queue"] = "shed"
+    when_unsure: Literal["local", "refuse", "wait"] = "local"
     queue_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     queue_timeout: PositiveDuration = 30.0
     priorities: PrioritiesSetting = ()

@@ -34,6 +34,7 @@ class Runner:
     turn: Turn | None = None
     arrival: int = 0
     number: int = 0
+    patient: bool = False
 
     __hash__ = object.__hash__
 

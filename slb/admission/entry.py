@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from slb.balance.asking import Candidate, Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import Reason
+from slb.model import RouteSettings
 
 if TYPE_CHECKING:
     from slb.admission.gate import Gate
@@ -22,6 +23,11 @@ class Waiter(Protocol):
         """It gets none."""
 
 
+def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:
+    """Whether a request waits for a Redis that is late: who may queue under a cap waits for a slot anyhow."""
+    return settings.when_unsure == "wait" or (turn is not None and settings.max_inflight > 0)
+
+
 class Entry:
     """An `Ask` as the ledger knows it. `position`: how many of its class were before it, None where it did not have
     to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it got none. `arrived`: when
@@ -29,7 +35,8 @@ class Entry:
 
     __slots__ = (
         *("arrival", "arrived", "avoid", "candidates", "chosen", "gate", "is_here", "left", "number", "ordered"),
-        *("position", "queues", "reason", "reluctant", "route", "timer", "turn", "view", "waited", "waiter"),
+        *("patient", "position", "queues", "reason", "reluctant", "route", "timer", "turn", "view", "waited"),
+        "waiter",
     )
 
     def __init__(
@@ -56,6 +63,7 @@ class Entry:
         self.turn = turn
         self.arrival = arrival
         self.number = 0
+        self.patient = is_patient(route.settings, turn)
         self.arrived = arrived
         self.left = route.settings.queue_timeout
         self.position: int | None = None

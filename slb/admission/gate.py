@@ -18,20 +18,27 @@ from slb.balance.order import second_choices
 from slb.balance.upstream import LiveUpstream
 from slb.control.batch import Seen
 from slb.control.lane import Lane
-from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT
+from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT, SLOTS_UNKNOWN
 from slb.observe.metrics import Metrics
+from slb.observe.seldom import Seldom
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
 LaneMaker = Callable[[str, Callable[[Sequence[Ask]], None]], Lane]
 
-_REASONS = {reason.name: reason for reason in (POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT, NO_UPSTREAM)}
+_REASONS = {
+    reason.name: reason for reason in (POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT, SLOTS_UNKNOWN, NO_UPSTREAM)
+}
 _DETAILS = {
     "pool_saturated": "all upstreams of {} have as many requests in flight as they may",
     "queue_full": "as many requests wait for {} as may",
     "queue_timeout": "no upstream of {} became free in time",
+    "slots_unknown": "Redis does not tell in time which slots of {} are free",
     "no_upstream": "{} has no upstream that takes requests",
 }
+
+_TELL_EVERY = 1.0
+"""Seconds between two log lines of a pool on what was decided without Redis: it may be late many times a second."""
 
 _log = structlog.get_logger()
 
@@ -60,8 +67,9 @@ class Gate:
             self.lane.held, lambda: max(self.lane.standing.holders, instances()), rng.randrange(1 << 16)
         )
         self._rng = rng
-        self._was_ready = True
         self._arrivals = 0
+        self._mode: Mode = "shared"
+        self._unsure = Seldom(self._loop.time, _TELL_EVERY)
         self.seen: dict[str, Seen] = {}
 
     # -- for the exchange
@@ -99,8 +107,6 @@ class Gate:
             self.refused(entry, NO_UPSTREAM.name)
         else:
             self._bring(entry)
-        if turn is not None and entry.waiter is not None:
-            entry.timer = self._loop.call_later(max(entry.left, 0.0), self._timed_out, entry)
         return entry
 
     def _ranked(
@@ -143,7 +149,7 @@ class Gate:
 
     def refresh(self) -> None:
         """Let those who wait follow what has become of their routes."""
-        for path in {path for path, _ in self.waiting}:
+        for path in {path for path, _ in self.waiting} | self.lane.unanswered():
             route = self._mirror.table.routes.get(path)
             candidates = self.candidates(route) if route is not None else ()
             self.lane.view(path, candidates)
@@ -165,9 +171,12 @@ class Gate:
     @property
     def mode(self) -> Mode:
         """Who decides."""
-        if not self.lane.ready:
+        lane = self.lane
+        if not lane.ready:
             return "local"
-        return "settling" if self.lane.settling else "shared"
+        if lane.settling:
+            return "settling"
+        return "late" if lane.late else "shared"
 
     def capacity_here(self, candidate: Candidate) -> int:
         """What this instance may use of it while Redis does not decide; 0 for any number."""
@@ -182,24 +191,63 @@ class Gate:
 
     def _bring(self, entry: Entry) -> None:
         lane = self.lane
-        if lane.ready and not (lane.settling and entry.route.settings.max_inflight):
+        if lane.takes(entry):
             entry.is_here = False
+            if entry.patient and entry.timer is None:
+                self._bound(entry)
             lane.view(entry.view, self.candidates(entry.route))
             lane.ask(entry)
         else:
-            entry.is_here = True
-            self._metrics.local_decisions += 1
-            self.seen[entry.view] = Seen(entry, tuple(lane.held.items()), self._loop.time())
-            self._local.ask(entry)
+            self._decide_here(entry)
+
+    def _decide_here(self, entry: Entry) -> None:
+        """Redis does not tell in time: what becomes of it is its route's choice."""
+        settings = entry.route.settings
+        if settings.max_inflight and settings.when_unsure == "refuse":
+            self.refused(entry, SLOTS_UNKNOWN.name)
+            return
+        entry.is_here = True
+        self._metrics.local_decisions += 1
+        self.seen[entry.view] = Seen(entry, tuple(self.lane.held.items()), self._loop.time())
+        self._local.ask(entry)
+
+    def _bound(self, entry: Entry) -> None:
+        """It waits for its answer no longer than it may: in the queue, or for Redis."""
+        wait, then = (entry.left, self._timed_out) if entry.turn else (self.lane.timing.silence, self._impatient)
+        left = entry.arrived + wait - self._loop.time()
+        entry.timer = self._loop.call_later(max(left, 0.0), then, entry)
+
+    def _impatient(self, entry: Entry) -> None:
+        """Redis answers others, or is about to: this one has waited for it as long as it may."""
+        entry.timer, entry.patient = None, False
+        self.lane.leave(entry)
+        self._decide_here(entry)
 
     def _lane_changed(self, undecided: Sequence[Ask]) -> None:
-        lane = self.lane
-        if lane.ready != self._was_ready:
-            self._was_ready = lane.ready
-            say = _log.info if lane.ready else _log.warning
-            say("ledger_shared" if lane.ready else "ledger_local", pool=self.pool, error=lane.error or None)
+        self._tell_mode()
         for ask in (*self._local.drain_waiting(), *undecided):
             self._bring_again(cast("Entry", ask))
+
+    def _tell_mode(self) -> None:
+        """That it is late is told where a request is decided by it: who waits does not notice."""
+        lane, before = self.lane, self._mode
+        now = self._mode = self.mode
+        if now == "local" and before != now:
+            _log.warning("ledger_local", pool=self.pool, error=lane.error)
+        elif now == "settling" and before != now:
+            _log.warning("ledger_settling", pool=self.pool, holders=lane.standing.holders)
+        elif before in ("local", "settling") and now not in (before, "settling"):
+            _log.info("ledger_shared", pool=self.pool)
+        if before == "settling" and lane.ready and not lane.settling and lane.standing.unheard:
+            _log.warning("ledger_unheard", pool=self.pool, holders=lane.standing.unheard)
+
+    def _granted_here(self, entry: Entry) -> None:
+        """It may be one more than the cap."""
+        self.lane.say_all()  # a batch in flight that tells all it held does not tell of this
+        if entry.route.settings.max_inflight:
+            self._metrics.local_grants += 1
+            if self.lane.ready and (grants := self._unsure.count()):
+                _log.warning("ledger_unsure", pool=self.pool, mode=self.mode, local_grants=grants)
 
     def _bring_again(self, entry: Entry) -> None:
         """With the candidates its route has by now: one that has left would be granted for ever."""
@@ -217,8 +265,8 @@ class Gate:
 
     def granted(self, entry: Entry, member: str) -> None:
         """The ledger, or this instance in its place, has given it a slot, which counts as held from now on."""
-        if entry.is_here:  # a batch in flight that tells all it held does not tell of this
-            self.lane.say_all()
+        if entry.is_here:
+            self._granted_here(entry)
         waiter, upstream = entry.waiter, self._mirror.upstream(member)
         if waiter is None:
             self.release(member)
@@ -255,6 +303,8 @@ class Gate:
             entry.position = position
             self._metrics.queue_positions[entry.view].update(count=1, sum=position)
         self.waiting[entry.view, entry.turn.priority] += 1
+        if entry.timer is None:
+            self._bound(entry)
 
     def _timed_out(self, entry: Entry) -> None:
         if entry.waiter is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from random import Random
 
 from slb.admission.gate import Gate
@@ -16,6 +17,9 @@ from slb.routing.table import Route
 
 _LOOK = 0.25
 """Seconds between two looks at what has become of the routes of those who wait."""
+_MOST_AHEAD = 128
+"""Gates that are made before a request needs them. Each instance has a connection to Redis for each, and Redis
+takes 10,000 unless it is told otherwise: who registers thousands of capped routes is not to use them up."""
 _IDLE_LOOKS = 40
 """So many looks apart, gates of pools that no route names any more are taken down."""
 
@@ -33,7 +37,8 @@ def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
 
 
 class Gates:
-    """Made once per instance; a pool's gate is made when the first request needs it."""
+    """Made once per instance; a pool's gate is made when the mirror shows the first route of it, or where there are
+    many, when the first request needs it."""
 
     def __init__(
         self, ledger: Ledger, mirror: Mirror, metrics: Metrics, instances: Callable[[], int], rng: Random
@@ -44,7 +49,7 @@ class Gates:
         self._instances = instances
         self._rng = rng
         self._gates: dict[str, Gate] = {}
-        mirror.on_swap(lambda _: self._refresh())
+        mirror.on_swap(lambda _: self._swapped())
         metrics.queue_depth = self.depths
         metrics.pools_shared = self.modes
         metrics.unanswered = lambda: any(gate.lane.silent for gate in self._gates.values())
@@ -114,10 +119,25 @@ class Gates:
             if looks % _IDLE_LOOKS == 0:
                 self.take_down()
 
+    def _swapped(self) -> None:
+        """Their lanes are connected, and their script loaded, before the first request comes."""
+        for route in self._mirror.table.routes.values():
+            if len(self._gates) >= _MOST_AHEAD:
+                break
+            if route.is_counted:
+                self.of(route)
+        self._refresh()
+
+    async def opened(self, seconds: float) -> None:
+        """Until Redis has answered the lane of each pool, or for so long."""
+        lanes = [gate.lane for gate in self._gates.values()]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(lane.answered.wait() for lane in lanes))
+
     def _refresh(self) -> None:
         for gate in self._gates.values():
-            if gate.waiting:
-                gate.refresh()
+            gate.refresh()
 
     def take_down(self) -> None:
         """Forget what no route needs any more: candidates, and gates that are idle."""

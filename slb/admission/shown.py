@@ -4,9 +4,10 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-Mode = Literal["shared", "local", "settling"]
-"""Who decides in a pool: Redis; this instance alone; or this instance where there is a cap, because Redis has lost
-what the fleet holds and is being told again."""
+Mode = Literal["shared", "late", "settling", "local"]
+"""Who decides in a pool: Redis; Redis, but for requests that cannot wait for it, because it takes longer than
+`redis_budget`; the same where there is a cap, because Redis has lost what the fleet holds and is being told again;
+or this instance alone."""
 
 _Candidate = Literal[
     "chosen", "higher score", "tie", "not first in order", "passed over", "full", "tried", "fading"

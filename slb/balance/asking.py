@@ -41,6 +41,7 @@ class Ask(Protocol):
     turn: Turn | None
     arrival: int
     number: int
+    patient: bool
 
     def granted(self, member: str) -> None:
         """A slot of `member` is this request's, until it is released."""

@@ -1,4 +1,5 @@
-"""Who has asked in one lane: pending, then in a batch in flight, then in the queue, until answered."""
+"""Who has asked in one lane: pending, then in a batch in flight, then in the queue, until answered; parked before,
+where Redis cannot tell yet."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,29 +9,49 @@ from slb.control.batch import MOST_ASKS, Ticket
 
 
 class Asks:
-    """`pending`: not sent yet, each with when it was brought; `flying`: in the batch in flight; `queued`: those in
-    Redis's queue, by the key of their ticket. Times are the event loop's."""
+    """`pending`: not sent yet, in their order; `parked`: those of capped routes, while `parks`; `flying`: in the
+    batch in flight; `queued`: those in Redis's queue, by the key of their ticket."""
 
     def __init__(self) -> None:
-        self.pending: dict[Ask, float] = {}
+        self.parks = False
+        self.parked: dict[Ask, None] = {}
+        self.pending: dict[Ask, None] = {}
         self.flying: dict[Ask, Ticket] = {}
         self.queued: dict[int, Ticket] = {}
         self._left_in_flight: set[Ask] = set()
         self._key_of: dict[Ask, int] = {}
         self._last_key = 0
-        self._flying_since = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self.pending or self.flying or self.queued)
+        return bool(self.pending or self.parked or self.flying or self.queued)
 
-    @property
-    def oldest(self) -> float | None:
-        """When the first came that bounds the batch in flight, or about to fly."""
-        return self._flying_since if self.flying else next(iter(self.pending.values()), None)
+    def bring(self, ask: Ask) -> None:
+        """One more."""
+        place = self.parked if self.parks and is_capped(ask) else self.pending
+        place[ask] = None
+
+    def park(self) -> list[Ask]:
+        """From now on capped ones wait apart, for Redis cannot tell what is free. Those that do not wait."""
+        self.parks = True
+        capped = [ask for ask in self.pending if is_capped(ask)]
+        for ask in capped:
+            del self.pending[ask]
+        self.parked |= dict.fromkeys(ask for ask in capped if ask.patient)
+        return [ask for ask in capped if not ask.patient]
+
+    def unpark(self) -> None:
+        """Those that were parked go before all others."""
+        self.parks = False
+        self.pending = self.parked | self.pending
+        self.parked = {}
 
     def views(self) -> set[str]:
         """The routes of all of them."""
-        return {ask.view for ask in (*self.pending, *self.flying, *self._key_of)}
+        return {ask.view for ask in (*self.pending, *self.parked, *self.flying, *self._key_of)}
+
+    def unanswered(self) -> set[str]:
+        """The routes of those that neither have an answer nor a place in the queue."""
+        return {ask.view for ask in (*self.pending, *self.parked, *self.flying)}
 
     def known_to_redis(self) -> Iterator[Ticket]:
         """All that Redis knows of by now, or will with the batch in flight."""
@@ -40,8 +61,6 @@ class Asks:
     def board(self) -> None:
         """Those that go with the next batch: at most so many, in the order they came."""
         boarding = list(islice(self.pending, MOST_ASKS))
-        if boarding:
-            self._flying_since = self.pending[boarding[0]]
         for ask in boarding:
             del self.pending[ask]
             self._last_key += 1
@@ -55,8 +74,7 @@ class Asks:
 
     def turn_back(self) -> None:
         """The batch came to nothing: who flew with it waits for the next, before all others."""
-        since = self._flying_since
-        again = {ticket.ask: since for ticket, left in self.land() if not left}
+        again = {ticket.ask: None for ticket, left in self.land() if not left}
         self.pending = again | self.pending
 
     def queue(self, ticket: Ticket) -> None:
@@ -73,8 +91,10 @@ class Asks:
 
     def leave(self, ask: Ask) -> int | None:
         """Its asker has left. The key of its ticket, where Redis has to be told."""
-        if self.pending.pop(ask, None) is not None:
-            return None
+        for place in (self.pending, self.parked):
+            if ask in place:
+                del place[ask]
+                return None
         if ask in self.flying:
             self._left_in_flight.add(ask)
             return None
@@ -89,9 +109,20 @@ class Asks:
         self.queued.clear()
         self._key_of.clear()
         flew = [ticket.ask for ticket, left in self.land() if not left]
-        return [*waiting, *flew, *self.hand_back_pending()]
+        unsent = [*self.parked, *self.pending]
+        self.parked, self.pending = {}, {}
+        return [*waiting, *flew, *unsent]
 
-    def hand_back_pending(self) -> list[Ask]:
-        """Those that were not sent yet."""
-        pending, self.pending = list(self.pending), {}
-        return pending
+    def hand_back_hurried(self) -> list[Ask]:
+        """Those not answered yet that do not wait for a Redis that is late. What is granted to them all the same is
+        given back."""
+        unanswered = [*(ask for ask in self.flying if ask not in self._left_in_flight), *self.pending]
+        hurried = [ask for ask in unanswered if not ask.patient]
+        for ask in hurried:
+            self.leave(ask)
+        return hurried
+
+
+def is_capped(ask: Ask) -> bool:
+    """Whether its route has a cap, which is all its candidates'."""
+    return any(each.capacity for each in ask.candidates[:1])

@@ -1,6 +1,7 @@
 """A deadline that is fair to an answer which has come and only has not been read yet."""
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 _GRACE = 0.005
@@ -8,13 +9,16 @@ _GRACE = 0.005
 
 
 class Deadline:
-    """What runs inside `async with` raises TimeoutError at `at`, by the event loop's clock."""
+    """What runs inside `async with` raises TimeoutError at `at`, by the event loop's clock. `on_late` is called
+    before that, at `late_at`, where it has not ended by then."""
 
-    def __init__(self, at: float) -> None:
+    def __init__(self, at: float, late_at: float = 0.0, on_late: Callable[[], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
         self._at = at
+        self._late_at = late_at
+        self._on_late = on_late
 
     async def __aenter__(self) -> "Deadline":
         await self._timeout.__aenter__()
@@ -24,25 +28,21 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._disarm()
-        await self._timeout.__aexit__(kind, error, trace)
-
-    def not_after(self, at: float) -> None:
-        """It is no later than this from now on."""
-        if at < self._at:
-            self._at = at
-            self._disarm()
-            self._arm()
-
-    def _arm(self) -> None:
-        self._timer = self._loop.call_at(self._at - _GRACE, self._nearly_late)
-
-    def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
 
-    def _nearly_late(self) -> None:
-        self._timer = self._loop.call_later(_GRACE, self._late)
+    def _arm(self) -> None:
+        at = self._at if self._on_late is None else self._late_at
+        self._timer = self._loop.call_at(at - _GRACE, self._nearly)
 
-    def _late(self) -> None:
-        self._timeout.reschedule(self._loop.time())
+    def _nearly(self) -> None:
+        self._timer = self._loop.call_later(_GRACE, self._reached)
+
+    def _reached(self) -> None:
+        on_late, self._on_late = self._on_late, None
+        if on_late is None:
+            self._timeout.reschedule(self._loop.time())
+        else:
+            self._arm()
+            on_late()

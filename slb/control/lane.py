@@ -2,8 +2,9 @@
 
 `held` is the truth about this instance, whoever decided; Redis is told of it in deltas while all is well, and
 whole (a full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have
-been run or not: the full one behind it makes that the same. What a batch says is made up in `outgoing`; here are
-when one is sent, and what is done with the reply.
+been run or not: the full one behind it makes that the same, and who asked in it asks again. A Redis that answers
+within `silence`, by whatever connection, has only been late: who is patient stays here and waits for it. What a
+batch says is made up in `outgoing`; here are when one is sent, and what is done with the reply.
 """
 
 import asyncio
@@ -12,31 +13,35 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import orjson
+import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from slb.balance.asking import Ask, Candidate
 from slb.control import keys
-from slb.control.asks import Asks
+from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Seen, Ticket
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.deadline import Deadline
 from slb.control.lane_timing import LaneTiming
 from slb.control.outgoing import Outgoing
+from slb.control.retry import Backoff, may_pass
 from slb.control.script_line import ScriptLine
 from slb.control.standing import Standing
 from slb.control.views import Views
 
 _REFUSALS = frozenset({"pool_saturated", "queue_full"})
-_LOST = "Redis has lost the ledger"
+
+_log = structlog.get_logger()
 
 
 class Lane:
-    """`new_holder` makes the name leases are held under. While `ready` (at the start too: the budget bounds it),
-    asks may be brought here; while `settling` those of capped routes may not, for Redis does not know what others
-    hold. `on_change(undecided)` is called when one of the two has changed, with the asks this lane can no longer
-    decide. `silent`: Redis did not answer. `queued`: how many wait in the whole pool; `number`: the
-    last place that was given there before the last batch's asks. `seen`: by view the last ask
-    that was its batch's last."""
+    """`new_holder` makes the name leases are held under. While `ready` (at the start too: `silence` bounds it),
+    asks that are patient may be brought here; the others not while it is `late`, for Redis takes longer than the
+    budget, and those of capped routes not while `settling`, for Redis does not know what others hold.
+    `on_change(undecided)` is called when one of the three has changed, with the asks that this lane can no longer
+    decide. `silent`: Redis did not answer; `answered`: it ever has. `queued`: how many wait in the whole pool; `number`:
+    the last place that was given there before the last batch's asks. `seen`: by view the last ask that was its
+    batch's last."""
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Lane:
         self.pool = pool
         self.held: Counter[str] = Counter()
         self.ready = True
+        self.late = False
         self.silent = False
         self.standing = Standing()
         self.queued = 0
@@ -71,18 +77,21 @@ class Lane:
         self._views = Views()
         self._outgoing = Outgoing(self.held, self._asks, self._views)
         self._linger: asyncio.TimerHandle | None = None
-        self._failures = 0
-        self._limit: Deadline | None = None
+        self._backoff = Backoff()
+        self.in_flight = False
+        self.answered = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
 
     # -- what the gate does
 
+    def takes(self, ask: Ask) -> bool:
+        """Whether it may be brought here now; else it cannot wait for Redis, or Redis has not answered for long."""
+        doubtful = self.late or (self.settling and is_capped(ask))
+        return self.ready and (ask.patient or not doubtful)
+
     def ask(self, ask: Ask) -> None:
-        """Bring an ask; `view` has been called for its route. Only while `ready`."""
-        now = self._loop.time()
-        if self._limit is not None and self._asks.oldest is None:
-            self._limit.not_after(now + self.timing.budget)
-        self._asks.pending[ask] = now
+        """Bring one that it takes; `view` has been called for its route."""
+        self._asks.bring(ask)
         self._wake.set()
 
     def leave(self, ask: Ask) -> None:
@@ -106,6 +115,10 @@ class Lane:
         ):
             self._outgoing.change(name)
             self._wake.set()
+
+    def unanswered(self) -> set[str]:
+        """The routes of those that wait for Redis, and not in its queue."""
+        return self._asks.unanswered()
 
     @property
     def is_idle(self) -> bool:
@@ -150,9 +163,9 @@ class Lane:
             while True:
                 await self._until_due()
                 try:
-                    await self._send()
+                    await self._exchange()
                 except (RedisError, OSError, TimeoutError) as error:
-                    await self._fail(error)
+                    await self._give_up(error)
                 raise_if_cancelled()
         finally:
             if self._tick is not None:
@@ -179,25 +192,37 @@ class Lane:
             self._tick.cancel()
             self._tick = self._loop.call_later(self.timing.look, self._keep_time)
 
-    async def _send(self) -> None:
+    async def _exchange(self) -> None:
+        """Have one batch answered, over as many connections as that takes while Redis may serve in a moment."""
+        now, timing = self._loop.time(), self.timing
+        at = now + (max(timing.silence, timing.budget) if self.ready else max(timing.deadline, timing.budget))
+        self.in_flight = True
+        try:
+            async with Deadline(at, now + timing.budget, self._fall_behind):
+                while not await self._attempt():
+                    raise_if_cancelled()
+        finally:
+            self.in_flight = False
+
+    async def _attempt(self) -> bool:
+        """Whether a batch was run that was there to say something."""
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        batch = self._outgoing.batch(self._loop.time(), self.timing.beat, self.ready, self.settling)
+        batch = self._outgoing.batch(self._loop.time(), self.timing.beat, self.settling)
         try:
-            async with Deadline(self._due()) as self._limit:
-                reply = await self._say(batch)
-        finally:
-            self._limit = None
-        self._settle(batch, reply)
+            return self._settle(batch, await self._say(batch))
+        except (RedisError, OSError) as error:
+            if not (self.ready and may_pass(error)):
+                raise
+            await self._came_to_nothing(error)
+            return False
 
-    def _due(self) -> float:
-        """When the batch to be sent has taken too long: the first to ask bounds it for all."""
-        timing = self.timing
-        arrived = self._asks.oldest
-        if arrived is not None:
-            return arrived + timing.budget
-        return self._loop.time() + max(timing.deadline, timing.budget)
+    def _fall_behind(self) -> None:
+        """Redis has not answered for the budget: who cannot wait any longer is handed back."""
+        if self.ready and not self.late:
+            self.late = True
+            self._on_change(self._asks.hand_back_hurried())
 
     async def say_goodbye(self) -> None:
         """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
@@ -223,13 +248,12 @@ class Lane:
 
     # -- replies
 
-    def _settle(self, batch: Batch, reply: dict[str, Any]) -> None:
+    def _settle(self, batch: Batch, reply: dict[str, Any]) -> bool:
+        """Whether Redis has taken it up, and knows what is held here."""
         if "granted" not in reply:
             self._begin_anew(reply)
-            return
-        if self.ready and self.standing.has_lost(reply):
-            raise ConnectionError(_LOST)
-        self._outgoing.ran()
+            return False
+        self._outgoing.ran(batch)
         for name, member in reply["granted"]:
             self._ticket_granted(int(name.rpartition("/")[2]), member)
         if batch.asks:
@@ -237,16 +261,22 @@ class Lane:
             self.seen[ask.view] = Seen(ask, reply["seen"], self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
-        self._follow(batch, reply)
+        self.standing.follow(batch, reply, self._loop.time(), self.timing)
+        if batch.fresh and not batch.full:
+            return False
+        self._follow(reply)
+        return True
 
     def _begin_anew(self, reply: dict[str, Any]) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
         again under another name. Or our lease cannot have ended: then Redis has lost what it knew of everybody."""
         self._outgoing.begin_anew()
-        if not self.standing.renamed(reply, self._loop.time(), self.timing.lease):
-            raise ConnectionError(_LOST)
-        self._holder = self._new_holder()
         self._asks.turn_back()
+        if self.standing.renamed(reply, self._loop.time(), self.timing.lease):
+            self._holder = self._new_holder()
+            _log.warning("ledger_lease_ended", pool=self.pool, held=self.held.total())
+        else:
+            raise ConnectionError("Redis has lost the ledger")
 
     def _ticket_granted(self, key: int, member: str) -> None:
         ticket = self._asks.take(key)
@@ -291,33 +321,45 @@ class Lane:
         self._outgoing.hurry()
         self._wake.set()
 
-    def _follow(self, batch: Batch, reply: dict[str, Any]) -> None:
+    def _follow(self, reply: dict[str, Any]) -> None:
         """What this reply says of Redis itself."""
-        was_ready, was_settling = self.ready, self.settling
-        self.standing.follow(batch, reply, self._loop.time(), self.timing)
-        self._failures = 0
-        self.silent = False
-        self.ready = True
+        was_shared, was_settling = self.ready and not self.late, self._asks.parks
+        self.ready, self.late, self.silent, self.error = True, False, False, ""
+        self.answered.set()
         self.queued = reply["queued"]
         self.number = reply["number"]
-        self.error = ""
+        undecided: Sequence[Ask] = ()
         if self.settling and not was_settling:
+            undecided = self._asks.park()
             self._look_soon()
-        if not was_ready or self.settling != was_settling:
-            self._on_change(self._asks.hand_back_pending() if self.settling else ())
+        elif was_settling and not self.settling:
+            self._asks.unpark()
+        if not self.settling:
+            self._outgoing.settled()
+        if not was_shared or self.settling != was_settling:
+            self._on_change(undecided)
 
-    async def _fail(self, error: Exception) -> None:
-        """Decide nothing here until Redis answers again, and then say all anew."""
+    async def _came_to_nothing(self, error: Exception) -> None:
+        """A batch was run or not: by another connection all is said, and asked, anew."""
         self._outgoing.failed()
-        undecided = self._asks.hand_back()
-        self.ready = False
-        self.silent = not isinstance(error, ResponseError)
-        self.standing.cut(perhaps_another=not isinstance(error, TimeoutError))
-        self.error = str(error) or "no answer in time"
-        self._on_change(undecided)
+        self._asks.turn_back()
+        if not isinstance(error, TimeoutError):
+            self.standing.cut()
         if isinstance(error, ResponseError):
             self._on_damage()
         await self._line.drop()
-        pause = min(self.timing.backoff * 2**self._failures, self.timing.longest_backoff)
-        self._failures = min(self._failures + 1, 16)
-        await asyncio.sleep(pause)
+        await asyncio.sleep(
+            self._backoff.pause(self._loop.time(), self.timing.backoff, self.timing.longest_backoff)
+        )
+
+    async def _give_up(self, error: Exception) -> None:
+        """Decide nothing here until Redis answers again."""
+        undecided, was_ready = self._asks.hand_back(), self.ready
+        self.ready = self.late = False
+        self.silent = not isinstance(error, ResponseError)
+        self.error = str(error) or "no answer in time"
+        self.standing.given_up()
+        self._asks.unpark()
+        if was_ready:
+            self._on_change(undecided)
+        await self._came_to_nothing(error)

@@ -57,9 +57,9 @@ class Ledger:
         self._died.update(dict.fromkeys(instances, now + self._timing.lease))
         self._damaged.set()
 
-    def set_budget(self, seconds: float) -> None:
-        """How long an ask may wait for Redis, from now on."""
-        self._timing = replace(self._timing, budget=seconds)
+    def set_patience(self, budget: float, silence: float) -> None:
+        """How long Redis may take, in seconds, from now on: see `LaneTiming`."""
+        self._timing = replace(self._timing, budget=budget, silence=silence)
         for lane in self._lanes.values():
             lane.timing = self._timing
 

@@ -23,6 +23,8 @@ class Outgoing:
         self._changed: set[str] = set()
         self._join = True
         self._fresh = True
+        self._untold = True
+        self._owes_queue = False
         self._full = True
         self._look = False
         self._hurries = False
@@ -77,14 +79,22 @@ class Outgoing:
 
     # -- batches
 
-    def batch(self, now: float, beat: float, takes_asks: bool, settling: bool) -> Batch:
-        """The next one, taken out of here. `takes_asks`: those who have asked may go with it."""
+    def batch(self, now: float, beat: float, settling: bool) -> Batch:
+        """The next one, taken out of here. The first on a connection only looks which Redis that is, and takes
+        nothing out. Nobody asks, or waits in its queue, before it has been told all: it may have lost what others
+        hold. While `settling` nobody waits there either."""
+        if self._fresh and not self._join:
+            self._seq += 1
+            return Batch(self._seq, fresh=True, settling=settling)
         is_beat = now >= self.beat_due
         is_full = self._full or is_beat
         if is_full:
             self.beat_due = now + beat
-        if takes_asks and not self._join:  # what Redis is worth is known when it has answered once
+        if not self._untold:
             self._asks.board()
+        says_who_waits = is_full and not (settling or self._join)
+        if is_full:
+            self._owes_queue = not says_who_waits and bool(self._asks.queued)
         self._seq += 1
         made = Batch(
             seq=self._seq,
@@ -94,7 +104,7 @@ class Outgoing:
             full=is_full,
             beat=is_beat,
             held=dict(self._held) if is_full else {},
-            waiting=list(self._asks.queued.values()) if is_full else (),
+            waiting=list(self._asks.queued.values()) if says_who_waits else (),
             release={} if is_full else dict(self._released),
             leave=() if is_full else self._left,
             changed=tuple(self._changed),
@@ -115,14 +125,20 @@ class Outgoing:
 
     # -- what became of the batch
 
-    def ran(self) -> None:
+    def ran(self, batch: Batch) -> None:
         """Redis knows this holder, and this connection."""
         self._join = self._fresh = False
+        self._untold = self._untold and not batch.full
+
+    def settled(self) -> None:
+        """Redis knows what everybody holds: who waits here may have what is free."""
+        self._full = self._full or self._owes_queue
 
     def failed(self) -> None:
-        """It was run or not: the next, by another connection, says all."""
-        self._fresh = self._full = True
+        """It was run or not: after the first by another connection, one says all."""
+        self._fresh = self._untold = self._full = True
 
     def begin_anew(self) -> None:
         """Redis knows nothing of this holder."""
-        self._join = self._fresh = self._full = True
+        self._join = True
+        self.failed()

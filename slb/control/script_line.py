@@ -19,16 +19,24 @@ class ScriptLine:
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
     async def call(self, keys: Sequence[str], args: Sequence[str | bytes]) -> Any:
-        """The script's reply. Loads it where Redis has forgotten it. Raises RedisError, OSError."""
+        """The script's reply. The first call on a connection brings the script along, and so does one that finds it
+        forgotten: a server far away is not asked twice. Raises RedisError, OSError."""
         command = ("EVALSHA", self._sha, len(keys), *keys, *args)
-        try:
-            return await self._ask(*command)
-        except NoScriptError:
-            await self._ask("SCRIPT LOAD", self._source)
-            return await self._ask(*command)
+        if self._connection.is_connected:
+            try:
+                await self._send(*command)
+                return await self._read()
+            except NoScriptError:
+                pass
+        await self._send("SCRIPT LOAD", self._source)
+        await self._send(*command)
+        await self._read()
+        return await self._read()
 
-    async def _ask(self, *command: Any) -> Any:
+    async def _send(self, *command: Any) -> None:
         await self._connection.send_command(*command, check_health=False)
+
+    async def _read(self) -> Any:
         return await self._connection.read_response(timeout=math.inf)
 
     async def drop(self) -> None:

@@ -13,7 +13,7 @@ class Standing:
     `epoch`: as the pool's keys name it; another one means that Redis has lost something, or is another Redis.
     `settling`: some of those who hold something have not said so in this epoch. `holders`: how many there are, as
     of when all was well. `steady_since`: since when it is the same Redis, and its clock the same; 0.0 before it is
-    known.
+    known. `unheard`: how many had not said what they hold when settling ended without them.
     """
 
     def __init__(self) -> None:
@@ -21,6 +21,7 @@ class Standing:
         self.settling = False
         self.holders = 0
         self.steady_since = 0.0
+        self.unheard = 0
         self._acknowledged = -1
         self._heard = 0.0
         self._awaited = 0
@@ -44,12 +45,13 @@ class Standing:
         self._acknowledged = -1
         return True
 
-    def cut(self, perhaps_another: bool) -> None:
-        """The connection has failed; `perhaps_another`: it may be another Redis, or an older one, that answers
-        next."""
+    def cut(self) -> None:
+        """It may be another Redis, or an older one, that answers next."""
+        self.steady_since = 0.0
+
+    def given_up(self) -> None:
+        """Redis has not answered for long."""
         self.settling = False
-        if perhaps_another:
-            self.steady_since = 0.0
 
     def follow(self, batch: Batch, reply: Mapping[str, Any], now: float, timing: LaneTiming) -> None:
         """What a reply to a batch that was run says of Redis itself."""
@@ -74,5 +76,6 @@ class Standing:
         if behind and not self.settling and now >= self._settled_at:
             self._settled_at = now + patience  # we lost nothing; others may have
         self.settling = behind and now < self._settled_at
+        self.unheard = max(self._awaited, reply["holders"]) - reply["pushed"] if behind else 0
         if not self.settling:
             self._awaited = 0

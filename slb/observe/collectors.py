@@ -192,7 +192,8 @@ class AdmissionCollector(Collector):
             ("slb_ledger_drift", "By how much scores were not the sum of what is held.", metrics.ledger_drift),
             ("slb_ledger_repaired", "Damaged keys and fields of the ledger.", metrics.ledger_repaired),
             ("slb_ledger_grants_lapsed", "Grants nobody took up in time.", metrics.grants_taken_back),
-            ("slb_ledger_local", "Slots given out without Redis.", metrics.local_decisions),
+            ("slb_ledger_local", "Requests decided without Redis.", metrics.local_decisions),
+            ("slb_ledger_local_grants", "Slots under a cap given out without Redis.", metrics.local_grants),
         ):
             yield CounterMetricFamily(name, text, value=value)
 

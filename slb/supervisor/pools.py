@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slb.admission.shown import Decision, LedgerShown, Mode, PoolShown
 
-_WORST: tuple[Mode, ...] = ("local", "settling", "shared")
+_WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
 
 
 def combined(parts: Iterable[LedgerShown]) -> LedgerShown:

@@ -245,14 +245,15 @@ QUICK = DrainTiming(handshakes=0.02, quiet=0.05)
 
 class Proxy:
     """A ProxyServer on a free port with a mirror the test fills by hand. `redis`: the URL of the Redis in which it
-    shares its slots; what follows Redis otherwise is not there. `name`: its id there. `budget`: how long a request
-    waits for it; much more than 50 ms, for the machine may be busy. `ahead`: seconds that the policies' clock is
+    shares its slots; what follows Redis otherwise is not there. `name`: its id there. `patience`: how long it
+    may be silent before this one decides alone, and half of it the budget; much more than by default, for the
+    machine may be busy. `ahead`: seconds that the policies' clock is
     ahead of the others, for tests that need not wait."""
 
     def __init__(
-        self, redis: str = NO_REDIS, name: str = "harness", budget: float = PATIENCE, **settings: Any
+        self, redis: str = NO_REDIS, name: str = "harness", patience: float = PATIENCE, **settings: Any
     ) -> None:
-        self._budget = budget
+        self._timing = LaneTiming(budget=patience / 2, silence=patience)
         self._redis = redis
         self._name = name
         self._tasks: list[asyncio.Task[None]] = []
@@ -277,7 +278,7 @@ class Proxy:
         self.address = bound.getsockname()
         rules = AddressRules((), lambda: self.own)
         self.connection = Connection(self._redis, self.metrics)
-        self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, LaneTiming(budget=self._budget))
+        self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, self._timing)
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
             self.settings, self.mirror, self.metrics, self.log, rules, self._serve_one, self.gates, self.rng, QUICK

@@ -13,7 +13,7 @@ async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
 ) -> None:
     pod = Pod()
     origin = await origins(pod.handle)
-    proxy = await proxies(redis=valkey.url, budget=0.2)
+    proxy = await proxies(redis=valkey.url, patience=0.4)
     proxy.route("/p", origin, policy="least_inflight")
     assert (await proxy.get("/p/quick")).status == 200
     await eventually(lambda: scores(valkey) == {})
@@ -21,14 +21,14 @@ async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
     valkey.freeze()
     try:
         during: list[asyncio.Task[Reply]] = [asyncio.create_task(proxy.get("/p"))]
-        await eventually(lambda: not lane.ready and lane._limit is not None, what="told all")
+        await eventually(lambda: not lane.ready and lane.in_flight, what="told all")
         during.append(asyncio.create_task(proxy.get("/p")))
         await eventually(lambda: len(pod.running) == 2)
-        assert lane._limit is not None
+        assert lane.in_flight
     finally:
         valkey.thaw()
     await eventually(lambda: lane.ready)
-    await eventually(lambda: not lane._outgoing.is_full and lane._limit is None)
+    await eventually(lambda: not lane._outgoing.is_full and not lane.in_flight)
     assert scores(valkey) == {origin.member: 2}
     pod.go_on.set()
     assert [(await each).status for each in during] == [200, 200]

@@ -56,7 +56,7 @@ async def test_who_waits_when_redis_dies_does_not_get_an_upstream_that_has_left_
 ) -> None:
     pods = [Pod(), Pod()]
     old, new = [await origins(pod.handle) for pod in pods]
-    proxy = await proxies(redis=valkey.url)
+    proxy = await proxies(redis=valkey.url, patience=0.4)
     proxy.route("/p", old, policy="least_inflight", max_inflight="1", when_full="queue")
     running = asyncio.create_task(proxy.get("/p"))
     await eventually(lambda: len(pods[0].running) == 1)

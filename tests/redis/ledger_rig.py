@@ -47,7 +47,9 @@ class Request:
         ordered: bool = False,
         reluctant: tuple[str, ...] = (),
         number: int = 0,
+        patient: bool = False,
     ) -> None:
+        self.patient = patient
         self.arrival, self.number = 0, number
         self.view, self.candidates, self.ordered, self.turn = view, candidates, ordered, turn
         self.avoid, self.reluctant = avoid, reluctant
@@ -72,13 +74,19 @@ class Request:
 class _Line(ScriptLine):
     """One that can be held up, as the process around it would be by SIGSTOP."""
 
-    running: asyncio.Event
-    sent: list[tuple[Any, ...]]
+    connection: "_Connection"
 
-    async def _ask(self, *command: Any) -> Any:
-        await self.running.wait()
-        self.sent.append(command)
-        return await super()._ask(*command)
+    async def _send(self, *command: Any) -> None:
+        await self.connection.running.wait()
+        self.connection.sent.append(command)
+        await super()._send(*command)
+
+    async def _read(self) -> Any:
+        reply = await super()._read()
+        if self.connection.loses_replies:
+            self.connection.loses_replies = False
+            raise ConnectionError("cut off before the reply")
+        return reply
 
 
 class _Connection(Connection):
@@ -87,12 +95,13 @@ class _Connection(Connection):
         self.running = asyncio.Event()
         self.running.set()
         self.sent: list[tuple[Any, ...]] = []
+        self.loses_replies = False
 
     def script_line(self, source: str) -> ScriptLine:
         connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         connection.socket_timeout = None
         line = _Line(connection, source)
-        line.running, line.sent = self.running, self.sent
+        line.connection = self
         return line
 
 
@@ -177,10 +186,7 @@ class Instance:
         """Until all it has to say is said."""
         lane = self.lane
         await eventually(
-            lambda: (
-                lane._outgoing.is_idle
-                and not (lane._outgoing.is_full or lane._asks.pending or lane._limit is not None)
-            ),
+            lambda: lane._outgoing.is_idle and not (lane._outgoing.is_full or lane._asks.pending or lane.in_flight),
             what="all said",
         )
 

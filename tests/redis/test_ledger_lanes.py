@@ -38,7 +38,7 @@ async def test_what_arrives_while_a_batch_is_in_flight_goes_together_with_the_ne
         before = len(batches(one))
         one.freeze()
         first = one.ask(upstreams(3))
-        await eventually(lambda: one.lane._limit is not None, what="in flight")
+        await eventually(lambda: one.lane.in_flight, what="in flight")
         asked = [one.ask(upstreams(3)) for _ in range(100)]
         one.lane.release("u2")
         one.thaw()
@@ -96,8 +96,9 @@ async def test_with_a_frozen_server_asks_are_handed_back_while_it_is_still_froze
         one.ask(upstreams(2))
         one.ask(upstreams(2))
         await eventually(lambda: len(one.undecided) == 2, what="handed back")
-        assert one.changes == [(False, False)]
+        assert (one.lane.late, one.changes) == (True, [(True, False)])
         valkey.thaw()
+        await eventually(lambda: not one.lane.late, what="in time again")
 
 
 async def test_an_ask_joins_a_flying_batch_only_for_its_own_budget(valkey: Valkey) -> None:
@@ -106,7 +107,7 @@ async def test_an_ask_joins_a_flying_batch_only_for_its_own_budget(valkey: Valke
         assert await one.get(upstreams(1)) == "u0"
         valkey.freeze()
         one.lane.release("u0")
-        await eventually(lambda: one.lane._limit is not None, what="in flight")
+        await eventually(lambda: one.lane.in_flight, what="in flight")
         one.ask(upstreams(1))
         await eventually(lambda: len(one.undecided) == 1, what="handed back")
         valkey.thaw()

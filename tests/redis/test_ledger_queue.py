@@ -93,7 +93,7 @@ async def test_a_grant_not_taken_up_goes_to_the_next_and_its_ticket_keeps_its_pl
         assert (books.tickets(), books.grants()) == (["a-1/3", "b-1/1"], [])
         slow.thaw()
         slow.lane.look()
-        await eventually(lambda: books.seq("b-1") > 2 and slow.lane._limit is None, what="heard of again")
+        await eventually(lambda: books.seq("b-1") > 2 and not slow.lane.in_flight, what="heard of again")
         one.lane.release("u0")
         await eventually(lambda: books.grants() == ["b-1/1"], what="its turn")
         slow.lane.look()

@@ -29,7 +29,7 @@ class Request:
     ) -> None:
         self.arrival: int = 0 if like is None else like.arrival
         self.number = 0 if like is None else 1
-        self.reluctant = reluctant
+        self.reluctant, self.patient = reluctant, False
         self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
         self.told: list[str | int] = []
         self._when_granted = when_granted

@@ -9,9 +9,10 @@ class Asked:
     ordered = False
     arrival = number = 0
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, capacity: int = 0, patient: bool = False) -> None:
         self.view = f"/{name}"
-        self.candidates: tuple[Candidate, ...] = ()
+        self.candidates: tuple[Candidate, ...] = (Candidate("u0", capacity, 1),)
+        self.patient = patient
         self.avoid: tuple[str, ...] = ()
         self.reluctant: tuple[str, ...] = ()
         self.turn: Turn | None = None

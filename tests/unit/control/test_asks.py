@@ -9,7 +9,8 @@ A, B, C, D = (Asked(name) for name in "abcd")
 
 def flying(*pending: Ask) -> Asks:
     asks = Asks()
-    asks.pending |= dict.fromkeys(pending, 1.0)
+    for ask in pending:
+        asks.bring(ask)
     asks.board()
     return asks
 
@@ -21,13 +22,12 @@ def test_who_left_in_flight_is_told_apart_when_the_batch_lands() -> None:
     assert not asks
 
 
-def test_who_is_turned_back_goes_before_those_who_came_meanwhile_and_keeps_its_time() -> None:
+def test_who_is_turned_back_goes_before_those_who_came_meanwhile() -> None:
     asks = flying(A, B)
-    asks.pending[C] = 2.0
+    asks.bring(C)
     asks.leave(B)
     asks.turn_back()
-    assert list(asks.pending.items()) == [(A, 1.0), (C, 2.0)]
-    assert asks.oldest == 1.0
+    assert list(asks.pending) == [A, C]
 
 
 def test_all_are_handed_back_in_order_but_for_those_who_left() -> None:
@@ -35,10 +35,11 @@ def test_all_are_handed_back_in_order_but_for_those_who_left() -> None:
     for (ticket, _), number in zip(asks.land(), (7, 3), strict=True):
         ticket.number = number
         asks.queue(ticket)
-    asks.pending |= {A: 1.0, C: 2.0}
+    asks.bring(A)
+    asks.bring(C)
     asks.board()
     asks.leave(C)
-    asks.pending[C] = 3.0
+    asks.bring(C)
     assert asks.views() == {"/a", "/b", "/c", "/d"}
     assert asks.hand_back() == [B, D, A, C]
     assert not asks
@@ -51,3 +52,34 @@ def test_redis_is_told_of_who_leaves_the_queue_and_its_grant_finds_nobody() -> N
     assert asks.leave(A) == ticket.key
     assert asks.take(ticket.key) is None
     assert asks.leave(A) is None
+
+
+def test_who_does_not_wait_for_a_late_redis_is_handed_back_and_the_patient_stay() -> None:
+    patient, also = Asked("patient", patient=True), Asked("also", patient=True)
+    asks = flying(A, patient, B)
+    asks.bring(also)
+    asks.bring(C)
+    asks.leave(B)
+    assert asks.hand_back_hurried() == [A, C]
+    assert asks.hand_back_hurried() == []
+    assert [(ticket.ask, left) for ticket, left in asks.land()] == [(A, True), (patient, False), (B, True)]
+    assert list(asks.pending) == [also]
+
+
+def test_while_redis_cannot_tell_what_is_free_capped_ones_wait_apart_and_then_go_first() -> None:
+    first, second = Asked("first", capacity=1, patient=True), Asked("second", capacity=1, patient=True)
+    hurried, gone = Asked("hurried", capacity=1), Asked("gone", capacity=1, patient=True)
+    asks = flying()
+    for ask in (A, first, hurried):
+        asks.bring(ask)
+    assert asks.park() == [hurried]
+    for ask in (B, second, gone):
+        asks.bring(ask)
+    assert (list(asks.pending), list(asks.parked)) == ([A, B], [first, second, gone])
+    assert asks.leave(gone) is None
+    assert asks.views() == {"/a", "/b", "/first", "/second"}
+    asks.unpark()
+    assert (list(asks.pending), list(asks.parked)) == ([first, second, A, B], [])
+    asks.park()
+    assert asks.hand_back() == [first, second, A, B]
+    assert not asks

@@ -14,26 +14,25 @@ async def test_what_takes_too_long_ends_with_a_timeout() -> None:
             await asyncio.Event().wait()
 
 
-async def test_it_can_be_brought_forward_and_not_put_off() -> None:
-    now = asyncio.get_running_loop().time()
+async def test_before_it_ends_it_is_told_that_it_is_late() -> None:
+    now, late = asyncio.get_running_loop().time(), asyncio.Event()
 
     async def waits_for_ever() -> None:
-        async with Deadline(now + 3600) as deadline:
-            deadline.not_after(now + 0.02)
-            deadline.not_after(now + 7200)
+        async with Deadline(now + 0.06, now + 0.02, late.set):
+            await late.wait()
             await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
         await waits_for_ever()
+    assert late.is_set()
 
 
-async def test_what_it_was_before_it_was_brought_forward_ends_nothing_later() -> None:
-    loop = asyncio.get_running_loop()
-    now = loop.time()
-    async with Deadline(now + 0.03) as deadline:
-        deadline.not_after(now + 0.02)
-    async with Deadline(now + 3600):
-        await asyncio.sleep(0.05)
+async def test_what_has_ended_is_neither_late_nor_cut_off() -> None:
+    now, late = asyncio.get_running_loop().time(), asyncio.Event()
+    async with Deadline(now + 0.03, now + 0.02, late.set):
+        pass
+    await asyncio.sleep(0.05)
+    assert not late.is_set()
 
 
 async def test_an_answer_that_has_come_while_the_process_was_held_up_is_in_time() -> None:

@@ -24,17 +24,24 @@ class Lane:
         for name in ("/a", "/b", "/c"):
             self.views.put(name, (Candidate("u0", 1, 1),))
         self.first = self.batch()
-        self.outgoing.ran()
+        self.outgoing.ran(self.first)
 
-    def batch(self, takes_asks: bool = True) -> Batch:
-        return self.outgoing.batch(self.now, BEAT, takes_asks, settling=False)
+    def batch(self, settling: bool = False) -> Batch:
+        return self.outgoing.batch(self.now, BEAT, settling)
+
+    def reconnects(self) -> Batch:
+        """The first batch on another connection, and it has run."""
+        self.outgoing.failed()
+        batch = self.batch()
+        self.outgoing.ran(batch)
+        return batch
 
     def is_due(self) -> bool:
         return self.outgoing.is_due(self.now)
 
     def ask(self, name: str) -> Asked:
         asked = Asked(name)
-        self.asks.pending[asked] = self.now
+        self.asks.bring(asked)
         return asked
 
     def waits(self, name: str) -> Ticket:
@@ -48,8 +55,8 @@ class Lane:
 
 def test_the_first_batch_says_all_and_asks_nothing() -> None:
     asks = Asks()
-    asks.pending[Asked("a")] = 0.0
-    batch = Outgoing({"u0": 2}, asks, Views()).batch(5.0, BEAT, takes_asks=True, settling=False)
+    asks.bring(Asked("a"))
+    batch = Outgoing({"u0": 2}, asks, Views()).batch(5.0, BEAT, settling=False)
     assert (batch.join, batch.fresh, batch.full, batch.beat) == (True, True, True, True)
     assert (batch.held, batch.asks) == ({"u0": 2}, [])
     assert len(asks.pending) == 1
@@ -96,7 +103,7 @@ def test_what_has_changed_is_said_once() -> None:
     assert (list(empty.leave), empty.changed, empty.release, empty.views) == ([], (), {}, {})
 
 
-@pytest.mark.parametrize("why", ["beat", "say_all", "failed"])
+@pytest.mark.parametrize("why", ["beat", "say_all", "reconnects"])
 def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     lane = Lane()
     ticket = lane.waits("a")
@@ -105,13 +112,15 @@ def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     lane.held["u0"] = 1
     if why == "beat":
         lane.now = BEAT
+    elif why == "say_all":
+        lane.outgoing.say_all()
     else:
-        getattr(lane.outgoing, why)()
+        lane.reconnects()
     batch = lane.batch()
-    assert (batch.full, batch.beat, batch.fresh) == (True, why == "beat", why == "failed")
+    assert (batch.full, batch.beat, batch.fresh) == (True, why == "beat", False)
     assert (batch.held, batch.waiting, batch.release, batch.leave) == ({"u0": 1}, [ticket], {}, ())
     assert set(batch.views) == {"/a"}
-    lane.outgoing.ran()
+    lane.outgoing.ran(batch)
     after = lane.batch()
     assert (after.full, after.fresh, after.release, after.leave) == (False, False, {}, [])
 
@@ -129,11 +138,37 @@ def test_asks_go_in_order_and_at_most_so_many_at_once() -> None:
     assert not lane.is_due()
 
 
-def test_asks_stay_where_redis_is_not_to_decide_them() -> None:
+def test_on_another_connection_it_looks_first_which_redis_that_is_and_asks_when_all_is_said() -> None:
     lane = Lane()
-    lane.ask("a")
-    assert lane.batch(takes_asks=False).asks == []
-    assert len(lane.asks.pending) == 1
+    ticket = lane.waits("a")
+    lane.outgoing.release("u0")
+    asked = lane.ask("b")
+    look = lane.reconnects()
+    assert (look.fresh, look.full, look.asks, look.release) == (True, False, (), {})
+    told = lane.batch()
+    assert (told.full, told.held, told.waiting, told.asks) == (True, {"u0": 2}, [ticket], [])
+    lane.outgoing.ran(told)
+    assert [each.ask for each in lane.batch().asks] == [asked]
+
+
+def test_a_look_whose_reply_was_lost_is_had_again() -> None:
+    lane = Lane()
+    lane.outgoing.failed()
+    lane.batch()
+    assert lane.reconnects().fresh
+    assert lane.batch().full
+
+
+def test_who_waits_is_not_said_while_others_have_yet_to_say_what_they_hold() -> None:
+    lane = Lane()
+    ticket = lane.waits("a")
+    lane.outgoing.say_all()
+    assert lane.batch(settling=True).waiting == ()
+    assert not lane.is_due()
+    lane.outgoing.settled()
+    assert lane.batch().waiting == [ticket]
+    lane.outgoing.settled()
+    assert not lane.is_due()
 
 
 def test_a_look_makes_an_empty_batch_due() -> None:
@@ -146,14 +181,17 @@ def test_a_look_makes_an_empty_batch_due() -> None:
 
 def test_a_holder_that_redis_does_not_know_joins_again_with_all_it_has_and_asks_nothing_yet() -> None:
     lane = Lane()
+    ticket = lane.waits("b")
     lane.outgoing.begin_anew()
     lane.ask("a")
     assert lane.outgoing.is_full
     batch = lane.batch()
     assert (batch.join, batch.fresh, batch.full, batch.held) == (True, True, True, {"u0": 2})
-    assert batch.asks == []
-    lane.outgoing.ran()
-    assert len(lane.batch().asks) == 1
+    assert (batch.asks, batch.waiting) == ([], ())
+    lane.outgoing.ran(batch)
+    lane.outgoing.settled()
+    after = lane.batch()
+    assert (after.full, after.waiting, len(after.asks)) == (True, [ticket], 1)
 
 
 def test_numbers_only_rise_whatever_becomes_of_the_batches() -> None:

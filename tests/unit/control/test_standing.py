@@ -52,11 +52,12 @@ def test_those_redis_names_are_awaited_where_more_have_come_than_were_known() ->
 def test_who_does_not_come_back_is_awaited_for_two_seconds_and_not_anew_after_a_second_failure() -> None:
     told = Told()
     assert told.hears(101.0, epoch="e 2", holders=1, pushed=1)
-    told.standing.cut(perhaps_another=True)
+    told.standing.cut()
+    told.standing.given_up()
     assert not told.standing.settling
     assert told.hears(102.0, epoch="e 2", holders=1, pushed=1)
     assert not told.hears(103.1, epoch="e 2", holders=1, pushed=1, fresh=False)
-    assert told.standing.holders == 1
+    assert (told.standing.holders, told.standing.unheard) == (1, 2)
 
 
 def test_a_number_that_went_back_is_a_loss_too() -> None:
@@ -66,7 +67,7 @@ def test_a_number_that_went_back_is_a_loss_too() -> None:
 
 def test_who_left_while_one_was_away_is_not_awaited() -> None:
     told = Told()
-    told.standing.cut(perhaps_another=False)
+    told.standing.given_up()
     assert not told.hears(101.0, holders=2, pushed=2)
 
 

@@ -1,0 +1,180 @@
+"""A connection that is cut, a reply that is lost, a server that serves nobody for a moment: nothing is lost by it,
+nothing given out twice, and who waits keeps its place."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from slb.balance.asking import Turn
+from tests.redis.ledger_rig import PATIENT, Books, Instance, upstreams
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+TURN = Turn("", 1, 100)
+ONE = upstreams(1, 1)
+HASTY = replace(PATIENT, budget=0.1, silence=0.6, deadline=0.5)
+
+
+async def test_what_was_granted_in_a_reply_that_was_lost_is_granted_once(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", PATIENT) as one:
+        one.connection.loses_replies = True
+        assert await one.get(upstreams(3, 1)) in {"u0", "u1", "u2"}
+        await one.told()
+        assert sum(books.scores().values()) == one.lane.held.total() == 1
+        assert one.changes == []
+
+
+async def test_who_got_a_place_in_a_reply_that_was_lost_waits_once(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", PATIENT) as one:
+        assert await one.get(ONE) == "u0"
+        one.connection.loses_replies = True
+        waits = await one.queue(ONE, TURN)
+        assert len(books.tickets()) == 1
+        one.lane.release("u0")
+        assert await waits.answer == "u0"
+        await books.score({"u0": 1})
+
+
+async def test_a_release_whose_reply_was_lost_is_counted_once(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", PATIENT) as one:
+        for _ in range(2):
+            await one.get(upstreams(1, 2))
+        one.connection.loses_replies = True
+        one.lane.release("u0")
+        await books.score({"u0": 1})
+        await one.told()
+        assert books.scores() == {"u0": 1}
+
+
+async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_nobody_behind_it(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
+        assert await other.get(ONE) == "u0"
+        first, second = await one.queue(ONE, TURN), await other.queue(ONE, TURN)
+        one.freeze()
+        other.lane.release("u0")
+        await eventually(lambda: bool(books.grants()), what="granted")
+        one.connection.loses_replies = True
+        one.thaw()
+        assert await first.answer == "u0"
+        assert not second.answer.done()
+        await books.score({"u0": 1})
+
+
+async def test_who_waits_keeps_its_place_when_all_connections_are_cut(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
+        pair = (one, other)
+        assert await one.get(ONE) == "u0"
+        waiting = [await pair[turn % 2].queue(ONE, TURN) for turn in range(4)]
+        valkey.admin.client_kill_filter(_type="normal")
+        one.lane.release("u0")
+        for turn, each in enumerate(waiting):
+            assert await each.answer == "u0"
+            assert sum(other.answer.done() for other in waiting) == turn + 1
+            pair[turn % 2].lane.release("u0")
+        assert one.changes == other.changes == []
+
+
+async def test_who_waits_is_served_in_its_order_after_a_restart_that_kept_all(valkey: Valkey) -> None:
+    valkey.admin.config_set("appendfsync", "always")
+    async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
+        pair = (one, other)
+        assert await one.get(ONE) == "u0"
+        waiting = [await pair[turn % 2].queue(ONE, TURN) for turn in range(4)]
+        valkey.kill()
+        late = other.ask(ONE, TURN, patient=True)
+        valkey.start()
+        await eventually(lambda: len(Books(valkey).tickets()) == 5, what="all wait again")
+        for turn, each in enumerate(waiting):
+            pair[(turn - 1) % 2 if turn else 0].lane.release("u0")
+            assert await each.answer == "u0"
+        assert not late.answer.done()
+        assert one.lane.ready
+        assert other.lane.ready
+
+
+async def test_a_server_that_is_a_replica_for_a_moment_is_waited_for(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", PATIENT) as one:
+        valkey.admin.config_set("replica-serve-stale-data", "yes")
+        valkey.admin.replicaof("127.0.0.1", "1")
+        asked = one.ask(ONE, patient=True)
+        sent = len(one.connection.sent)
+        await eventually(lambda: len(one.connection.sent) > sent + 4, what="tried again")
+        assert not asked.answer.done()
+        valkey.admin.replicaof("NO", "ONE")
+        assert await asked.answer == "u0"
+        assert one.undecided == []
+
+
+async def test_where_redis_says_for_good_that_it_does_not_serve_nobody_waits(valkey: Valkey) -> None:
+    valkey.admin.execute_command("ACL", "SETUSER", "slb", "on", ">secret", "~*", "&*", "+@all")
+    async with Instance(valkey, "a", PATIENT, url=f"{valkey.url}?username=slb&password=secret") as one:
+        valkey.admin.execute_command("ACL", "SETUSER", "slb", "-evalsha")
+        asked = one.ask(ONE, TURN, patient=True)
+        await eventually(lambda: one.undecided == [asked], what="handed back")
+        assert not one.lane.ready
+        valkey.admin.execute_command("ACL", "SETUSER", "slb", "+evalsha")
+        await eventually(lambda: one.lane.ready, what="back")
+
+
+async def test_the_patient_are_handed_back_when_redis_has_not_answered_for_long(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", HASTY) as one:
+        waits = (await one.get(ONE), await one.queue(ONE, TURN, patient=True))[1]
+        valkey.freeze()
+        hurried, patient = one.ask(ONE), one.ask(ONE, patient=True)
+        await eventually(lambda: one.undecided == [hurried], what="the hurried first")
+        assert (one.lane.ready, one.lane.late) == (True, True)
+        await eventually(lambda: one.undecided == [hurried, waits, patient], what="all")
+        assert one.changes == [(True, False), (False, False)]
+        valkey.thaw()
+        await eventually(lambda: one.lane.ready, what="back")
+
+
+async def test_redis_that_refuses_connections_has_not_answered_for_long_either(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", HASTY) as one:
+        valkey.kill()
+        asked = one.ask(ONE, TURN, patient=True)
+        await eventually(lambda: one.undecided == [asked], what="handed back")
+        assert not one.lane.ready
+        valkey.start()
+        await eventually(lambda: one.lane.ready, what="back")
+
+
+async def test_late_is_over_with_the_first_answer(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", replace(HASTY, silence=10.0)) as one:
+        valkey.freeze()
+        hurried, patient = one.ask(upstreams(1, 2)), one.ask(upstreams(1, 2), patient=True)
+        await eventually(lambda: one.undecided == [hurried], what="handed back")
+        assert not one.lane.takes(hurried)
+        assert one.lane.takes(patient)
+        valkey.thaw()
+        assert await patient.answer == "u0"
+        assert one.lane.takes(hurried)
+
+
+@pytest.mark.parametrize("patient", [False, True])
+async def test_while_others_have_not_said_what_they_hold_the_patient_wait_and_then_are_decided(
+    valkey: Valkey, patient: bool
+) -> None:
+    settling = replace(PATIENT, settle=60.0)
+    async with Instance(valkey, "a", settling) as one, Instance(valkey, "b", settling) as other:
+        await eventually(
+            lambda: one.lane.standing.holders == 2 or one.lane.say_all() is not None, what="both known"
+        )
+        assert await other.get(ONE) == "u0"
+        other.freeze()
+        valkey.admin.flushall()
+        one.lane.say_all()
+        await eventually(lambda: one.changes == [(True, True)], what="settling")
+        asked = Instance.ask(one, ONE, patient=True) if patient else None
+        uncapped = one.ask(upstreams(1), view="/other")
+        assert await uncapped.answer == "u0"
+        assert asked is None or not asked.answer.done()
+        other.thaw()
+        other.lane.say_all()
+        await eventually(lambda: one.changes[-1] == (True, False), what="settled")
+        assert asked is None or await asked.answer == "refused: pool_saturated"

@@ -1,0 +1,176 @@
+"""What becomes of a request while Redis does not say who holds what: its route's `when_unsure` decides, and the log
+and a metric tell of each slot that was given out so."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from slb.control.lane_timing import LaneTiming
+from tests.redis.gate_rig import CAPPED, QUEUED, ROUTE, Fleet, Pods
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+PATIENT = LaneTiming(budget=0.1, silence=30.0)
+BRIEF = replace(PATIENT, silence=0.3)
+
+
+async def test_shed_with_local_may_overshoot_and_says_so(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, CAPPED, PATIENT) as fleet:
+        one, other = fleet.proxies
+        await one.visit().answer
+        valkey.freeze()
+        with capture_logs() as logs:
+            visits = [other.visit(), other.visit()]
+            assert await visits[0].answer == pods.members[0]
+            assert await visits[1].answer == "pool_saturated"  # it sees what it holds itself
+        assert pods.most == 2
+        assert (other.metrics.local_grants, other.metrics.local_decisions) == (1, 2)
+        assert [line for line in logs if line["event"] == "ledger_unsure"] == [
+            {"event": "ledger_unsure", "log_level": "warning", "pool": ROUTE, "mode": "late", "local_grants": 1}
+        ]
+        valkey.thaw()
+        await eventually(lambda: other.gate.mode == "shared", what="shared again")
+
+
+async def test_shed_with_refuse_is_refused_by_name_rather_than_overshoot(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "refuse"}, PATIENT) as fleet:
+        one, other = fleet.proxies
+        held = one.visit()
+        await held.answer
+        valkey.freeze()
+        assert await other.visit().answer == "slots_unknown"
+        assert (pods.most, other.metrics.shed) == (1, {"slots_unknown": 1})
+        valkey.thaw()
+        await eventually(lambda: other.gate.mode == "shared", what="shared again")
+        assert await other.visit().answer == "pool_saturated"
+        held.end()
+        await eventually(lambda: not one.gate.lane.held and one.gate.is_idle, what="given back")
+        assert await other.visit().answer == pods.members[0]
+
+
+async def test_shed_with_wait_waits_for_the_truth(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "wait"}, PATIENT) as fleet:
+        one, other = fleet.proxies
+        await one.visit().answer
+        valkey.freeze()
+        visit = other.visit()
+        await eventually(lambda: other.gate.mode == "late", what="late")
+        assert not visit.answer.done()
+        valkey.thaw()
+        assert await visit.answer == "pool_saturated"
+        assert pods.most == 1
+
+
+async def test_while_it_is_late_nobody_else_waits_for_the_budget(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "refuse"}, PATIENT) as fleet:
+        proxy = fleet.proxies[0]
+        valkey.freeze()
+        await proxy.visit().answer
+        assert proxy.visit().answer.done()
+        valkey.thaw()
+
+
+async def test_without_a_cap_it_is_decided_here_whatever_is_to_be_refused(valkey: Valkey) -> None:
+    pods = Pods(1)
+    settings = {"policy": "least_inflight", "when_unsure": "refuse"}
+    async with Fleet(valkey, 1, pods, settings, PATIENT) as fleet:
+        proxy = fleet.proxies[0]
+        valkey.freeze()
+        assert await proxy.visit().answer == pods.members[0]
+        assert (proxy.metrics.local_decisions, proxy.metrics.local_grants) == (1, 0)
+        valkey.thaw()
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer"),
+    [
+        ({**QUEUED, "when_unsure": "local"}, "10.0.0.1:80"),
+        ({**QUEUED, "when_unsure": "wait"}, "10.0.0.1:80"),
+        ({**QUEUED, "when_unsure": "refuse"}, "slots_unknown"),
+        ({**CAPPED, "when_unsure": "wait"}, "10.0.0.1:80"),
+        ({**CAPPED, "when_unsure": "refuse"}, "slots_unknown"),
+    ],
+)
+async def test_when_redis_has_not_answered_for_the_patience_it_is_as_the_route_says(
+    valkey: Valkey, settings: dict[str, str], answer: str
+) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 1, pods, settings, BRIEF) as fleet:
+        proxy = fleet.proxies[0]
+        valkey.freeze()
+        with capture_logs() as logs:
+            assert await proxy.visit().answer == answer
+            await eventually(lambda: proxy.gate.mode == "local", what="local")
+        assert [line["pool"] for line in logs if line["event"] == "ledger_local"] == [ROUTE]
+        assert proxy.metrics.local_grants == (answer != "slots_unknown")
+        valkey.thaw()
+
+
+async def test_who_waits_in_the_queue_is_refused_too_where_nothing_is_to_be_guessed(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 1, pods, {**QUEUED, "when_unsure": "refuse"}, BRIEF) as fleet:
+        proxy = fleet.proxies[0]
+        await proxy.visit().answer
+        waits = proxy.visit()
+        await eventually(lambda: bool(proxy.gate.waiting), what="it waits")
+        valkey.freeze()
+        assert await waits.answer == "slots_unknown"
+        assert not proxy.gate.waiting
+        valkey.thaw()
+
+
+async def test_who_waits_for_redis_waits_no_longer_than_its_queue_timeout(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 1, pods, {**QUEUED, "queue_timeout": "200ms"}, PATIENT) as fleet:
+        proxy = fleet.proxies[0]
+        valkey.freeze()
+        assert await proxy.visit().answer == "queue_timeout"
+        valkey.thaw()
+        await eventually(lambda: proxy.gate.is_idle, what="nothing is left")
+        assert await proxy.visit().answer == pods.members[0]
+
+
+async def test_one_request_waits_for_redis_no_longer_than_the_patience_whatever_others_do(valkey: Valkey) -> None:
+    """As where Redis answers at last, and others have yet to say what they hold."""
+    pods = Pods(1)
+    timing = replace(BRIEF, settle=60.0)
+    async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "wait"}, timing) as fleet:
+        one, other = fleet.proxies
+        await other.visit().answer
+        one.gate.lane.say_all()
+        await eventually(lambda: one.gate.lane.standing.holders == 2, what="both known")
+        await other.stop()
+        valkey.admin.flushall()
+        with capture_logs() as logs:
+            one.gate.lane.say_all()
+            await eventually(lambda: one.gate.mode == "settling", what="settling")
+            assert await one.visit().answer == pods.members[0]
+        assert [line["event"] for line in logs] == ["ledger_settling", "ledger_unsure"]
+
+
+async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, QUEUED, replace(PATIENT, settle=0.3)) as fleet:
+        one, other = fleet.proxies
+        one.gate.lane.say_all()
+        await eventually(lambda: one.gate.lane.standing.holders == 2, what="both known")
+        await other.stop()
+        valkey.admin.flushall()
+        with capture_logs() as logs:
+            one.gate.lane.say_all()
+            assert await one.visit().answer == pods.members[0]
+        told = {line["event"]: line.get("holders") for line in logs}
+        assert told == {"ledger_settling": 2, "ledger_shared": None, "ledger_unheard": 1}
+
+
+async def test_the_lane_of_a_counted_route_has_its_script_before_the_first_request(valkey: Valkey) -> None:
+    async with Fleet(valkey, 1, Pods(1), QUEUED) as fleet:
+        proxy = fleet.proxies[0]
+        assert proxy.gates.known(ROUTE) is proxy.gate
+        assert proxy.gate.lane.answered.is_set()
+        await proxy.gates.opened(60)
