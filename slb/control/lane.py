@@ -208,6 +208,14 @@ class Lane:
                 await self._line.drop()
 
     async def _say(self, batch: Batch) -> Any:
+        reply = await self._send_batch(batch)
+        if "unknown" in reply:
+            self._outgoing.lacks(batch, reply["unknown"])
+            reply = await self._send_batch(batch)
+        self._start = (self._start + len(batch.asks)) % (1 << 30)
+        return reply
+
+    async def _send_batch(self, batch: Batch) -> Any:
         timing = self.timing
         data = batch.encode(
             self._holder,
@@ -216,7 +224,6 @@ class Lane:
             life=int(timing.life * 1000),
             patience=int(timing.patience * 1000),
         )
-        self._start = (self._start + len(batch.asks)) % (1 << 30)
         return orjson.loads(await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self.pool)))
 
     # -- replies
@@ -227,7 +234,9 @@ class Lane:
             return
         if self.ready and self.standing.has_lost(reply):
             raise ConnectionError(_LOST)
-        self._outgoing.ran()
+        self._outgoing.ran(batch)
+        if reply["differs"]:
+            self._outgoing.say_all()
         for name, member in reply["granted"]:
             self._ticket_granted(int(name.rpartition("/")[2]), member)
         if batch.asks:

@@ -24,7 +24,7 @@ class Lane:
         for name in ("/a", "/b", "/c"):
             self.views.put(name, (Candidate("u0", 1, 1),))
         self.first = self.batch()
-        self.outgoing.ran()
+        self.outgoing.ran(self.first)
 
     def batch(self, takes_asks: bool = True) -> Batch:
         return self.outgoing.batch(self.now, BEAT, takes_asks, settling=False)
@@ -111,7 +111,7 @@ def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     assert (batch.full, batch.beat, batch.fresh) == (True, why == "beat", why == "failed")
     assert (batch.held, batch.waiting, batch.release, batch.leave) == ({"u0": 1}, [ticket], {}, ())
     assert set(batch.views) == {"/a"}
-    lane.outgoing.ran()
+    lane.outgoing.ran(batch)
     after = lane.batch()
     assert (after.full, after.fresh, after.release, after.leave) == (False, False, {}, [])
 
@@ -152,7 +152,7 @@ def test_a_holder_that_redis_does_not_know_joins_again_with_all_it_has_and_asks_
     batch = lane.batch()
     assert (batch.join, batch.fresh, batch.full, batch.held) == (True, True, True, {"u0": 2})
     assert batch.asks == []
-    lane.outgoing.ran()
+    lane.outgoing.ran(batch)
     assert len(lane.batch().asks) == 1
 
 
