@@ -67,7 +67,7 @@ class Case:
     async def costs(self) -> dict[str, float]:
         """µs of Redis a call, by what is called."""
         self._lane = self._ledger.lane(PATH, lambda undecided: None)
-        await self._ran(1)
+        await self._ran()
         self._lane.view(PATH, self._candidates)
         if self._waiting:
             await self._fill(self._upstreams + self._waiting)
@@ -86,16 +86,15 @@ class Case:
 
     async def _fill(self, count: int) -> None:
         for first in range(0, count, 256):
-            self._redis.config_resetstat()
             for _ in range(first, min(first + 256, count)):
                 self._lane.ask(Asking(self._granted, self._candidates))
-            await self._ran(1)
+            await self._ran()
 
     async def _mean(self, action: Callable[[], None], times: int) -> float:
         self._redis.config_resetstat()
-        for done in range(times):
+        for _ in range(times):
             action()
-            await self._ran(done + 1)
+            await self._ran()
         calls, spent = self._spent()
         return spent / calls
 
@@ -121,10 +120,11 @@ class Case:
         self._lane._outgoing.beat_due = 0.0
         self._lane._wake.set()
 
-    async def _ran(self, calls: int) -> None:
-        """Until Redis has run so many, and the replies have been heard."""
-        while self._spent()[0] < calls or self._lane._limit is not None:
-            await asyncio.sleep(0.0005)
+    async def _ran(self) -> None:
+        """Until the lane has said what it has to say, and has been answered."""
+        lane, now = self._lane, asyncio.get_running_loop().time
+        while lane._outgoing.is_due(now()) or lane._limit is not None:
+            await asyncio.sleep(0.0002)
         await asyncio.sleep(0)  # answers are told in the loop's next turn
 
     def _spent(self) -> tuple[int, float]:

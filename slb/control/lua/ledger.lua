@@ -11,7 +11,7 @@
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
-life = batch.life
+life, is_beat, caller = batch.life, batch.full or batch.beat, id
 
 -- A key that is not of its type fails the first command that reads it, here, before anything is changed; reap.lua
 -- mends it.
@@ -21,13 +21,13 @@ redis.call('HLEN', GRANTS)
 redis.call('HLEN', VIEWS)
 local is_new = redis.call('ZCARD', INFLIGHT) == 0
 redis.call('ZCARD', GRANTED)
-local known = redis.pcall('HGET', HELD .. id, SEQUENCE)
-if type(known) == 'table' and known.err then
+local known = redis.pcall('HMGET', HELD .. id, SEQUENCE, SILENT)
+if known.err then
   if lease then
     return redis.error_reply('DAMAGED ' .. HELD .. id .. ': ' .. known.err)
   end
   redis.call('DEL', HELD .. id)  -- nobody else would: it belongs to no holder
-  known = nil
+  known = {}
 end
 local classes, numbers = {}, false
 if queued > 0 then
@@ -75,7 +75,7 @@ local epoch = read_epoch()
 if not lease and not batch.join then
   return cjson.encode({gone = true, epoch = epoch})
 end
-local last = count(known)
+local last = count(known[1])
 if last == MOST then
   last = 0
 end
@@ -98,8 +98,9 @@ local changed, freed, differs = false, false, false
 for view, candidates in pairs(batch.contents) do
   store_view(view, candidates)
 end
-if redis.call('HDEL', HELD .. id, SILENT) == 1 then  -- its tickets are served again
-  silent[id] = false
+silent[id] = false
+if known[2] then  -- its tickets are served again
+  redis.call('HDEL', HELD .. id, SILENT)
   show_heads(id)
   changed = true
 end
@@ -263,7 +264,12 @@ end
 
 local owed = redis.call('HEXISTS', CLASSES, OWED) == 1
 if changed or freed or owed then
-  owed = not serve_queue()
+  local fine, ended = pcall(serve_queue)
+  if not fine then  -- something is of another type: what has been given is counted all the same
+    write()
+    return redis.error_reply(type(ended) == 'table' and ended.err or ended)
+  end
+  owed = not ended
 elseif #batch.leave > 0 then
   forget_if_empty()
 end
@@ -276,7 +282,7 @@ local function look_at(view)
   local members = redis.call('HKEYS', VIEW .. view)
   local found = #members > 0 and redis.call('ZMSCORE', INFLIGHT, unpack(members)) or {}
   for index, score in ipairs(found) do
-    seen[index] = {members[index], count(score)}
+    seen[index] = {members[index], scores[members[index]] or count(score)}
   end
 end
 
@@ -315,12 +321,12 @@ for index, ask in ipairs(batch.asks) do
   end
 end
 
-local taken = {}
 for ticket, record in pairs(pending()) do
   forget_grant(ticket)
   taken[#taken + 1] = {ticket, record[2]}
 end
 
+write()
 if batch.bye then  -- it has given all back, and is no longer one of those who share
   redis.call('ZREM', HOLDERS, id)
   redis.call('DEL', HELD .. id, LINES .. id)

@@ -22,6 +22,8 @@ end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local is_beat = false  -- whether the time of what is looked at is renewed
+local caller  -- the holder whose batch this is: what it is granted it is told at once
 local life  -- milliseconds until a key goes that is not renewed; nil where keys keep the time they have
 
 local function renew(key)
@@ -30,8 +32,10 @@ local function renew(key)
   end
 end
 
--- Scores and what is held, read once; 0 where nothing is, or no number.
+-- Scores and what is held, read once, changed here, written at the end: what one gives back and the next takes is not
+-- written at all. 0 where nothing is, or no number.
 local scores, held = {}, {}
+local touched_scores, touched_held = {}, {}
 
 local MOST = 2 ^ 53  -- no count is ever so high: what shows it is damaged
 
@@ -88,7 +92,9 @@ end
 
 -- Views: the candidates of routes, each version stored once for all holders that have it. It is named by its size and
 -- its digest. VIEW has each member's "<place> <capacity> <slots>"; LOADS and PLACES those with room, by their score per
--- slot and by their place.
+-- slot and by their place, and at the end LAST, which is no member: so they stay, and the time they have, where nobody
+-- has room.
+local LAST = ''
 local live
 local function live_views()
   live = live or redis.call('ZRANGE', LIVE, 0, -1)
@@ -120,8 +126,6 @@ local function arrange(view, member, before)
     redis.call('ZADD', LOADS .. view, score / spec[3], member)
     if not before or not is_room(spec, before) then
       redis.call('ZADD', PLACES .. view, spec[1], member)
-      renew(LOADS .. view)
-      renew(PLACES .. view)
     end
   elseif not before or is_room(spec, before) then
     redis.call('ZREM', LOADS .. view, member)
@@ -172,6 +176,8 @@ local function store_view(view, candidates)
       redis.call('ZADD', PLACES .. view, unpack(places))
     end
   end
+  redis.call('ZADD', LOADS .. view, 'inf', LAST)
+  redis.call('ZADD', PLACES .. view, 'inf', LAST)
   keep_view(view)
 end
 
@@ -185,20 +191,33 @@ local function add(id, member, change)
   local before = score_of(member)
   held[id][member] = holds + change
   scores[member] = math.max(before + change, 0)
-  if holds + change > 0 then
-    redis.call('HSET', HELD .. id, member, holds + change)
-  else
-    redis.call('HDEL', HELD .. id, member)
-  end
-  if scores[member] > 0 then
-    redis.call('ZADD', INFLIGHT, scores[member], member)
-  else
-    redis.call('ZREM', INFLIGHT, member)
-  end
+  touched_scores[member] = touched_scores[member] or before
+  touched_held[id] = touched_held[id] or {}
+  touched_held[id][member] = touched_held[id][member] or holds
   for _, view in ipairs(live_views()) do
     arrange(view, member, before)
   end
   return change
+end
+
+local function write()
+  for member, before in pairs(touched_scores) do
+    if scores[member] > 0 and scores[member] ~= before then
+      redis.call('ZADD', INFLIGHT, scores[member], member)
+    elseif scores[member] == 0 then
+      redis.call('ZREM', INFLIGHT, member)
+    end
+  end
+  for id, members in pairs(touched_held) do
+    for member, before in pairs(members) do
+      if held[id][member] > 0 and held[id][member] ~= before then
+        redis.call('HSET', HELD .. id, member, held[id][member])
+      elseif held[id][member] == 0 then
+        redis.call('HDEL', HELD .. id, member)
+      end
+    end
+  end
+  touched_scores, touched_held = {}, {}
 end
 
 -- Whether it may be taken; where a view says so of one that has no room, the view is wrong, and mended.
@@ -219,7 +238,7 @@ local function least_loaded(view, avoid, start)
   local key, rank = LOADS .. view, 0
   while true do
     local first = redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')
-    if not first[1] then
+    if not first[1] or first[1] == LAST then
       return nil
     end
     local ties = redis.call('ZCOUNT', key, first[2], first[2])
@@ -244,7 +263,7 @@ local function first_in_order(view, avoid, named)
       return member
     end
   end
-  for _, ends in ipairs({{from, '+inf'}, {'-inf', '(' .. from}}) do
+  for _, ends in ipairs({{from, '(inf'}, {'-inf', '(' .. from}}) do
     local skipped = 0
     while true do
       local found = redis.call('ZRANGEBYSCORE', PLACES .. view, ends[1], ends[2], 'LIMIT', skipped, 8)
@@ -274,6 +293,7 @@ end
 -- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
 -- first number of each line, by the view it goes by and by class: who is next is found without looking at who is not.
 local granted = {}  -- holder -> whether it has been granted something in this run
+local taken = {}  -- what the caller has been granted, as it is told: {ticket, member}
 
 local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''
@@ -349,8 +369,10 @@ local function show_head(id, line)
     redis.call('ZREM', HEADS .. stands .. ' ' .. parts[2], id .. ' ' .. line)
   end
   if view ~= '' then
-    redis.call('ZADD', HEADS .. view .. ' ' .. parts[2], first[2], id .. ' ' .. line)
-    renew(HEADS .. view .. ' ' .. parts[2])
+    local heads = HEADS .. view .. ' ' .. parts[2]
+    if redis.call('ZADD', heads, first[2], id .. ' ' .. line) == 1 or is_beat then
+      renew(heads)
+    end
   end
   if not first[1] then
     redis.call('HDEL', LINES .. id, line)
@@ -421,11 +443,18 @@ end
 local function grant(ticket, packed, member)
   local id = owner(ticket)
   add(id, member, 1)
+  if id == caller then
+    taken[#taken + 1] = {ticket, member}
+    return
+  end
   redis.call('HSET', GRANTS, ticket, cjson.encode({now, member, packed}))
-  redis.call('ZADD', GRANTED, now, ticket)
+  if redis.call('ZADD', GRANTED, now, ticket) == 1 and redis.call('ZCARD', GRANTED) == 1 then
+    renew(GRANTS)
+    renew(GRANTED)
+  end
   redis.call('ZADD', GRANTED_OF .. id, now, ticket)
-  for _, key in ipairs({GRANTS, GRANTED, GRANTED_OF .. id}) do
-    renew(key)
+  if redis.call('ZCARD', GRANTED_OF .. id) == 1 then
+    renew(GRANTED_OF .. id)
   end
   granted[id] = true
 end
@@ -467,7 +496,7 @@ end
 -- The first ticket of a class that goes by this view and can use something; `before`: only one with a lower number.
 local function first_by_view(view, class, before)
   local heads, at = HEADS .. view .. ' ' .. class, 0
-  while redis.call('EXISTS', LOADS .. view) == 1 do
+  while redis.call('ZRANGE', LOADS .. view, 0, 0)[1] ~= LAST do
     local head = redis.call('ZRANGE', heads, at, at, 'WITHSCORES')
     if not head[1] or tonumber(head[2]) >= before then
       return nil

@@ -43,7 +43,7 @@ if not is_due and repaired == 0 then
   return {0, 0, 0, 0, 0, 0}
 end
 
-life = tonumber(ARGV[7])
+life, is_beat = tonumber(ARGV[7]), true
 
 -- Who is no holder any more comes back under another name, whatever of it is still here.
 local reaped, holders, alive = 0, {}, {}
@@ -162,6 +162,7 @@ for _, id in ipairs(dying) do
     more = 1
   end
 end
+write()
 more = redis.call('ZCARD', DYING) > 0 and 1 or more
 for _, id in ipairs(redis.call('ZRANGE', DYING, 0, -1)) do
   of_type(HELD .. id, 'hash')
@@ -347,5 +348,6 @@ end
 
 local taken_back = take_back_lapsed(patience)
 serve_queue()
+write()
 announce(ARGV[5], ARGV[6], '')
 return {1, reaped, string.format('%.17g', drift), repaired, taken_back, more}
