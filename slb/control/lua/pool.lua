@@ -119,24 +119,42 @@ local function is_room(spec, score)
   return spec and (spec[2] == 0 or score < spec[2])
 end
 
+-- What is read of LOADS, from the least on, and what of it has moved since: written where more has to be read, and at
+-- the end. A slot that is given back and taken by the next moves nothing.
+local PAGE = 32
+local near, moved = {}, {}  -- view -> {members, loads, whether that is all}; view -> member -> {load, load before}
+
 -- Put a member where its score belongs in a view; `before`: the score it stands there with, where that is known.
 local function arrange(view, member, before)
   local spec, score = spec_of(view, member), score_of(member)
-  if is_room(spec, score) then
-    redis.call('ZADD', LOADS .. view, score / spec[3], member)
-    if not before or not is_room(spec, before) then
-      redis.call('ZADD', PLACES .. view, spec[1], member)
+  local stands = before and spec and is_room(spec, before) and before / spec[3]
+  moved[view] = moved[view] or {}
+  local known = moved[view][member]
+  moved[view][member] = {
+    load = is_room(spec, score) and score / spec[3] or nil,
+    stood = known and before and known.stood or stands,  -- nil: it is to be written, whatever stands there
+  }
+end
+
+local function flush(view)
+  for member, is in pairs(moved[view] or {}) do
+    if is.load and is.load ~= is.stood then
+      redis.call('ZADD', LOADS .. view, is.load, member)
+      if not is.stood then
+        redis.call('ZADD', PLACES .. view, spec_of(view, member)[1], member)
+      end
+    elseif not is.load and is.stood ~= false then
+      redis.call('ZREM', LOADS .. view, member)
+      redis.call('ZREM', PLACES .. view, member)
     end
-  elseif not before or is_room(spec, before) then
-    redis.call('ZREM', LOADS .. view, member)
-    redis.call('ZREM', PLACES .. view, member)
   end
+  near[view], moved[view] = nil, nil
 end
 
 local function forget_view(view)
   redis.call('DEL', VIEW .. view, LOADS .. view, PLACES .. view)
   redis.call('ZREM', LIVE, view)
-  live, specs[view] = nil, nil
+  live, specs[view], near[view], moved[view] = nil, nil, nil, nil
 end
 
 local function is_stored(view)
@@ -218,6 +236,9 @@ local function write()
     end
   end
   touched_scores, touched_held = {}, {}
+  for view in pairs(moved) do
+    flush(view)
+  end
 end
 
 -- Whether it may be taken; where a view says so of one that has no room, the view is wrong, and mended.
@@ -232,24 +253,84 @@ local function may_take(view, member, avoid)
   return false
 end
 
--- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
--- the first. Only those to be avoided are passed over: who names them pays for them.
-local function least_loaded(view, avoid, start)
-  local key, rank = LOADS .. view, 0
-  while true do
-    local first = redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')
-    if not first[1] or first[1] == LAST then
-      return nil
+-- The least loaded as they are stored. Where more are equal than are read, `start` says which of them.
+local function read_near(view, start)
+  local key, from = LOADS .. view, 0
+  local found = redis.call('ZRANGE', key, 0, PAGE - 1, 'WITHSCORES')
+  if #found == 2 * PAGE and found[2] == found[#found] then
+    from = start % redis.call('ZCOUNT', key, found[2], found[2])
+    found = redis.call('ZRANGE', key, from, from + PAGE - 1, 'WITHSCORES')
+  end
+  local members, loads, is_all = {}, {}, #found == 0
+  for index = 1, #found, 2 do
+    is_all = is_all or (found[index] == LAST and from == 0)
+    if found[index] == LAST or (from > 0 and found[index + 1] ~= found[2]) then
+      break
     end
-    local ties = redis.call('ZCOUNT', key, first[2], first[2])
-    for step = start, start + ties - 1 do
-      local index = rank + step % ties
-      local member = index == rank and first[1] or redis.call('ZRANGE', key, index, index)[1]
-      if member and may_take(view, member, avoid) then
+    members[#members + 1] = found[index]
+    loads[#loads + 1] = tonumber(found[index + 1])
+  end
+  near[view] = {members = members, loads = loads, is_all = is_all}
+  return near[view]
+end
+
+-- Where all that was read are to be avoided: the first who is not.
+local function first_behind(view, avoid)
+  local rank = 0
+  while true do
+    local found = redis.call('ZRANGE', LOADS .. view, rank, rank + PAGE - 1)
+    for _, member in ipairs(found) do
+      if member ~= LAST and may_take(view, member, avoid) then
         return member
       end
     end
-    rank = rank + ties
+    if #found < PAGE then
+      return nil
+    end
+    rank = rank + PAGE
+  end
+end
+
+-- Those of them, and of those that have moved, with the least load; whether one is as it was read.
+local function least_of(view, avoid)
+  local read, shifted = near[view], moved[view] or {}
+  local ties, least, is_read = {}, math.huge, false
+  for index, member in ipairs(read.members) do
+    if read.loads[index] > least then
+      break
+    end
+    if not shifted[member] and not (avoid and avoid[member]) then
+      ties[#ties + 1], least, is_read = member, read.loads[index], true
+    end
+  end
+  for member, is in pairs(shifted) do
+    if is.load and is.load <= least and not (avoid and avoid[member]) then
+      ties = is.load < least and {} or ties
+      ties[#ties + 1], least = member, is.load
+    end
+  end
+  return ties, is_read
+end
+
+-- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
+-- the first. What it costs grows with those to be avoided alone, and who names them pays for them.
+local function least_loaded(view, avoid, start)
+  while true do
+    local read = near[view] or read_near(view, start)
+    local ties, is_read = least_of(view, avoid)
+    if not is_read and not read.is_all then
+      if not moved[view] then
+        return first_behind(view, avoid)
+      end
+      flush(view)
+    elseif #ties == 0 then
+      return nil
+    else
+      local member = ties[start % #ties + 1]
+      if may_take(view, member, avoid) then
+        return member
+      end
+    end
   end
 end
 
@@ -263,6 +344,7 @@ local function first_in_order(view, avoid, named)
       return member
     end
   end
+  flush(view)
   for _, ends in ipairs({{from, '(inf'}, {'-inf', '(' .. from}}) do
     local skipped = 0
     while true do
@@ -493,10 +575,18 @@ local function take_back_lapsed(patience, besides)
   return taken_back
 end
 
+local function has_room(view)
+  if not near[view] then
+    read_near(view, 0)
+  end
+  local ties, is_read = least_of(view)
+  return is_read or #ties > 0 or not near[view].is_all
+end
+
 -- The first ticket of a class that goes by this view and can use something; `before`: only one with a lower number.
 local function first_by_view(view, class, before)
   local heads, at = HEADS .. view .. ' ' .. class, 0
-  while redis.call('ZRANGE', LOADS .. view, 0, 0)[1] ~= LAST do
+  while has_room(view) do
     local head = redis.call('ZRANGE', heads, at, at, 'WITHSCORES')
     if not head[1] or tonumber(head[2]) >= before then
       return nil
