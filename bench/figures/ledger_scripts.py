@@ -56,7 +56,7 @@ class Asking:
 class Case:
     """One pool with so many upstreams of one slot each: idle with nobody waiting, else all of them busy."""
 
-    def __init__(self, connection: Connection, redis: "Redis", upstreams: int, waiting: int) -> None:
+    def __init__(self, connection: Connection, redis: Redis, upstreams: int, waiting: int) -> None:
         self._redis: Any = redis
         self._upstreams, self._waiting = upstreams, waiting
         self._ledger = Ledger(connection, "bench", Metrics(), Random(1), _FOREVER)
@@ -132,13 +132,13 @@ class Case:
         return int(found["calls"]), float(found["usec"])
 
 
-async def measure(url: str, redis: "Redis", at: Callable[[int, int], None]) -> list[Section]:
+async def measure(url: str, redis: Redis, at: Callable[[str], None]) -> list[Section]:
     """A table for each number of upstreams. `at` is told where it is."""
     sections = []
     for upstreams in UPSTREAMS:
         figures = []
         for waiting in WAITING:
-            at(upstreams, waiting)
+            at(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
             redis.flushall()
             connection = Connection(url, Metrics())
             found = await Case(connection, redis, upstreams, waiting).costs()

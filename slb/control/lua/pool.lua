@@ -119,33 +119,53 @@ local function is_room(spec, score)
   return spec and (spec[2] == 0 or score < spec[2])
 end
 
--- What is read of LOADS, from the least on, and what of it has moved since: written where more has to be read, and at
--- the end. A slot that is given back and taken by the next moves nothing.
+-- What is read of LOADS, from the least on, and what has moved since, with its load by now: {members, loads, index of
+-- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
+-- the end: a slot that is given back and taken by the next moves nothing.
 local PAGE = 32
-local near, moved = {}, {}  -- view -> {members, loads, whether that is all}; view -> member -> {load, load before}
+local NO_ROOM, UNKNOWN = math.huge, -1  -- in the place of loads
+local near = {}
+local moved = {}  -- view -> member -> the load it is stored with
 
--- Put a member where its score belongs in a view; `before`: the score it stands there with, where that is known.
+local function load_in(view, member, score)
+  local spec = spec_of(view, member)
+  return is_room(spec, score) and score / spec[3] or NO_ROOM
+end
+
+local function put_near(read, member, load)
+  local index = read.index[member]
+  if not index then
+    index = #read.members + 1
+    read.members[index], read.index[member] = member, index
+  end
+  read.loads[index] = load
+end
+
+-- Put a member where its score belongs in a view; `before`: the score it is stored there with, where that is known.
 local function arrange(view, member, before)
-  local spec, score = spec_of(view, member), score_of(member)
-  local stands = before and spec and is_room(spec, before) and before / spec[3]
+  if before and not spec_of(view, member) then
+    return
+  end
   moved[view] = moved[view] or {}
-  local known = moved[view][member]
-  moved[view][member] = {
-    load = is_room(spec, score) and score / spec[3] or nil,
-    stood = known and before and known.stood or stands,  -- nil: it is to be written, whatever stands there
-  }
+  if not before or not moved[view][member] then
+    moved[view][member] = before and load_in(view, member, before) or UNKNOWN
+  end
+  if near[view] then
+    put_near(near[view], member, load_in(view, member, score_of(member)))
+  end
 end
 
 local function flush(view)
-  for member, is in pairs(moved[view] or {}) do
-    if is.load and is.load ~= is.stood then
-      redis.call('ZADD', LOADS .. view, is.load, member)
-      if not is.stood then
-        redis.call('ZADD', PLACES .. view, spec_of(view, member)[1], member)
-      end
-    elseif not is.load and is.stood ~= false then
+  for member, stored in pairs(moved[view] or {}) do
+    local load = load_in(view, member, score_of(member))
+    if load == NO_ROOM and stored ~= NO_ROOM then
       redis.call('ZREM', LOADS .. view, member)
       redis.call('ZREM', PLACES .. view, member)
+    elseif load ~= stored then
+      redis.call('ZADD', LOADS .. view, load, member)
+      if stored == NO_ROOM or stored == UNKNOWN then
+        redis.call('ZADD', PLACES .. view, spec_of(view, member)[1], member)
+      end
     end
   end
   near[view], moved[view] = nil, nil
@@ -253,7 +273,7 @@ local function may_take(view, member, avoid)
   return false
 end
 
--- The least loaded as they are stored. Where more are equal than are read, `start` says which of them.
+-- Where more are equal than are read, `start` says which of them.
 local function read_near(view, start)
   local key, from = LOADS .. view, 0
   local found = redis.call('ZRANGE', key, 0, PAGE - 1, 'WITHSCORES')
@@ -261,17 +281,21 @@ local function read_near(view, start)
     from = start % redis.call('ZCOUNT', key, found[2], found[2])
     found = redis.call('ZRANGE', key, from, from + PAGE - 1, 'WITHSCORES')
   end
-  local members, loads, is_all = {}, {}, #found == 0
+  local read = {members = {}, loads = {}, index = {}, bound = NO_ROOM}
   for index = 1, #found, 2 do
-    is_all = is_all or (found[index] == LAST and from == 0)
     if found[index] == LAST or (from > 0 and found[index + 1] ~= found[2]) then
       break
     end
-    members[#members + 1] = found[index]
-    loads[#loads + 1] = tonumber(found[index + 1])
+    put_near(read, found[index], tonumber(found[index + 1]))
   end
-  near[view] = {members = members, loads = loads, is_all = is_all}
-  return near[view]
+  if #found > 0 and (from > 0 or found[#found - 1] ~= LAST) then
+    read.bound = read.loads[#read.loads] or 0
+  end
+  for member in pairs(moved[view] or {}) do
+    put_near(read, member, load_in(view, member, score_of(member)))
+  end
+  near[view] = read
+  return read
 end
 
 -- Where all that was read are to be avoided: the first who is not.
@@ -291,25 +315,27 @@ local function first_behind(view, avoid)
   end
 end
 
--- Those of them, and of those that have moved, with the least load; whether one is as it was read.
-local function least_of(view, avoid)
-  local read, shifted = near[view], moved[view] or {}
-  local ties, least, is_read = {}, math.huge, false
-  for index, member in ipairs(read.members) do
-    if read.loads[index] > least then
-      break
-    end
-    if not shifted[member] and not (avoid and avoid[member]) then
-      ties[#ties + 1], least, is_read = member, read.loads[index], true
-    end
-  end
-  for member, is in pairs(shifted) do
-    if is.load and is.load <= least and not (avoid and avoid[member]) then
-      ties = is.load < least and {} or ties
-      ties[#ties + 1], least = member, is.load
+-- Of what is near, the least loaded and its load; of equals the one that `start` says.
+local function least_of(read, avoid, start)
+  local members, loads = read.members, read.loads
+  local least, ties = NO_ROOM, 0
+  for index = 1, #loads do
+    local load = loads[index]
+    if load <= least and load < NO_ROOM and not (avoid and avoid[members[index]]) then
+      ties = load < least and 1 or ties + 1
+      least = load
     end
   end
-  return ties, is_read
+  local left = ties > 0 and start % ties
+  for index = 1, ties > 0 and #loads or 0 do
+    if loads[index] == least and not (avoid and avoid[members[index]]) then
+      if left == 0 then
+        return members[index], least
+      end
+      left = left - 1
+    end
+  end
+  return nil, NO_ROOM
 end
 
 -- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
@@ -317,19 +343,17 @@ end
 local function least_loaded(view, avoid, start)
   while true do
     local read = near[view] or read_near(view, start)
-    local ties, is_read = least_of(view, avoid)
-    if not is_read and not read.is_all then
-      if not moved[view] then
-        return first_behind(view, avoid)
-      end
-      flush(view)
-    elseif #ties == 0 then
-      return nil
-    else
-      local member = ties[start % #ties + 1]
+    local member, load = least_of(read, avoid, start)
+    if member and load <= read.bound then
       if may_take(view, member, avoid) then
         return member
       end
+    elseif read.bound == NO_ROOM then
+      return nil
+    elseif moved[view] then
+      flush(view)
+    else
+      return first_behind(view, avoid)
     end
   end
 end
@@ -576,11 +600,8 @@ local function take_back_lapsed(patience, besides)
 end
 
 local function has_room(view)
-  if not near[view] then
-    read_near(view, 0)
-  end
-  local ties, is_read = least_of(view)
-  return is_read or #ties > 0 or not near[view].is_all
+  local read = near[view] or read_near(view, 0)
+  return read.bound < NO_ROOM or least_of(read, nil, 0) ~= nil
 end
 
 -- The first ticket of a class that goes by this view and can use something; `before`: only one with a lower number.
