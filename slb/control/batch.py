@@ -2,14 +2,22 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
 
-from slb.balance.asking import Ask, Candidate
+from slb.balance.asking import Ask
 
 MOST_ASKS = 256
 """In one batch: Redis does nothing else meanwhile."""
+
+MOST_HELD = 256
+MOST_WAITING = 64
+"""Members, and tickets, that a beat says at most: who has more says another part with each."""
+
+_FIRST = 8
+"""Candidates of an ask in the order of its policy; behind them Redis goes on in the order of the view."""
 
 
 @dataclass(slots=True)
@@ -43,7 +51,12 @@ class Batch:
     leave: Sequence[int] = ()
     changed: Iterable[str] = ()
     asks: Sequence[Ticket] = ()
-    views: dict[str, orjson.Fragment] = field(default_factory=dict)
+    views: Mapping[str, str] = field(default_factory=dict)
+    uses: Sequence[str] = ()
+    candidates: Mapping[str, orjson.Fragment] = field(default_factory=dict)
+    contents: Mapping[str, orjson.Fragment] = field(default_factory=dict)
+    holds: int = 0
+    waits: int = 0
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
         """JSON. `start`: where the search among equals begins. `lease`, `life`, `patience`: milliseconds until this
@@ -65,6 +78,10 @@ class Batch:
                 "changed": list(self.changed),
                 "asks": [_row(holder, ticket) for ticket in self.asks],
                 "views": self.views,
+                "uses": self.uses,
+                "contents": self.contents,
+                "holds": self.holds,
+                "waits": self.waits,
                 "start": start,
                 "lease": lease,
                 "life": life,
@@ -87,14 +104,9 @@ def ticket_name(holder: str, key: int) -> str:
     return f"{holder}/{key}"
 
 
-def packed_view(candidates: Sequence[Candidate]) -> orjson.Fragment:
-    """Candidates as the script reads them, made once for many batches."""
-    return orjson.Fragment(orjson.dumps([list(each) for each in candidates]))
-
-
 def _row(holder: str, ticket: Ticket) -> list[Any]:
     ask, turn = ticket.ask, ticket.ask.turn
-    order = [each.member for each in ask.candidates] if ask.ordered else False
+    order = [each.member for each in islice(ask.candidates, _FIRST)] if ask.ordered else False
     if turn is None:
         return ["", ask.view, order, ask.avoid, "", 1, 0, 0, ask.reluctant]
     name = ticket_name(holder, ticket.key)

@@ -29,9 +29,20 @@ the last holder's beat:
 | `queue:tickets`        | hash            | ticket = what it waits for                                    |
 | `queue:class:<class>`  | sorted set      | ticket, score = its number                                    |
 | `queue:classes`        | hash            | class = its pass in the fair order; a blank = the virtual time |
-| `queue:views`          | hash            | `<holder> <route>` = the candidates of those who wait         |
+| `queue:views`          | hash            | `<holder> <route>` = the view of those who wait: its candidates |
+| `queue:lines:<holder>` | hash            | its lines = the view under which each stands in `queue:heads:` |
+| `queue:line:<holder> <line>` | sorted set | those of its tickets that can use the same: ticket, score = its number |
+| `queue:heads:<view> <class>` | sorted set | `<holder> <line>`, score = the number of its first ticket     |
 | `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
+| `queue:granted`        | sorted set      | these tickets, score = when                                   |
+| `queue:granted:<holder>` | sorted set    | those of one holder                                           |
 | `queue:number`         | string          | the last ticket's number; every second is given out          |
+| `live`                 | sorted set      | views in use, score = when one was last named                 |
+| `view:<view>`          | hash            | member = its place, capacity and slots in this view           |
+| `loads:<view>`         | sorted set      | members with room, score = requests in flight for each slot   |
+| `places:<view>`        | sorted set      | members with room, score = their place                        |
+| `dying`                | sorted set      | holders whose lease has ended and who are not yet taken apart |
+| `round`                | string          | how far the slices of the reaper have come                    |
 | `reaped`               | string, TTL 1 s | somebody has just reaped                                      |
 | `epoch`                | string          | the server's run id and when this was written: another one is a loss |
 
@@ -126,13 +137,14 @@ def health_key(member: str, check: HealthCheck) -> str:
 
 _POOL_KEYS = (
     *("inflight", "holders", "held:", "queue:tickets", "queue:class:", "queue:classes"),
-    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch"),
+    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch", "live", "view:", "loads:", "places:"),
+    *("queue:line:", "queue:lines:", "queue:heads:", "queue:granted", "queue:granted:", "dying", "round"),
 )
 
 
 def pool_keys(pool: str) -> list[str]:
-    """The KEYS of the ledger's scripts: `/p1` -> `slb:{/p1}:inflight` and so on. `held:` and `queue:class:` are
-    the beginnings of one key for each holder and class."""
+    """The KEYS of the ledger's scripts: `/p1` -> `slb:{/p1}:inflight` and so on. Those that end in a colon are the
+    beginnings of one key for each holder, class, view or line."""
     return [f"slb:{{{pool}}}:{name}" for name in _POOL_KEYS]
 
 

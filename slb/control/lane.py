@@ -235,6 +235,14 @@ class Lane:
                 await self._line.drop()
 
     async def _say(self, batch: Batch) -> Any:
+        reply = await self._send_batch(batch)
+        if "unknown" in reply:
+            self._outgoing.lacks(batch, reply["unknown"])
+            reply = await self._send_batch(batch)
+        self._start = (self._start + len(batch.asks)) % (1 << 30)
+        return reply
+
+    async def _send_batch(self, batch: Batch) -> Any:
         timing = self.timing
         data = batch.encode(
             self._holder,
@@ -243,7 +251,6 @@ class Lane:
             life=int(timing.life * 1000),
             patience=int(timing.patience * 1000),
         )
-        self._start = (self._start + len(batch.asks)) % (1 << 30)
         return orjson.loads(await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self.pool)))
 
     # -- replies
@@ -254,6 +261,8 @@ class Lane:
             self._begin_anew(reply)
             return False
         self._outgoing.ran(batch)
+        if reply["differs"]:
+            self._outgoing.say_all()
         for name, member in reply["granted"]:
             self._ticket_granted(int(name.rpartition("/")[2]), member)
         if batch.asks:
@@ -327,7 +336,8 @@ class Lane:
         self.ready, self.late, self.silent, self.error = True, False, False, ""
         self.answered.set()
         self.queued = reply["queued"]
-        self.number = reply["number"]
+        if reply["number"] is not False:
+            self.number = reply["number"]
         undecided: Sequence[Ask] = ()
         if self.settling and not was_settling:
             undecided = self._asks.park()

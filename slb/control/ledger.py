@@ -158,8 +158,11 @@ class Ledger:
                 reap_until=lane.standing.redis_time(now) + int(_REAP_PERIOD * 1000) if may_reap else 0,
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
+                life=int(timing.life * 1000),
                 ended=[each for each, end in self._died.items() if end > now],
             )
+            if found.more:
+                self._damaged.set()  # the rest at once
             scores = await self._read_scores(lane.pool)
             if self._lanes.get(lane.pool) is lane:
                 self.scores[lane.pool] = scores

@@ -1,11 +1,14 @@
 """What a lane has yet to say to Redis, and the batch that says it next. No I/O; the time is passed in."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from slb.control.asks import Asks
-from slb.control.batch import Batch
+from slb.control.batch import MOST_HELD, MOST_WAITING, Batch, Ticket
 from slb.control.views import Views
+
+_T = TypeVar("_T")
 
 
 class Outgoing:
@@ -29,6 +32,7 @@ class Outgoing:
         self._look = False
         self._hurries = False
         self._seq = 0
+        self._parts = 0
 
     # -- what happens
 
@@ -87,15 +91,15 @@ class Outgoing:
             self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)
         is_beat = now >= self.beat_due
-        is_full = self._full or is_beat
-        if is_full:
+        is_full = self._full or (is_beat and self._is_small)
+        if is_beat or is_full:
             self.beat_due = now + beat
         if not self._untold:
             self._asks.board()
-        says_who_waits = is_full and not (settling or self._join)
         if is_full:
-            self._owes_queue = not says_who_waits and bool(self._asks.queued)
+            self._owes_queue = (settling or self._join) and bool(self._asks.queued)
         self._seq += 1
+        held, waiting = self._all() if is_full else self._part() if is_beat else ({}, ())
         made = Batch(
             seq=self._seq,
             join=self._join,
@@ -103,16 +107,36 @@ class Outgoing:
             settling=settling,
             full=is_full,
             beat=is_beat,
-            held=dict(self._held) if is_full else {},
-            waiting=list(self._asks.queued.values()) if says_who_waits else (),
+            held=held,
+            waiting=() if self._owes_queue else waiting,
+            holds=len(self._held),
+            waits=0 if self._owes_queue else len(self._asks.queued),
             release={} if is_full else dict(self._released),
             leave=() if is_full else self._left,
             changed=tuple(self._changed),
             asks=list(self._asks.flying.values()),
         )
-        made.views = self._views.packed({ticket.ask.view for ticket in (*made.asks, *made.waiting)} | self._changed)
+        named = {ticket.ask.view for ticket in (*made.asks, *made.waiting)} | self._changed
+        made.views = self._views.digests(named)
+        made.candidates = self._views.packed(named)
+        made.contents = self._views.not_stored(made.candidates)
+        made.uses = self._views.in_use() if is_beat or is_full else ()
         self._clear()
         return made
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self._held) <= MOST_HELD and len(self._asks.queued) <= MOST_WAITING
+
+    def _all(self) -> tuple[dict[str, int], list[Ticket]]:
+        return dict(self._held), list(self._asks.queued.values())
+
+    def _part(self) -> tuple[dict[str, int], list[Ticket]]:
+        """What the next beat says whole: after as many beats as there are parts, Redis has been told of all."""
+        self._parts += 1
+        held = _part_of(sorted(self._held), self._parts, MOST_HELD)
+        keys = _part_of(list(self._asks.queued), self._parts, MOST_WAITING)
+        return {member: self._held[member] for member in held}, [self._asks.queued[key] for key in keys]
 
     def _clear(self) -> None:
         self._released, self._left, self._changed = Counter(), [], set()
@@ -129,16 +153,30 @@ class Outgoing:
         """Redis knows this holder, and this connection."""
         self._join = self._fresh = False
         self._untold = self._untold and not batch.full
+        self._views.stored(batch.contents)
 
     def settled(self) -> None:
         """Redis knows what everybody holds: who waits here may have what is free."""
         self._full = self._full or self._owes_queue
 
+    def lacks(self, batch: Batch, digests: list[str]) -> None:
+        """Redis has not run it, for want of these candidates: it has them now."""
+        self._views.lost()
+        batch.contents = {digest: batch.candidates[digest] for digest in digests}
+
     def failed(self) -> None:
         """It was run or not: after the first by another connection, one says all."""
         self._fresh = self._untold = self._full = True
+        self._views.lost()
 
     def begin_anew(self) -> None:
         """Redis knows nothing of this holder."""
         self._join = True
         self.failed()
+
+
+def _part_of(everything: Sequence[_T], number: int, size: int) -> Sequence[_T]:
+    """One of so many parts of at most `size`; each in its turn."""
+    parts = max(1, -(-len(everything) // size))
+    first = number % parts * size
+    return everything[first : first + size]

@@ -116,13 +116,15 @@ class ReportChecks:
 
 class Reaped(NamedTuple):
     """What `lua/reap.lua` found. `drift`: by how much scores were not the sum of what is held; `repaired`: keys and
-    fields that were not what they should be; `taken_back`: grants nobody took up."""
+    fields that were not what they should be; `taken_back`: grants nobody took up. `more`: of the dead more is left than
+    one call takes apart; another one may follow at once."""
 
     was_due: bool
     reaped: int
     drift: int
     repaired: int
     taken_back: int
+    more: bool
 
 
 class Reap:
@@ -132,13 +134,20 @@ class Reap:
         self._script = connection.client.register_script(_source("pool") + _source("reap"))
 
     async def __call__(
-        self, pool: str, lease: int, reap_until: int, patience: int, period: int, ended: Iterable[str] = ()
+        self,
+        pool: str,
+        lease: int,
+        reap_until: int,
+        patience: int,
+        period: int,
+        life: int = 60_000,
+        ended: Iterable[str] = (),
     ) -> Reaped:
         """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody but `ended`,
         instances that are known to have died."""
-        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, *ended]
-        due, reaped, drift, repaired, taken_back = await self._script(keys=keys.pool_keys(pool), args=args)
-        return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(taken_back))
+        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, *ended]
+        due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)
+        return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))
 
 
 def ledger_source() -> str:

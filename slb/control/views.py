@@ -1,18 +1,27 @@
 """The candidates of a lane's routes, as the gate knows them and as the script reads them."""
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import orjson
 
 from slb.balance.asking import Candidate
-from slb.control.batch import packed_view
+
+
+class _View(NamedTuple):
+    candidates: tuple[Candidate, ...]
+    digest: str
+    packed: orjson.Fragment
 
 
 class Views:
-    """By name, a route's path. `is_capped`: whether any of them has a capacity."""
+    """By name, a route's path. Redis stores the candidates under a name of their own, made of how many they are and
+    what they are: holders that have the same share it. `is_capped`: whether any of them has a capacity."""
 
     def __init__(self) -> None:
-        self._views: dict[str, tuple[tuple[Candidate, ...], orjson.Fragment]] = {}
+        self._views: dict[str, _View] = {}
+        self._stored: set[str] = set()
         self.is_capped = False
 
     def __len__(self) -> int:
@@ -21,9 +30,9 @@ class Views:
     def put(self, name: str, candidates: tuple[Candidate, ...]) -> bool:
         """These from now on; False where they are, the same object, already."""
         known = self._views.get(name)
-        if known is not None and known[0] is candidates:
+        if known is not None and known.candidates is candidates:
             return False
-        self._views[name] = candidates, packed_view(candidates)
+        self._views[name] = _packed(candidates)
         self._look_for_caps()
         return True
 
@@ -33,9 +42,35 @@ class Views:
             del self._views[name]
         self._look_for_caps()
 
+    def digests(self, names: Iterable[str]) -> dict[str, str]:
+        """Name -> what its candidates are stored under."""
+        return {name: self._views[name].digest for name in names}
+
+    def in_use(self) -> list[str]:
+        """What all of them are stored under."""
+        return list({view.digest for view in self._views.values()})
+
     def packed(self, names: Iterable[str]) -> dict[str, orjson.Fragment]:
-        """For a batch."""
-        return {name: self._views[name][1] for name in names}
+        """Of each, by what it is stored under, the candidates as the script reads them."""
+        return {view.digest: view.packed for view in map(self._views.__getitem__, names)}
+
+    def not_stored(self, packed: Mapping[str, orjson.Fragment]) -> dict[str, orjson.Fragment]:
+        """Those that Redis is not known to have."""
+        return {digest: packed[digest] for digest in packed.keys() - self._stored}
+
+    def stored(self, digests: Iterable[str]) -> None:
+        """Redis has these."""
+        self._stored = {view.digest for view in self._views.values()} & (self._stored | set(digests))
+
+    def lost(self) -> None:
+        """Redis may have none of them."""
+        self._stored = set()
 
     def _look_for_caps(self) -> None:
-        self.is_capped = any(each.capacity for candidates, _ in self._views.values() for each in candidates)
+        self.is_capped = any(each.capacity for view in self._views.values() for each in view.candidates)
+
+
+def _packed(candidates: tuple[Candidate, ...]) -> _View:
+    packed = orjson.dumps([list(each) for each in candidates])
+    digest = hashlib.blake2b(packed, digest_size=12).hexdigest()
+    return _View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed))

@@ -22,7 +22,8 @@ from tests.support.waiting import eventually
 POOL = "/p"
 NAMES = (
     *("inflight", "holders", "held:", "tickets", "class:", "classes", "views", "grants", "number", "reaped"),
-    "epoch",
+    *("epoch", "live", "view:", "loads:", "places:", "line:", "lines:", "heads:", "granted", "granted:", "dying"),
+    "round",
 )
 SHORT = LaneTiming(budget=5.0, beat=0.2, lease=1.0, look=0.05, settle=5.0, deadline=5.0, longest_backoff=0.1)
 """Beats and leases a test can wait for, and a budget that a busy machine does not use up."""

@@ -15,6 +15,7 @@ from tests.support.valkey import Valkey
 WEIGHTS = {"critical": 8, "normal": 3, "batch": 1}
 MEMBERS = ("u0", "u1", "u2")
 VIEW = [[member, 1, 1] for member in MEMBERS]
+NAME = "3-0"
 LONG = 1 << 40
 """Milliseconds: nothing ends by itself."""
 
@@ -57,7 +58,11 @@ class Twins:
             "leave": [],
             "changed": [],
             "asks": [],
-            "views": {POOL: VIEW},
+            "views": {POOL: NAME},
+            "contents": {NAME: VIEW},
+            "uses": [NAME],
+            "holds": 0,
+            "waits": 0,
             "start": 0,
             "fresh": False,
         }

@@ -1,12 +1,20 @@
 -- What the ledger's scripts share: one pool's scores, who holds how much of them, and its queue. It stands in front of
 -- ledger.lua and reap.lua when they are loaded; slots are given out and taken back here and nowhere else.
--- KEYS: see keys.pool_keys. Two of them are the beginnings of keys, one of each holder and of each class: the scripts
---   read who there is, and all lie in one hash slot.
+-- KEYS: see keys.pool_keys. Those that end in a colon are the beginnings of keys, one of each holder, class, view or
+--   line: the scripts read which there are, and all lie in one hash slot.
+-- What a call costs does not grow with the upstreams or with who waits: nothing here walks all of either. It grows by
+--   a few commands for each version of the candidates in use (`LIVE`) and for each class.
 local INFLIGHT, HOLDERS, HELD = KEYS[1], KEYS[2], KEYS[3]
 local TICKETS, CLASS, CLASSES = KEYS[4], KEYS[5], KEYS[6]
 local VIEWS, GRANTS, NUMBER, EPOCH = KEYS[7], KEYS[8], KEYS[9], KEYS[11]
-local VIRTUAL = ' '  -- the field of the classes' hash that can be no class: the virtual time
+local LIVE, VIEW, LOADS, PLACES = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local LINE, LINES, HEADS = KEYS[16], KEYS[17], KEYS[18]
+local GRANTED, GRANTED_OF, DYING, ROUND = KEYS[19], KEYS[20], KEYS[21], KEYS[22]
+local VIRTUAL, OWED = ' ', '  '  -- fields of the classes' hash that can be no class: the virtual time; see serve_queue
 local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
+local CHUNK = 250  -- members that one command takes
+local MOST_SEEN = 100  -- candidates whose scores are told to who asks why
+local MOST_SERVED = 256  -- grants of one call: Redis does nothing else meanwhile
 
 local function is_member(field)
   return field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT
@@ -14,8 +22,18 @@ end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local is_beat = false  -- whether the time of what is looked at is renewed
+local caller  -- the holder whose batch this is: what it is granted it is told at once
+local life  -- milliseconds until a key goes that is not renewed; nil where keys keep the time they have
 
--- Scores and what is held, read once, changed here, written at the end; 0 where nothing is, or no number.
+local function renew(key)
+  if life then
+    redis.call('PEXPIRE', key, life)
+  end
+end
+
+-- Scores and what is held, read once, changed here, written at the end: what one gives back and the next takes is not
+-- written at all. 0 where nothing is, or no number.
 local scores, held = {}, {}
 local touched_scores, touched_held = {}, {}
 
@@ -39,104 +57,20 @@ local function read_number(text)
   return number and is_count(number, 0) and number or nil
 end
 
-local function load_scores(members)
-  local missing = {}
-  for _, member in ipairs(members) do
-    if not scores[member] then
-      scores[member] = 0
-      missing[#missing + 1] = member
-    end
-  end
-  for first = 1, #missing, 1000 do
-    local last = math.min(first + 999, #missing)
-    local found = redis.call('ZMSCORE', INFLIGHT, unpack(missing, first, last))
-    for index, score in ipairs(found) do
-      scores[missing[first + index - 1]] = count(score)
-    end
-  end
-end
-
 local function score_of(member)
   if not scores[member] then
-    load_scores({member})
+    scores[member] = count(redis.call('ZSCORE', INFLIGHT, member))
   end
   return scores[member]
 end
 
 local function held_by(id, member)
-  if not held[id] then
-    held[id] = {}
-    local is = redis.call('TYPE', HELD .. id).ok
-    if is ~= 'hash' and is ~= 'none' then
-      redis.call('DEL', HELD .. id)
-    end
-  end
+  held[id] = held[id] or {}
   if not held[id][member] then
     local holds = count(redis.call('HGET', HELD .. id, member))
     held[id][member] = holds < MOST and holds or 0
   end
   return held[id][member]
-end
-
--- The one place where a score and what somebody holds of it change, together.
-local function add(id, member, change)
-  local holds = held_by(id, member)
-  if holds + change < 0 then
-    change = -holds
-  end
-  if change == 0 then
-    return 0
-  end
-  held[id][member] = holds + change
-  scores[member] = math.max(score_of(member) + change, 0)
-  touched_scores[member] = true
-  touched_held[id] = touched_held[id] or {}
-  touched_held[id][member] = true
-  return change
-end
-
-local function write()
-  for member in pairs(touched_scores) do
-    if scores[member] > 0 then
-      redis.call('ZADD', INFLIGHT, scores[member], member)
-    else
-      redis.call('ZREM', INFLIGHT, member)
-    end
-  end
-  for id, members in pairs(touched_held) do
-    for member in pairs(members) do
-      if held[id][member] > 0 then
-        redis.call('HSET', HELD .. id, member, held[id][member])
-      else
-        redis.call('HDEL', HELD .. id, member)
-      end
-    end
-  end
-end
-
--- Who gets a slot: of {member, capacity, slots} the first with room, or the least loaded one per slot. The search
--- begins at `start` (from 0), so that ties do not all fall to the first. nil where nobody has room.
-local function choose(candidates, avoid, ordered, start)
-  local best, best_load
-  local size = #candidates
-  for step = 0, size - 1 do
-    local candidate = candidates[(start + step) % size + 1]
-    local member, capacity = candidate[1], candidate[2]
-    local score = score_of(member)
-    if (capacity == 0 or score < capacity) and not (avoid and avoid[member]) then
-      if ordered then
-        return member
-      end
-      local load = score / candidate[3]
-      if not best or load < best_load then
-        best, best_load = member, load
-        if load == 0 then
-          return best
-        end
-      end
-    end
-  end
-  return best
 end
 
 local function as_set(list)
@@ -150,18 +84,325 @@ local function as_set(list)
   return set
 end
 
--- The queue. A ticket is {number, class, weight, view, avoid, ordered} as JSON; its id is "<holder>/<n>".
-local views = {}
-local granted = {}  -- holder -> whether it has been granted something in this run
-
-local function owner(ticket)
-  return string.match(ticket, '^([^/]*)/') or ''
-end
-
 -- What stands in the queue's hashes as JSON, or nil where it is not what should stand there.
 local function read_json(text)
   local fine, value = pcall(cjson.decode, text)
   return fine and type(value) == 'table' and value or nil
+end
+
+-- Views: the candidates of routes, each version stored once for all holders that have it. It is named by its size and
+-- its digest. VIEW has each member's "<place> <capacity> <slots>"; LOADS and PLACES those with room, by their score per
+-- slot and by their place, and at the end LAST, which is no member: so they stay, and the time they have, where nobody
+-- has room.
+local LAST = ''
+local live
+local function live_views()
+  live = live or redis.call('ZRANGE', LIVE, 0, -1)
+  return live
+end
+
+local specs = {}  -- view -> member -> {place, capacity, slots}, or false
+local function read_spec(text)
+  local place, capacity, slots = string.match(text or '', '^(%d+) (%d+) (%d+)$')
+  return place and {tonumber(place), tonumber(capacity), tonumber(slots)} or false
+end
+
+local function spec_of(view, member)
+  specs[view] = specs[view] or {}
+  if specs[view][member] == nil then
+    specs[view][member] = read_spec(redis.call('HGET', VIEW .. view, member))
+  end
+  return specs[view][member]
+end
+
+local function is_room(spec, score)
+  return spec and (spec[2] == 0 or score < spec[2])
+end
+
+-- What is read of LOADS, from the least on, and what has moved since, with its load by now: {members, loads, index of
+-- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
+-- the end: a slot that is given back and taken by the next moves nothing.
+local PAGE = 32
+local NO_ROOM, UNKNOWN = math.huge, -1  -- in the place of loads
+local near = {}
+local moved = {}  -- view -> member -> the load it is stored with
+
+local function load_in(view, member, score)
+  local spec = spec_of(view, member)
+  return is_room(spec, score) and score / spec[3] or NO_ROOM
+end
+
+local function put_near(read, member, load)
+  local index = read.index[member]
+  if not index then
+    index = #read.members + 1
+    read.members[index], read.index[member] = member, index
+  end
+  read.loads[index] = load
+end
+
+-- Put a member where its score belongs in a view; `before`: the score it is stored there with, where that is known.
+local function arrange(view, member, before)
+  if before and not spec_of(view, member) then
+    return
+  end
+  moved[view] = moved[view] or {}
+  if not before or not moved[view][member] then
+    moved[view][member] = before and load_in(view, member, before) or UNKNOWN
+  end
+  if near[view] then
+    put_near(near[view], member, load_in(view, member, score_of(member)))
+  end
+end
+
+local function flush(view)
+  for member, stored in pairs(moved[view] or {}) do
+    local load = load_in(view, member, score_of(member))
+    if load == NO_ROOM and stored ~= NO_ROOM then
+      redis.call('ZREM', LOADS .. view, member)
+      redis.call('ZREM', PLACES .. view, member)
+    elseif load ~= stored then
+      redis.call('ZADD', LOADS .. view, load, member)
+      if stored == NO_ROOM or stored == UNKNOWN then
+        redis.call('ZADD', PLACES .. view, spec_of(view, member)[1], member)
+      end
+    end
+  end
+  near[view], moved[view] = nil, nil
+end
+
+local function forget_view(view)
+  redis.call('DEL', VIEW .. view, LOADS .. view, PLACES .. view)
+  redis.call('ZREM', LIVE, view)
+  live, specs[view], near[view], moved[view] = nil, nil, nil, nil
+end
+
+local function is_stored(view)
+  return redis.call('HLEN', VIEW .. view) == tonumber(string.match(view, '^(%d+)-')) and redis.call('ZSCORE', LIVE, view)
+end
+
+local function keep_view(view)
+  redis.call('ZADD', LIVE, now, view)
+  for _, key in ipairs({LIVE, VIEW .. view, LOADS .. view, PLACES .. view}) do
+    renew(key)
+  end
+end
+
+-- `candidates`: {member, capacity, slots} each. The one place where all of them are gone through: once a version.
+local function store_view(view, candidates)
+  forget_view(view)
+  for first = 1, #candidates, CHUNK do
+    local fields, members, loads, places = {}, {}, {}, {}
+    for index = first, math.min(first + CHUNK - 1, #candidates) do
+      local member, capacity, slots = unpack(candidates[index])
+      fields[#fields + 1] = member
+      fields[#fields + 1] = string.format('%.0f %.0f %.0f', index - 1, capacity, slots)
+      members[#members + 1] = member
+    end
+    redis.call('HSET', VIEW .. view, unpack(fields))
+    for index, score in ipairs(redis.call('ZMSCORE', INFLIGHT, unpack(members))) do
+      local spec, load = read_spec(fields[2 * index]), count(score)
+      if is_room(spec, load) then
+        loads[#loads + 1] = load / spec[3]
+        loads[#loads + 1] = members[index]
+        places[#places + 1] = spec[1]
+        places[#places + 1] = members[index]
+      end
+    end
+    if #loads > 0 then
+      redis.call('ZADD', LOADS .. view, unpack(loads))
+      redis.call('ZADD', PLACES .. view, unpack(places))
+    end
+  end
+  redis.call('ZADD', LOADS .. view, 'inf', LAST)
+  redis.call('ZADD', PLACES .. view, 'inf', LAST)
+  keep_view(view)
+end
+
+-- The one place where a score and what somebody holds of it change, together.
+local function add(id, member, change)
+  local holds = held_by(id, member)
+  change = math.max(change, -holds)
+  if change == 0 then
+    return 0
+  end
+  local before = score_of(member)
+  held[id][member] = holds + change
+  scores[member] = math.max(before + change, 0)
+  touched_scores[member] = touched_scores[member] or before
+  touched_held[id] = touched_held[id] or {}
+  touched_held[id][member] = touched_held[id][member] or holds
+  for _, view in ipairs(live_views()) do
+    arrange(view, member, before)
+  end
+  return change
+end
+
+local function write()
+  for member, before in pairs(touched_scores) do
+    if scores[member] > 0 and scores[member] ~= before then
+      redis.call('ZADD', INFLIGHT, scores[member], member)
+    elseif scores[member] == 0 then
+      redis.call('ZREM', INFLIGHT, member)
+    end
+  end
+  for id, members in pairs(touched_held) do
+    for member, before in pairs(members) do
+      if held[id][member] > 0 and held[id][member] ~= before then
+        redis.call('HSET', HELD .. id, member, held[id][member])
+      elseif held[id][member] == 0 then
+        redis.call('HDEL', HELD .. id, member)
+      end
+    end
+  end
+  touched_scores, touched_held = {}, {}
+  for view in pairs(moved) do
+    flush(view)
+  end
+end
+
+-- Whether it may be taken; where a view says so of one that has no room, the view is wrong, and mended.
+local function may_take(view, member, avoid)
+  if avoid and avoid[member] then
+    return false
+  end
+  if is_room(spec_of(view, member), score_of(member)) then
+    return true
+  end
+  arrange(view, member)
+  return false
+end
+
+-- Where more are equal than are read, `start` says which of them.
+local function read_near(view, start)
+  local key, from = LOADS .. view, 0
+  local found = redis.call('ZRANGE', key, 0, PAGE - 1, 'WITHSCORES')
+  if #found == 2 * PAGE and found[2] == found[#found] then
+    from = start % redis.call('ZCOUNT', key, found[2], found[2])
+    found = redis.call('ZRANGE', key, from, from + PAGE - 1, 'WITHSCORES')
+  end
+  local read = {members = {}, loads = {}, index = {}, bound = NO_ROOM}
+  for index = 1, #found, 2 do
+    if found[index] == LAST or (from > 0 and found[index + 1] ~= found[2]) then
+      break
+    end
+    put_near(read, found[index], tonumber(found[index + 1]))
+  end
+  if #found > 0 and (from > 0 or found[#found - 1] ~= LAST) then
+    read.bound = read.loads[#read.loads] or 0
+  end
+  for member in pairs(moved[view] or {}) do
+    put_near(read, member, load_in(view, member, score_of(member)))
+  end
+  near[view] = read
+  return read
+end
+
+-- Where all that was read are to be avoided: the first who is not.
+local function first_behind(view, avoid)
+  local rank = 0
+  while true do
+    local found = redis.call('ZRANGE', LOADS .. view, rank, rank + PAGE - 1)
+    for _, member in ipairs(found) do
+      if member ~= LAST and may_take(view, member, avoid) then
+        return member
+      end
+    end
+    if #found < PAGE then
+      return nil
+    end
+    rank = rank + PAGE
+  end
+end
+
+-- Of what is near, the least loaded and its load; of equals the one that `start` says.
+local function least_of(read, avoid, start)
+  local members, loads = read.members, read.loads
+  local least, ties = NO_ROOM, 0
+  for index = 1, #loads do
+    local load = loads[index]
+    if load <= least and load < NO_ROOM and not (avoid and avoid[members[index]]) then
+      ties = load < least and 1 or ties + 1
+      least = load
+    end
+  end
+  local left = ties > 0 and start % ties
+  for index = 1, ties > 0 and #loads or 0 do
+    if loads[index] == least and not (avoid and avoid[members[index]]) then
+      if left == 0 then
+        return members[index], least
+      end
+      left = left - 1
+    end
+  end
+  return nil, NO_ROOM
+end
+
+-- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
+-- the first. What it costs grows with those to be avoided alone, and who names them pays for them.
+local function least_loaded(view, avoid, start)
+  while true do
+    local read = near[view] or read_near(view, start)
+    local member, load = least_of(read, avoid, start)
+    if member and load <= read.bound then
+      if may_take(view, member, avoid) then
+        return member
+      end
+    elseif read.bound == NO_ROOM then
+      return nil
+    elseif moved[view] then
+      flush(view)
+    else
+      return first_behind(view, avoid)
+    end
+  end
+end
+
+-- The first with room: of those named, then in the view's order, beginning behind the last of them.
+local function first_in_order(view, avoid, named)
+  local from = 0
+  for _, member in ipairs(named) do
+    local spec = spec_of(view, member)
+    from = spec and spec[1] + 1 or from
+    if spec and may_take(view, member, avoid) then
+      return member
+    end
+  end
+  flush(view)
+  for _, ends in ipairs({{from, '(inf'}, {'-inf', '(' .. from}}) do
+    local skipped = 0
+    while true do
+      local found = redis.call('ZRANGEBYSCORE', PLACES .. view, ends[1], ends[2], 'LIMIT', skipped, 8)
+      if #found == 0 then
+        break
+      end
+      for _, member in ipairs(found) do
+        if may_take(view, member, avoid) then
+          return member
+        end
+      end
+      skipped = skipped + #found
+    end
+  end
+  return nil
+end
+
+-- Who gets a slot, or nil where nobody has room. `named`: false where the least loaded is wanted.
+local function choose(view, avoid, named, start)
+  if named then
+    return first_in_order(view, avoid, named)
+  end
+  return least_loaded(view, avoid, start)
+end
+
+-- The queue. A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one
+-- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
+-- first number of each line, by the view it goes by and by class: who is next is found without looking at who is not.
+local granted = {}  -- holder -> whether it has been granted something in this run
+local taken = {}  -- what the caller has been granted, as it is told: {ticket, member}
+
+local function owner(ticket)
+  return string.match(ticket, '^([^/]*)/') or ''
 end
 
 local function is_texts(list)
@@ -179,20 +420,9 @@ end
 local function read_ticket(text)
   local fields = read_json(text)
   local fits = fields and is_count(fields[1], 1) and type(fields[2]) == 'string' and fields[2] ~= VIRTUAL
-    and is_count(fields[3], 1) and type(fields[4]) == 'string' and is_texts(fields[5])
+    and fields[2] ~= OWED and is_count(fields[3], 1) and type(fields[4]) == 'string' and is_texts(fields[5])
     and type(fields[6]) == 'boolean'
   return fits and fields or nil
-end
-
-local function read_view(text)
-  local view = read_json(text)
-  for _, candidate in pairs(view or {}) do
-    if type(candidate) ~= 'table' or type(candidate[1]) ~= 'string' or not is_count(candidate[2], 0)
-      or not is_count(candidate[3], 1) then
-      return nil
-    end
-  end
-  return view
 end
 
 local function read_grant(text)
@@ -208,20 +438,61 @@ local function pass_of(value)
   return value and value >= 0 and value < MOST and value or 0
 end
 
-local function view_of(ticket, wanted)
-  local name = owner(ticket) .. ' ' .. wanted
-  if views[name] == nil then
-    local found = redis.call('HGET', VIEWS, name)
-    views[name] = found and read_view(found) or false
-    if views[name] then
-      local members = {}
-      for index, candidate in ipairs(views[name]) do
-        members[index] = candidate[1]
-      end
-      load_scores(members)
+-- Whether a holder has let a grant lapse and said nothing since: its tickets keep their places, and are passed over.
+local silent = {}
+local function is_silent(id)
+  if silent[id] == nil then
+    silent[id] = redis.call('HEXISTS', HELD .. id, SILENT) == 1
+  end
+  return silent[id]
+end
+
+local function line_of(fields)
+  return cjson.encode({fields[4], fields[2], fields[6], unpack(fields[5])})
+end
+
+local lines = {}  -- line -> {route, class, ordered, avoid}
+local function read_line(line)
+  if lines[line] == nil then
+    local parts = read_json(line)
+    local fits = parts and type(parts[1]) == 'string' and type(parts[2]) == 'string'
+    lines[line] = fits and {parts[1], parts[2], parts[3] == true, as_set({unpack(parts, 4)})} or false
+  end
+  return lines[line]
+end
+
+-- Let a line stand in HEADS with the number of its first ticket, under the view that its holder goes by now.
+local function show_head(id, line)
+  local parts = read_line(line)
+  if not parts then
+    redis.call('HDEL', LINES .. id, line)
+    return
+  end
+  local first = redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, 0, 'WITHSCORES')
+  local stands = redis.call('HGET', LINES .. id, line)
+  local view = first[1] and not is_silent(id) and redis.call('HGET', VIEWS, id .. ' ' .. parts[1]) or ''
+  if stands and stands ~= '' and stands ~= view then
+    redis.call('ZREM', HEADS .. stands .. ' ' .. parts[2], id .. ' ' .. line)
+  end
+  if view ~= '' then
+    local heads = HEADS .. view .. ' ' .. parts[2]
+    if redis.call('ZADD', heads, first[2], id .. ' ' .. line) == 1 or is_beat then
+      renew(heads)
     end
   end
-  return views[name]
+  if not first[1] then
+    redis.call('HDEL', LINES .. id, line)
+  elseif stands ~= view then
+    redis.call('HSET', LINES .. id, line, view)
+    renew(LINES .. id)
+    renew(LINE .. id .. ' ' .. line)
+  end
+end
+
+local function show_heads(id)
+  for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
+    show_head(id, line)
+  end
 end
 
 local function forget_if_empty()
@@ -232,27 +503,45 @@ end
 
 local function push(ticket, packed)
   local fields = read_ticket(packed)
-  local class = fields[2]
-  local line = CLASS .. class
-  if redis.call('EXISTS', line) == 0 then
+  local class, id, line = CLASS .. fields[2], owner(ticket), line_of(fields)
+  if redis.call('EXISTS', class) == 0 then
     local virtual = pass_of(redis.call('HGET', CLASSES, VIRTUAL))
-    local pass = pass_of(redis.call('HGET', CLASSES, class))
-    redis.call('HSET', CLASSES, class, string.format('%.17g', math.max(pass, virtual)))
+    local pass = pass_of(redis.call('HGET', CLASSES, fields[2]))
+    redis.call('HSET', CLASSES, fields[2], string.format('%.17g', math.max(pass, virtual)))
   end
   redis.call('HSET', TICKETS, ticket, packed)
-  redis.call('ZADD', line, fields[1], ticket)
-  return redis.call('ZRANK', line, ticket)
+  if redis.call('ZADD', class, fields[1], ticket) == 1 and redis.call('ZCARD', class) == 1 then
+    for _, key in ipairs({TICKETS, CLASSES, VIEWS, NUMBER, class}) do
+      renew(key)
+    end
+  end
+  redis.call('ZADD', LINE .. id .. ' ' .. line, fields[1], ticket)
+  if redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket) == 0 then
+    show_head(id, line)
+  end
+  return redis.call('ZRANK', class, ticket)
+end
+
+local function take_out(ticket, fields)
+  local id, line = owner(ticket), line_of(fields)
+  redis.call('HDEL', TICKETS, ticket)
+  redis.call('ZREM', CLASS .. fields[2], ticket)
+  local rank = redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket)
+  if rank then
+    redis.call('ZREM', LINE .. id .. ' ' .. line, ticket)
+    if rank == 0 then
+      show_head(id, line)
+    end
+  end
 end
 
 local function remove(ticket)
   local packed = redis.call('HGET', TICKETS, ticket)
-  if not packed then
-    return nil
-  end
-  redis.call('HDEL', TICKETS, ticket)
-  local fields = read_ticket(packed)
+  local fields = packed and read_ticket(packed)
   if fields then
-    redis.call('ZREM', CLASS .. fields[2], ticket)
+    take_out(ticket, fields)
+  elseif packed then
+    redis.call('HDEL', TICKETS, ticket)
   end
   return packed
 end
@@ -260,118 +549,154 @@ end
 local function grant(ticket, packed, member)
   local id = owner(ticket)
   add(id, member, 1)
+  if id == caller then
+    taken[#taken + 1] = {ticket, member}
+    return
+  end
   redis.call('HSET', GRANTS, ticket, cjson.encode({now, member, packed}))
+  if redis.call('ZADD', GRANTED, now, ticket) == 1 and redis.call('ZCARD', GRANTED) == 1 then
+    renew(GRANTS)
+    renew(GRANTED)
+  end
+  redis.call('ZADD', GRANTED_OF .. id, now, ticket)
+  if redis.call('ZCARD', GRANTED_OF .. id) == 1 then
+    renew(GRANTED_OF .. id)
+  end
   granted[id] = true
+end
+
+local function forget_grant(ticket)
+  redis.call('HDEL', GRANTS, ticket)
+  redis.call('ZREM', GRANTED, ticket)
+  redis.call('ZREM', GRANTED_OF .. owner(ticket), ticket)
 end
 
 -- Take back a grant that nobody has taken up. True where a slot has become free.
 local function ungrant(ticket, record)
-  redis.call('HDEL', GRANTS, ticket)
+  forget_grant(ticket)
   return add(owner(ticket), record[2], -1) ~= 0
 end
 
 -- Grants that nobody has taken up for so many milliseconds: their tickets keep their places, but the next is served
--- first. How many.
+-- first. How many; at most so many in one call.
 local function take_back_lapsed(patience, besides)
   local taken_back = 0
-  local grants = redis.call('HGETALL', GRANTS)
-  for index = 1, #grants, 2 do
-    local record = read_grant(grants[index + 1])
-    local lapses = record and owner(grants[index]) ~= besides
-    if lapses and (record[1] + patience <= now or record[1] > now + patience) then
-      ungrant(grants[index], record)
-      redis.call('HSET', HELD .. owner(grants[index]), SILENT, '1')
-      push(grants[index], record[3])
-      taken_back = taken_back + 1
+  for _, ends in ipairs({{'-inf', now - patience}, {'(' .. string.format('%.0f', now + patience), '+inf'}}) do
+    for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', GRANTED, ends[1], ends[2], 'LIMIT', 0, 64)) do
+      local id, record = owner(ticket), read_grant(redis.call('HGET', GRANTS, ticket) or '')
+      if not record then
+        forget_grant(ticket)
+      elseif id ~= besides then
+        ungrant(ticket, record)
+        redis.call('HSET', HELD .. id, SILENT, '1')
+        silent[id] = true
+        show_heads(id)
+        push(ticket, record[3])
+        taken_back = taken_back + 1
+      end
     end
   end
   return taken_back
 end
 
--- Whether a holder has let a grant lapse and said nothing since: its tickets keep their places, and are passed over.
-local silent = {}
-local function is_silent(id)
-  if silent[id] == nil then
-    silent[id] = redis.call('HEXISTS', HELD .. id, SILENT) == 1
-  end
-  return silent[id]
+local function has_room(view)
+  local read = near[view] or read_near(view, 0)
+  return read.bound < NO_ROOM or least_of(read, nil, 0) ~= nil
 end
 
--- The first ticket of a class that can use something, with what it would use. `full`: views known to have no room.
-local function first_usable(class, full)
-  local line, first = CLASS .. class, 0
-  while true do
-    local tickets = redis.call('ZRANGE', line, first, first + 31)
-    if #tickets == 0 then
+-- The first ticket of a class that goes by this view and can use something; `before`: only one with a lower number.
+local function first_by_view(view, class, before)
+  local heads, at = HEADS .. view .. ' ' .. class, 0
+  while has_room(view) do
+    local head = redis.call('ZRANGE', heads, at, at, 'WITHSCORES')
+    if not head[1] or tonumber(head[2]) >= before then
       return nil
     end
-    local packed = redis.call('HMGET', TICKETS, unpack(tickets))
-    for index, ticket in ipairs(tickets) do
-      if not packed[index] then
-        redis.call('ZREM', line, ticket)
-        first = first - 1
-      else
-        local fields = read_ticket(packed[index])
-        local name = fields and owner(ticket) .. ' ' .. fields[4]
-        local passed_over = not fields or full[name] or is_silent(owner(ticket))
-        local candidates = not passed_over and view_of(ticket, fields[4])
-        if candidates then
-          local member = choose(candidates, as_set(fields[5]), fields[6], 0)
-          if member then
-            return ticket, packed[index], member, fields[3]
-          elseif #fields[5] == 0 then
-            full[name] = true
-          end
-        end
+    local id, line = string.match(head[1], '^([^ ]*) (.*)$')
+    local parts = line and read_line(line)
+    local member = parts and choose(view, parts[4], parts[3] and {}, 0)
+    if member then
+      local ticket = redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, 0)[1]
+      local packed = ticket and redis.call('HGET', TICKETS, ticket)
+      local fields = packed and read_ticket(packed)
+      if fields then
+        return {ticket = ticket, packed = packed, fields = fields, member = member, number = tonumber(head[2])}
       end
+      redis.call('ZREM', LINE .. id .. ' ' .. line, ticket or '')
+      redis.call('ZREM', heads, head[1])
+      show_head(id, line)
+    elseif parts then
+      at = at + 1
+    else
+      redis.call('ZREM', heads, head[1])
     end
-    first = first + 32
   end
 end
 
--- Give free slots to who waits: the class with the lowest pass first, and in it who came first. At most `most`.
-local function serve_queue(most)
-  local given = 0
-  if redis.call('EXISTS', TICKETS) == 0 then
-    return given
+local function first_usable(class)
+  local best
+  for _, view in ipairs(live_views()) do
+    best = first_by_view(view, class, best and best.number or math.huge) or best
   end
-  local passes, classes, virtual = {}, {}, 0
+  return best
+end
+
+local function read_classes()
+  local passes, classes, virtual, owed = {}, {}, 0, false
   local stored = redis.call('HGETALL', CLASSES)
   for index = 1, #stored, 2 do
-    if stored[index] ~= VIRTUAL then
+    if stored[index] == VIRTUAL then
+      virtual = pass_of(stored[index + 1])
+    elseif stored[index] == OWED then
+      owed = true
+    else
       classes[#classes + 1] = stored[index]
       passes[stored[index]] = pass_of(stored[index + 1])
-    else
-      virtual = pass_of(stored[index + 1])
     end
   end
-  local full = {}
-  while given < most do
+  return passes, classes, virtual, owed
+end
+
+-- Give free slots to who waits: the class with the lowest pass first, and in it who came first. Where more than
+-- MOST_SERVED could be served (a cap was raised, many upstreams joined), OWED says so, and the next call goes on.
+-- Whether it came to an end.
+local function serve_queue()
+  if redis.call('HLEN', TICKETS) == 0 then
+    forget_if_empty()
+    return true
+  end
+  local passes, classes, virtual, owed = read_classes()
+  local given, ended = 0, false
+  while given < MOST_SERVED and not ended do
     table.sort(classes, function(a, b)
       return passes[a] < passes[b] or (passes[a] == passes[b] and a < b)
     end)
-    local ticket, packed, member, weight, class
+    local found, class
     for _, each in ipairs(classes) do
-      ticket, packed, member, weight = first_usable(each, full)
-      if ticket then
-        class = each
+      found, class = first_usable(each), each
+      if found then
         break
       end
     end
-    if not ticket then
-      break
+    ended = not found
+    if found then
+      take_out(found.ticket, found.fields)
+      grant(found.ticket, found.packed, found.member)
+      -- Who was passed over for long, unable to use what there was, has lent its share and not saved it.
+      virtual = math.max(virtual, passes[class])
+      passes[class] = virtual + 1 / found.fields[3]
+      redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', virtual),
+        class, string.format('%.17g', passes[class]))
+      given = given + 1
     end
-    remove(ticket)
-    grant(ticket, packed, member)
-    -- Who was passed over for long, unable to use what there was, has lent its share and not saved it.
-    virtual = math.max(virtual, passes[class])
-    redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', virtual))
-    passes[class] = virtual + 1 / weight
-    redis.call('HSET', CLASSES, class, string.format('%.17g', passes[class]))
-    given = given + 1
+  end
+  if ended and owed then
+    redis.call('HDEL', CLASSES, OWED)
+  elseif not ended then
+    redis.call('HSET', CLASSES, OWED, '1')
   end
   forget_if_empty()
-  return given
+  return ended
 end
 
 -- Tell the instances that something waits for them; a hint: what was granted stands in GRANTS.

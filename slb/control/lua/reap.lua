@@ -1,49 +1,68 @@
 -- Once a second, by whoever comes first: what the dead held is given back, once; grants nobody took up go to the next;
--- scores are made the sum of what is held, and what a hand has damaged is mended.
+-- scores are made the sum of what is held, and what a hand has damaged is mended. A call takes about a millisecond at
+-- most: of the dead it takes apart so much, and of what is there it looks at a slice, at another one each time.
 -- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
 --   one whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a
---   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name;
---   then the ids of instances that are known to have died: their leases are over, and it is everybody's turn.
+--   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name; how
+--   long a key is kept in ms; then the ids of instances that are known to have died: their leases are over, and it is
+--   everybody's turn.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
---   fields), grants taken back}.
+--   fields), grants taken back, whether there is more to take apart now}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
+local MOST_TAKEN = 100  -- members and tickets of the dead in one call
+local MOST_SEEN_HERE = 100  -- members, and tickets, that are looked at in one call
+local MOST_HOLDERS = 50  -- whose keys are looked at in one call
+local MOST_READ = 1000  -- counts of holders that are read for these
 local repaired = 0
 local ended = {}
-for index = 7, #ARGV do
+for index = 8, #ARGV do
   ended[ARGV[index]] = true
 end
 
-for index, wanted in ipairs({
-  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string', 'string',
-}) do
-  local is = wanted and redis.call('TYPE', KEYS[index]).ok
-  if wanted and is ~= 'none' and is ~= wanted then
-    redis.call('DEL', KEYS[index])
+local function of_type(key, wanted)
+  local is = redis.call('TYPE', key).ok
+  if is ~= 'none' and is ~= wanted then
+    redis.call('DEL', key)
     repaired = repaired + 1
+    return false
+  end
+  return true
+end
+
+for index, wanted in pairs({
+  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string', 'string', 'zset',
+  [19] = 'zset', [21] = 'zset', [22] = 'string',
+}) do
+  if wanted then
+    of_type(KEYS[index], wanted)
   end
 end
--- Who may not reap takes nobody's turn who may.
+-- Who may not reap takes nobody's turn who may. What is left to take apart waits for nobody's turn.
 local is_due
 if may_reap then
-  is_due = redis.call('SET', KEYS[10], '1', 'NX', 'PX', ARGV[4])
+  is_due = redis.call('SET', KEYS[10], '1', 'NX', 'PX', ARGV[4]) or redis.call('ZCARD', DYING) > 0
 else
   is_due = redis.call('EXISTS', KEYS[10]) == 0
 end
 if not is_due and repaired == 0 and not next(ended) then
-  return {0, 0, 0, 0, 0}
+  return {0, 0, 0, 0, 0, 0}
 end
 
-local reaped = 0
-local alive = {}
-local holders = redis.call('ZRANGE', HOLDERS, 0, -1, 'WITHSCORES')
-for index = 1, #holders, 2 do
-  local id, expiry = holders[index], tonumber(holders[index + 1])
+life, is_beat = tonumber(ARGV[7]), true
+
+-- Who is no holder any more comes back under another name, whatever of it is still here.
+local reaped, holders, alive = 0, {}, {}
+local stored = redis.call('ZRANGE', HOLDERS, 0, -1, 'WITHSCORES')
+for index = 1, #stored, 2 do
+  local id, expiry = stored[index], tonumber(stored[index + 1])
   if ended[string.match(id, '^(.*)%-%d+$')] or (may_reap and expiry <= now) then
-    redis.call('DEL', HELD .. id)
     redis.call('ZREM', HOLDERS, id)
+    redis.call('ZADD', DYING, now, id)
+    renew(DYING)
     reaped = reaped + 1
   else
     alive[id] = true
+    holders[#holders + 1] = id
     if not (expiry <= now + lease) then
       redis.call('ZADD', HOLDERS, now + lease, id)
       repaired = repaired + 1
@@ -51,43 +70,157 @@ for index = 1, #holders, 2 do
   end
 end
 
--- The queue loses what belongs to nobody, and what is not to be read.
-local function sweep(key, read)
-  local all = redis.call('HGETALL', key)
-  for index = 1, #all, 2 do
-    local value = read(all[index + 1])
-    if not value or not alive[string.match(all[index], '^([^/ ]*)') or ''] then
-      if not value then
-        repaired = repaired + 1
-      end
-      if key == TICKETS and value then
-        redis.call('ZREM', CLASS .. value[2], all[index])
-      end
-      redis.call('HDEL', key, all[index])
+-- What is looked at in this call: `at` counts the calls.
+local at = count(redis.call('GET', ROUND)) + 1
+redis.call('SET', ROUND, string.format('%.0f', at), 'PX', life)
+
+-- The part of a list of `size` that has its turn, as ranks from 0: first and last.
+local function part(size, most)
+  local parts = math.max(1, math.ceil(size / most))
+  local first = at % parts * most
+  return first, first + most - 1
+end
+
+for _, view in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', now - 2 * lease, 'LIMIT', 0, 4)) do
+  forget_view(view)  -- of candidates that nobody has any more
+end
+local classes = redis.call('HKEYS', CLASSES)
+for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
+  if not (of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')) then
+    forget_view(view)
+  end
+  for _, class in ipairs(classes) do
+    of_type(HEADS .. view .. ' ' .. class, 'zset')
+  end
+end
+for _, class in ipairs(classes) do
+  of_type(CLASS .. class, 'zset')
+end
+
+-- What one holder has in the queue: of the right type, and shown where it is looked for.
+local function mend_lines(id)
+  of_type(GRANTED_OF .. id, 'zset')
+  of_type(LINES .. id, 'hash')
+  for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
+    of_type(LINE .. id .. ' ' .. line, 'zset')
+    show_head(id, line)
+  end
+end
+
+for _, id in ipairs(holders) do
+  of_type(HELD .. id, 'hash')
+end
+local first_holder, last_holder = part(#holders, MOST_HOLDERS)
+for index = first_holder + 1, math.min(last_holder + 1, #holders) do
+  mend_lines(holders[index])
+end
+
+local function take_out_line(id, line, most)
+  local key, taken = LINE .. id .. ' ' .. line, 0
+  for _, ticket in ipairs(redis.call('ZRANGE', key, 0, most - 1)) do
+    redis.call('ZREM', key, ticket)
+    remove(ticket)
+    taken = taken + 1
+  end
+  if redis.call('EXISTS', key) == 0 then
+    show_head(id, line)
+  end
+  return taken
+end
+
+-- Give back what a dead holder has, and take its tickets out of the queue. Whether nothing is left of it.
+local function take_apart(id)
+  of_type(HELD .. id, 'hash')
+  redis.call('HSET', HELD .. id, SILENT, '1')  -- none of its tickets is served
+  silent[id] = true
+  mend_lines(id)
+  local left = MOST_TAKEN
+  for _, ticket in ipairs(redis.call('ZRANGE', GRANTED_OF .. id, 0, left - 1)) do
+    forget_grant(ticket)
+    left = left - 1
+  end
+  for _, member in ipairs(redis.call('HKEYS', HELD .. id)) do
+    if left > 0 and is_member(member) then
+      add(id, member, -held_by(id, member))
+      redis.call('HDEL', HELD .. id, member)
+      left = left - 1
     end
   end
+  for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
+    if left > 0 then
+      left = left - take_out_line(id, line, left)
+    end
+  end
+  if left > 0 then
+    redis.call('DEL', HELD .. id, LINES .. id)
+    redis.call('ZREM', DYING, id)
+  end
+  return left > 0
 end
-for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
-  local is = redis.call('TYPE', CLASS .. class).ok
-  if is ~= 'none' and is ~= 'zset' then
-    redis.call('DEL', CLASS .. class)
-    repaired = repaired + 1
+
+local more = 0
+local dying = redis.call('ZRANGE', DYING, 0, 3)
+for _, id in ipairs(dying) do
+  if alive[id] then
+    redis.call('ZREM', DYING, id)
+  elseif more == 0 and not take_apart(id) then
+    more = 1
   end
 end
-sweep(TICKETS, read_ticket)
-sweep(VIEWS, read_view)
-sweep(GRANTS, read_grant)
+write()
+more = redis.call('ZCARD', DYING) > 0 and 1 or more
+for _, id in ipairs(redis.call('ZRANGE', DYING, 0, -1)) do
+  of_type(HELD .. id, 'hash')
+  holders[#holders + 1] = id  -- what they hold still counts
+end
+
+-- The queue loses what belongs to nobody, and what is not to be read.
 local last_number = 0
-local tickets = redis.call('HGETALL', TICKETS)
-for index = 1, #tickets, 2 do
-  local fields = read_ticket(tickets[index + 1])
+local function look_at_ticket(ticket, packed)
+  local fields = read_ticket(packed or '')
+  if not fields or not alive[owner(ticket)] then
+    if not fields then
+      repaired = repaired + 1
+    end
+    remove(ticket)
+    return
+  end
   last_number = math.max(last_number, fields[1])
+  local line = line_of(fields)
   if redis.call('HEXISTS', CLASSES, fields[2]) == 0 then
     redis.call('HSET', CLASSES, fields[2], '0')
   end
-  if not redis.call('ZSCORE', CLASS .. fields[2], tickets[index]) then
-    push(tickets[index], tickets[index + 1])
+  if not redis.call('ZSCORE', CLASS .. fields[2], ticket)
+    or not redis.call('ZSCORE', LINE .. owner(ticket) .. ' ' .. line, ticket)
+    or redis.call('HEXISTS', LINES .. owner(ticket), line) == 0 then
+    push(ticket, packed)
+    show_head(owner(ticket), line)
     repaired = repaired + 1
+  end
+end
+
+local in_classes = 0
+for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
+  if class ~= VIRTUAL and class ~= OWED then
+    local size = redis.call('ZCARD', CLASS .. class)
+    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, MOST_SEEN_HERE))
+    local packed = #tickets > 0 and redis.call('HMGET', TICKETS, unpack(tickets)) or {}
+    for index, ticket in ipairs(tickets) do
+      if not packed[index] then
+        redis.call('ZREM', CLASS .. class, ticket)
+      else
+        look_at_ticket(ticket, packed[index])
+      end
+    end
+    local last = redis.call('ZRANGE', CLASS .. class, -1, -1, 'WITHSCORES')
+    last_number = math.max(last_number, count(last[2]))
+    in_classes = in_classes + redis.call('ZCARD', CLASS .. class)
+  end
+end
+if in_classes ~= redis.call('HLEN', TICKETS) then  -- never but for damage
+  local all = redis.call('HGETALL', TICKETS)
+  for index = 1, #all, 2 do
+    look_at_ticket(all[index], all[index + 1])
   end
 end
 local number = redis.call('GET', NUMBER)
@@ -96,53 +229,130 @@ if number and (read_number(number) or -1) < last_number then
   repaired = repaired + 1
 end
 
--- Scores are the sum of what is held.
-local truth = {}
-for id in pairs(alive) do
-  local is = redis.call('TYPE', HELD .. id).ok
-  if is ~= 'none' and is ~= 'hash' then
-    redis.call('DEL', HELD .. id)
+local function look_at_grant(ticket, packed)
+  local record = read_grant(packed or '')
+  if not record or not alive[owner(ticket)] then
+    if packed and not record then
+      repaired = repaired + 1
+    end
+    forget_grant(ticket)
+  elseif not redis.call('ZSCORE', GRANTED, ticket) or not redis.call('ZSCORE', GRANTED_OF .. owner(ticket), ticket) then
+    redis.call('ZADD', GRANTED, record[1], ticket)
+    redis.call('ZADD', GRANTED_OF .. owner(ticket), record[1], ticket)
     repaired = repaired + 1
   end
-  local all = redis.call('HGETALL', HELD .. id)
+end
+local grants = redis.call('ZRANGE', GRANTED, part(redis.call('ZCARD', GRANTED), MOST_SEEN_HERE))
+local records = #grants > 0 and redis.call('HMGET', GRANTS, unpack(grants)) or {}
+for index, ticket in ipairs(grants) do
+  look_at_grant(ticket, records[index])
+end
+if redis.call('ZCARD', GRANTED) ~= redis.call('HLEN', GRANTS) then  -- never but for damage
+  local all = redis.call('HGETALL', GRANTS)
   for index = 1, #all, 2 do
-    local field, value = all[index], tonumber(all[index + 1])
-    if is_member(field) then
-      if not is_count(value, 1) then
-        redis.call('HDEL', HELD .. id, field)
-        repaired = repaired + 1
-      else
-        truth[field] = (truth[field] or 0) + value
+    look_at_grant(all[index], all[index + 1])
+  end
+end
+local followed = redis.call('HGETALL', VIEWS)
+for index = 1, #followed, 2 do
+  local is_view = string.match(followed[index + 1], '^%d+%-%x+$')
+  if not is_view or not alive[string.match(followed[index], '^([^ ]*) ') or followed[index]] then
+    repaired = repaired + (is_view and 0 or 1)
+    redis.call('HDEL', VIEWS, followed[index])
+  end
+end
+
+-- Scores are the sum of what is held. Looked at: those that have a score, that a holder has something of, that a view
+-- names; of each of these lists the part that has its turn, from another list on each time.
+local most = math.max(1, math.min(MOST_SEEN_HERE, math.floor(MOST_READ / math.max(1, #holders))))
+local lists = {{INFLIGHT}}
+for _, id in ipairs(holders) do
+  lists[#lists + 1] = {HELD .. id, id}
+end
+for _, view in ipairs(live_views()) do
+  lists[#lists + 1] = {VIEW .. view}
+end
+
+local function members_of(list)
+  if list[1] == INFLIGHT then
+    return redis.call('ZRANGE', INFLIGHT, part(redis.call('ZCARD', INFLIGHT), most))
+  end
+  local fields, members = redis.call('HKEYS', list[1]), {}
+  local first, last = part(#fields, most)
+  for index = first + 1, math.min(last + 1, #fields) do
+    if not list[2] or is_member(fields[index]) then
+      members[#members + 1] = fields[index]
+    end
+  end
+  return members
+end
+
+local members, truth = {}, {}
+for step = 0, #lists - 1 do
+  local list = lists[(at + step) % #lists + 1]
+  if #members < most then
+    for _, member in ipairs(members_of(list)) do
+      if not truth[member] then
+        truth[member] = 0
+        members[#members + 1] = member
       end
     end
   end
 end
+
 -- What the dead held is not drift: it is what reaping is for.
 local drift = 0
-local found = redis.call('ZRANGE', INFLIGHT, 0, -1, 'WITHSCORES')
-for index = 1, #found, 2 do
-  local member, score = found[index], tonumber(found[index + 1])
-  local is = truth[member] or 0
-  if score ~= is then
-    if reaped == 0 or not (score > is) then
-      drift = drift + (score == score and math.abs(score) ~= math.huge and math.abs(score - is) or 1)
-    end
-    if is > 0 then
-      redis.call('ZADD', INFLIGHT, is, member)
-    else
-      redis.call('ZREM', INFLIGHT, member)
+local function set_score(member, score)
+  local is = truth[member]
+  drift = drift + (score == score and math.abs(score) ~= math.huge and math.abs(score - is) or 1)
+  scores[member] = is
+  if is > 0 then
+    redis.call('ZADD', INFLIGHT, is, member)
+    renew(INFLIGHT)
+  else
+    redis.call('ZREM', INFLIGHT, member)
+  end
+end
+
+if #members > 0 then
+  for _, id in ipairs(holders) do
+    for index, text in ipairs(redis.call('HMGET', HELD .. id, unpack(members))) do
+      if text and not is_count(tonumber(text), 1) then
+        redis.call('HDEL', HELD .. id, members[index])
+        repaired = repaired + 1
+      elseif text then
+        truth[members[index]] = truth[members[index]] + tonumber(text)
+      end
     end
   end
-  truth[member] = nil
-end
-for member, is in pairs(truth) do
-  redis.call('ZADD', INFLIGHT, is, member)
-  drift = drift + is
+  for index, text in ipairs(redis.call('ZMSCORE', INFLIGHT, unpack(members))) do
+    if tonumber(text or 0) ~= truth[members[index]] then
+      set_score(members[index], tonumber(text or 0))
+    end
+    scores[members[index]] = truth[members[index]]
+  end
+  for _, view in ipairs(live_views()) do
+    local texts = redis.call('HMGET', VIEW .. view, unpack(members))
+    local loads = redis.call('ZMSCORE', LOADS .. view, unpack(members))
+    local places = redis.call('ZMSCORE', PLACES .. view, unpack(members))
+    for index, member in ipairs(members) do
+      local spec = read_spec(texts[index] or '')
+      local fits = is_room(spec, truth[member])
+      local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
+      if tonumber(loads[index] or nil) ~= load or tonumber(places[index] or nil) ~= place then
+        if spec then
+          arrange(view, member)
+        else
+          redis.call('ZREM', LOADS .. view, member)
+          redis.call('ZREM', PLACES .. view, member)
+        end
+      end
+    end
+  end
 end
 
 local taken_back = take_back_lapsed(patience)
-serve_queue(math.huge)
-forget_if_empty()
+serve_queue()
 write()
 announce(ARGV[5], ARGV[6], '')
-return {1, reaped, string.format('%.17g', drift), repaired, taken_back}
+return {1, reaped, string.format('%.17g', drift), repaired, taken_back, more}
