@@ -149,7 +149,7 @@ async def test_one_that_was_granted_at_once_knows_which_place_was_the_last_befor
         assert {await one.get(pods) for _ in range(2)} == {"u0", "u1"}
         picky = await one.queue(pods, TURN, avoid=("u0",))
         one.lane.release("u0")
-        assert await one.get(pods) == "u0"
+        assert await one.get(pods, TURN) == "u0"
         assert one.lane.number == picky.number
         assert (await one.queue(pods, TURN)).number > picky.number + 1
 
