@@ -1,5 +1,5 @@
-"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance knows
-of it."""
+"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance
+knows of it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -24,8 +24,8 @@ _log = structlog.get_logger()
 
 
 class Restorer:
-    """One restore at a time of a Redis that lost everything: `slb:restoring` keeps the others waiting, for what they
-    hold may be older."""
+    """One restore at a time of a Redis that lost everything: `slb:restoring` keeps the others waiting, for what
+    they hold may be older."""
 
     def __init__(self, connection: Connection, changes: Changes) -> None:
         self._connection = connection
