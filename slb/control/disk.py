@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import structlog
 
-from slb.control.history import History, Snapshot
+from slb.control.history import LAST_NUMBER, History, Snapshot
 from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
 from slb.control.slices import Slices
@@ -179,7 +179,7 @@ def _parsed(written: bytes) -> Snapshot:
             members = frozenset(_member(each) for each in line["members"])
             snapshot.records[_path(line["path"])] = RouteRecord(members, settings)
         elif "entry" in line:
-            snapshot.history.of[str(line["entry"])] = int(line["number"])
+            snapshot.history.of[_text(line["entry"])] = _number(line["number"])
         else:
             snapshot.attributes[_member(line["member"])] = _texts(line["attributes"])
     counts = len(snapshot.records), len(snapshot.attributes), len(snapshot.history.of)
@@ -189,8 +189,22 @@ def _parsed(written: bytes) -> Snapshot:
 
 
 def _history(header: Mapping[str, Any]) -> History:
-    generation = header.get("generation")
-    return History(floor=int(header.get("floor", 0)), generation=None if generation is None else str(generation))
+    if header["version"] == _WITHOUT_HISTORY:
+        return History()
+    generation = header["generation"]
+    return History(floor=_number(header["floor"]), generation=None if generation is None else _text(generation))
+
+
+def _number(value: object) -> int:
+    if type(value) is int and 0 <= value < LAST_NUMBER:
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no number of a change")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no text")
 
 
 def _path(value: object) -> str:

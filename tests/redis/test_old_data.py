@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from e2e.topology import free_port
 from slb.control import keys
 from slb.control.generation import RestoreTiming
+from slb.control.registry import Registration
 from tests.support.following import Follower, timing
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
@@ -62,8 +63,10 @@ async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregis
             await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
             await each.shows("/new", ["10.3.3.3:3"])
         shown: list[object] = []
-        for each in (one, other):
-            each.mirror.on_swap(lambda _, each=each: shown.append((each.members("/a"), each.members("/new"))))
+        for mirror in (one.mirror, other.mirror):
+            mirror.on_swap(
+                lambda _: shown.extend((each.members("/a"), each.members("/new")) for each in (one, other))
+            )
         with capture_logs() as logs:
             await back_from_snapshot(snapshots, one, other)
             await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
@@ -165,7 +168,7 @@ async def test_a_redis_of_another_generation_is_followed_whatever_its_numbers(sn
         await known(follower, snapshots)
         snapshots.admin.set(keys.GENERATION, "of the backup")
         snapshots.admin.save()
-        snapshots.admin.set(keys.GENERATION, follower.watcher._sync._changes.history.generation)
+        snapshots.admin.set(keys.GENERATION, follower.watcher._sync._changes.history.generation or "")
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await back_from_snapshot(snapshots, follower)
@@ -193,7 +196,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
         snapshots.admin.save()
         await follower.registry.register("/early", "10.1.1.1:1", {})
         await follower.registry.deregister("/a", "10.9.9.9:9")
-        many = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
+        many: list[Registration] = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
         for start in range(0, len(many), 500):
             await follower.registry.register_all(many[start : start + 500])
         await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)
@@ -220,10 +223,10 @@ async def test_a_replica_that_lagged_and_was_promoted_is_given_what_it_missed(tm
         ):
             await one.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
             await known(one, master)
-            replica.admin.replicaof("127.0.0.1", str(port))  # type: ignore[no-untyped-call]
+            replica.admin.replicaof("127.0.0.1", str(port))
             await eventually(lambda: members(replica, "slb_a") == {"10.1.1.1:1", "10.9.9.9:9"})
             await eventually(lambda: bool(replica.admin.exists(keys.GENERATION, keys.CHANGES)))
-            replica.admin.replicaof("127.0.0.1", "1")  # type: ignore[no-untyped-call]
+            replica.admin.replicaof("127.0.0.1", "1")
             await one.registry.register("/a", "10.2.2.2:2", {})
             await other.registry.deregister("/a", "10.9.9.9:9")
             for each in (one, other):
@@ -232,7 +235,7 @@ async def test_a_replica_that_lagged_and_was_promoted_is_given_what_it_missed(tm
             with capture_logs() as logs:
                 relay.point_to(replica.process.socket)
                 await one.synced()
-                replica.admin.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
+                replica.admin.replicaof("NO", "ONE")
                 await eventually(lambda: members(replica, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
             for each in (one, other):
                 await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
@@ -325,3 +328,27 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(valkey:
         await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
         await old.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         assert fresh.members("/a") == ["10.1.1.1:1", "10.2.2.2:2"]
+
+
+@pytest.mark.parametrize("rubbish", ["a string", "endless numbers", "strange names"])
+async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url, watch=timing(resync=0.1)) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await known(follower, valkey)
+        await eventually(lambda: bool(admin.exists(keys.CHANGES)))
+        admin.delete(keys.CHANGES)
+        if rubbish == "a string":
+            admin.set(keys.CHANGES, "x")
+        else:
+            score = float("inf") if rubbish == "endless numbers" else 2.0**52
+            for name in (b"slb_a", b"slb_a  ", b"slb_x ../..", b"slb:route:", b"a\nb 7", b"\xff"):
+                admin.zadd(keys.CHANGES, {name: score})
+        syncs = follower.metrics.full_syncs
+        await eventually(lambda: follower.metrics.full_syncs > syncs + 3)
+        assert follower.members("/a") == ["10.1.1.1:1"]
+        await follower.registry.register("/a", "10.2.2.2:2", {})
+        await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        await eventually(lambda: admin.type(keys.CHANGES) == "zset")
+        await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
+        assert follower.metrics.redis_reconnects == 0
