@@ -16,8 +16,9 @@ CONFIG = ("config|get", "config|set")
 Kgshx`); where nobody does, slb polls."""
 
 REPLAY_RULES = ("off", f"~{keys.MEMBERS}*", "~slb:*", "-@all", "+@write")
-"""Of the user `default`, who is off: nobody can log in as it. Redis 7.0 replays what its append-only file has between
-MULTI and EXEC (whatever a script has written, too) by the rights of `default`, and drops it where it has none."""
+"""Of the user `default`, who is off: nobody can log in as it. Redis 7.0 replays what its append-only file has
+between MULTI and EXEC (whatever a script has written, too) by the rights of `default`, and drops it where it has
+none."""
 
 
 def _channels(db: int) -> list[str]:

@@ -1,5 +1,5 @@
-"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance knows
-of it."""
+"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance
+knows of it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -48,14 +48,14 @@ class WriteBack:
         self._script = connection.client.register_script(changes_source("write_back"))
 
     async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
-        """`rows`: entries and what they are. How many were newer."""
+        """`rows`: entries and what they are. How many could not be written: a key of another type is in the way."""
         names, args = [keys.CHANGES], []
         for entry, each in rows:
             names.append(entry.partition(" ")[0])
             given = _given(each.value, each.member)
             kind = "logged" if each.is_logged else _FLOOR
             args += [entry, str(each.number), kind, given[0], str(len(given) - 1), *given[1:]]
-        return int(await self._script(keys=names, args=args)) if args else 0
+        return int((await self._script(keys=names, args=args))[1]) if args else 0
 
     async def finish(self, floor: int) -> None:
         """All has been written that is known as of `floor`."""

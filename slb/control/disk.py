@@ -1,8 +1,9 @@
 """The last table on disk, so that an instance that starts while Redis is away has something to serve.
 
-A file of JSON lines: a header, one line a route, one an upstream, one for each change in the log of changes, and a
-last line that says how many there were, so that a file cut short is known for one. It is replaced whole by a rename: several instances of a machine may
-share it, and the last writer wins. Its modification time is when its contents were last known to be true.
+A file of JSON lines: a header, one line a route, one an upstream, one for each change that is known, and a last
+line that says how many there were, so that a file cut short is known for one. It is replaced whole by a rename:
+several instances of a machine may share it, and the last writer wins. Its modification time is when its contents
+were last known to be true.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Any
 import orjson
 import structlog
 
-from slb.control.history import History, Snapshot
+from slb.control.history import LAST_NUMBER, History, Snapshot
 from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
 from slb.control.slices import Slices
@@ -178,7 +179,7 @@ def _parsed(written: bytes) -> Snapshot:
             members = frozenset(_member(each) for each in line["members"])
             snapshot.records[_path(line["path"])] = RouteRecord(members, settings)
         elif "entry" in line:
-            snapshot.history.of[str(line["entry"])] = int(line["number"])
+            snapshot.history.of[_text(line["entry"])] = _number(line["number"])
         else:
             snapshot.attributes[_member(line["member"])] = _texts(line["attributes"])
     counts = len(snapshot.records), len(snapshot.attributes), len(snapshot.history.of)
@@ -188,8 +189,22 @@ def _parsed(written: bytes) -> Snapshot:
 
 
 def _history(header: Mapping[str, Any]) -> History:
-    generation = header.get("generation")
-    return History(floor=int(header.get("floor", 0)), generation=None if generation is None else str(generation))
+    if header["version"] == _WITHOUT_HISTORY:
+        return History()
+    generation = header["generation"]
+    return History(floor=_number(header["floor"]), generation=None if generation is None else _text(generation))
+
+
+def _number(value: object) -> int:
+    if type(value) is int and 0 <= value < LAST_NUMBER:
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no number of a change")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{reprlib.repr(value)} is no text")
 
 
 def _path(value: object) -> str:

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from slb.control import keys
 from slb.model import RouteRecord
 
+LAST_NUMBER = 2**53 - 1
+"""Numbers are lower: they are scores of a sorted set."""
+
 _NOTHING = RouteRecord()
 
 _AT_ONCE = 500

@@ -32,8 +32,8 @@ class _Wanted(NamedTuple):
 
 class Registry:
     """Every method but `reset` is one atomic step in Redis, with its traces in `slb:changes`, or raises:
-    RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same), Refused
-    where a key holds something of another type. Names are in normal form.
+    RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
+    Refused where a key holds something of another type. Names are in normal form.
 
     `uses(member, besides)` is how many routes are known to name a member, those with a path in `besides` left out:
     its hash goes with the last of them. Without it hashes stay until the watcher finds them orphaned.

@@ -24,8 +24,8 @@ _log = structlog.get_logger()
 
 
 class Restorer:
-    """One restore at a time of a Redis that lost everything: `slb:restoring` keeps the others waiting, for what they
-    hold may be older."""
+    """One restore at a time of a Redis that lost everything: `slb:restoring` keeps the others waiting, for what
+    they hold may be older."""
 
     def __init__(self, connection: Connection, changes: Changes) -> None:
         self._connection = connection
@@ -69,7 +69,8 @@ class Restorer:
         for are_attributes in (True, False):
             some = [row for row in rows if row[0].startswith(keys.UPSTREAM) is are_attributes]
             for start in range(0, len(some), _ROWS_AT_ONCE):
-                await self._write(some[start : start + _ROWS_AT_ONCE])
+                if refused := await self._write(some[start : start + _ROWS_AT_ONCE]):
+                    _log.warning("not_written_back", entries=refused, error="keys of another type are in the way")
                 await self._connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
                 await slices.rest()
         await self._write.finish(floor)

@@ -1,16 +1,25 @@
 """Redis comes back with the data of some time ago: what the instances know to be newer stays, and goes back."""
 
 import asyncio
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from e2e.topology import free_port
 from slb.control import keys
+from slb.control.generation import RestoreTiming
+from slb.control.registry import Registration
 from tests.support.following import Follower, timing
+from tests.support.relay import Relay
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
+
+LATE = RestoreTiming(settle=0.0, share_of_age=1e6, longest_delay=1.0)
+"""Others write back first."""
 
 
 @pytest.fixture
@@ -54,8 +63,10 @@ async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregis
             await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
             await each.shows("/new", ["10.3.3.3:3"])
         shown: list[object] = []
-        for each in (one, other):
-            each.mirror.on_swap(lambda _, each=each: shown.append((each.members("/a"), each.members("/new"))))
+        for mirror in (one.mirror, other.mirror):
+            mirror.on_swap(
+                lambda _: shown.extend((each.members("/a"), each.members("/new")) for each in (one, other))
+            )
         with capture_logs() as logs:
             await back_from_snapshot(snapshots, one, other)
             await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
@@ -66,7 +77,7 @@ async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregis
         assert all(seen == (["10.1.1.1:1", "10.2.2.2:2"], ["10.3.3.3:3"]) for seen in shown)
         assert snapshots.admin.hget("slb:upstream:10.2.2.2:2", "weight") == "3"
         found = [line for line in logs if line["event"] == "redis_came_back_behind"]
-        assert found and found[0]["changes"] == 4
+        assert [line["changes"] for line in found][:1] == [4]
 
 
 async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> None:
@@ -157,7 +168,7 @@ async def test_a_redis_of_another_generation_is_followed_whatever_its_numbers(sn
         await known(follower, snapshots)
         snapshots.admin.set(keys.GENERATION, "of the backup")
         snapshots.admin.save()
-        snapshots.admin.set(keys.GENERATION, follower.watcher._sync._changes.history.generation)
+        snapshots.admin.set(keys.GENERATION, follower.watcher._sync._changes.history.generation or "")
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await back_from_snapshot(snapshots, follower)
@@ -185,7 +196,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
         snapshots.admin.save()
         await follower.registry.register("/early", "10.1.1.1:1", {})
         await follower.registry.deregister("/a", "10.9.9.9:9")
-        many = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
+        many: list[Registration] = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
         for start in range(0, len(many), 500):
             await follower.registry.register_all(many[start : start + 500])
         await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)
@@ -198,3 +209,146 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
         await eventually(lambda: not snapshots.admin.exists("slb_a"))
         assert follower.members("/early") == ["10.1.1.1:1"]
         assert len(follower.mirror.records) == 6001
+
+
+async def test_a_replica_that_lagged_and_was_promoted_is_given_what_it_missed(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        port = free_port("127.0.0.1")
+        master = stack.enter_context(closing(Valkey(port=str(port), repl_diskless_sync_delay="0")))
+        replica = stack.enter_context(closing(Valkey()))
+        async with (
+            Relay(master.process.socket) as relay,
+            Follower(relay.url) as one,
+            Follower(relay.url) as other,
+        ):
+            await one.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
+            await known(one, master)
+            replica.admin.replicaof("127.0.0.1", str(port))
+            await eventually(lambda: members(replica, "slb_a") == {"10.1.1.1:1", "10.9.9.9:9"})
+            await eventually(lambda: bool(replica.admin.exists(keys.GENERATION, keys.CHANGES)))
+            replica.admin.replicaof("127.0.0.1", "1")
+            await one.registry.register("/a", "10.2.2.2:2", {})
+            await other.registry.deregister("/a", "10.9.9.9:9")
+            for each in (one, other):
+                await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+            master.kill()
+            with capture_logs() as logs:
+                relay.point_to(replica.process.socket)
+                await one.synced()
+                replica.admin.replicaof("NO", "ONE")
+                await eventually(lambda: members(replica, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
+            for each in (one, other):
+                await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+            assert "redis_came_back_behind" in {line["event"] for line in logs}
+
+
+async def test_an_append_only_file_that_was_cut_at_its_end_is_made_up_for(valkey: Valkey) -> None:
+    valkey.admin.config_set("appendfsync", "always")
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
+        await known(follower, valkey)
+        await eventually(lambda: bool(valkey.admin.exists(keys.CHANGES)))
+        (file,) = (valkey.directory / "appendonlydir").glob("*.incr.aof")
+        size = file.stat().st_size
+        await follower.registry.register("/b", "10.2.2.2:2", {"weight": "2"})
+        await follower.registry.deregister("/a", "10.9.9.9:9")
+        await follower.shows("/a", ["10.1.1.1:1"])
+        await follower.shows("/b", ["10.2.2.2:2"])
+        valkey.kill()
+        await follower.up(False)
+        os.truncate(file, size)
+        valkey.start()
+        await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1"}, timeout=5)
+        await eventually(lambda: members(valkey, "slb_b") == {"10.2.2.2:2"}, timeout=5)
+        assert valkey.admin.hget("slb:upstream:10.2.2.2:2", "weight") == "2"
+        assert follower.members("/a") == ["10.1.1.1:1"]
+
+
+@pytest.mark.parametrize("first", ["who knows less", "who knows more"])
+async def test_two_instances_that_know_different_things_end_with_the_newest_of_all(
+    snapshots: Valkey, tmp_path: Path, first: str
+) -> None:
+    """One was cut off while the other registered; Redis comes back from before both, and they find it in turn."""
+    socket = snapshots.process.socket
+    async with (
+        Relay(socket) as to_one,
+        Relay(socket) as to_other,
+        Follower(to_one.url) as one,
+        Follower(to_other.url) as other,
+    ):
+        await one.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
+        await known(one, snapshots)
+        await known(other, snapshots)
+        await eventually(lambda: bool(snapshots.admin.exists(keys.CHANGES)))
+        snapshots.admin.save()
+        await one.registry.register("/b", "10.3.3.3:3", {})
+        await other.shows("/b", ["10.3.3.3:3"])
+        await one.shows("/b", ["10.3.3.3:3"])
+        to_one.point_to(None)
+        await one.up(False)
+        await other.registry.register("/a", "10.2.2.2:2", {})
+        await other.registry.deregister("/a", "10.9.9.9:9")
+        await other.registry.deregister("/b", "10.3.3.3:3")
+        await other.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        await other.shows("/b", None)
+        snapshots.kill()
+        to_other.point_to(None)
+        await other.up(False)
+        snapshots.start()
+        in_turn = [(to_one, one), (to_other, other)]
+        for relay, follower in in_turn if first == "who knows less" else reversed(in_turn):
+            relay.point_to(socket)
+            await follower.up(True)
+        await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
+        await eventually(lambda: not snapshots.admin.exists("slb_b"), timeout=5)
+        for each in (one, other):
+            await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+            await each.shows("/b", None)
+
+
+async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(valkey: Valkey, tmp_path: Path) -> None:
+    """Whoever knows less comes first and writes back what has left since; it leaves again."""
+    async with (
+        Relay(valkey.process.socket) as to_old,
+        Follower(to_old.url) as old,
+        Follower(valkey.url, watch=timing(restore=LATE)) as fresh,
+    ):
+        await fresh.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
+        await known(fresh, valkey)
+        await old.shows("/a", ["10.1.1.1:1", "10.9.9.9:9"])
+        to_old.point_to(None)
+        await old.up(False)
+        await fresh.registry.register("/a", "10.2.2.2:2", {})
+        await fresh.registry.deregister("/a", "10.9.9.9:9")
+        await fresh.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        valkey.admin.flushall()
+        to_old.point_to(valkey.process.socket)
+        await old.up(True)
+        await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
+        await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
+        await old.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        assert fresh.members("/a") == ["10.1.1.1:1", "10.2.2.2:2"]
+
+
+@pytest.mark.parametrize("rubbish", ["a string", "endless numbers", "strange names"])
+async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url, watch=timing(resync=0.1)) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await known(follower, valkey)
+        await eventually(lambda: bool(admin.exists(keys.CHANGES)))
+        admin.delete(keys.CHANGES)
+        if rubbish == "a string":
+            admin.set(keys.CHANGES, "x")
+        else:
+            score = float("inf") if rubbish == "endless numbers" else 2.0**52
+            for name in (b"slb_a", b"slb_a  ", b"slb_x ../..", b"slb:route:", b"a\nb 7", b"\xff"):
+                admin.zadd(keys.CHANGES, {name: score})
+        syncs = follower.metrics.full_syncs
+        await eventually(lambda: follower.metrics.full_syncs > syncs + 3)
+        assert follower.members("/a") == ["10.1.1.1:1"]
+        await follower.registry.register("/a", "10.2.2.2:2", {})
+        await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        await eventually(lambda: admin.type(keys.CHANGES) == "zset")
+        await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
+        assert follower.metrics.redis_reconnects == 0

@@ -1,4 +1,4 @@
-"""Debian's redis-server, of one test: as an operator runs it, with a password, an ACL file, a persistence of its own."""
+"""Debian's redis-server, of one test: with a file of users, and files of its own."""
 
 import shutil
 import subprocess

@@ -1,4 +1,5 @@
-"""A relay in front of a unix socket that passes bytes on late, as a distant network would."""
+"""A relay in front of a unix socket: passes bytes on late, as a distant network would, and at any time to somewhere
+else, as a failover does."""
 
 import asyncio
 from contextlib import suppress
@@ -10,12 +11,12 @@ _PIECE = 1 << 16
 
 
 class Relay:
-    """Use with `async with`. `url`: for `redis_url`; each byte takes `delay` seconds each way, which may be changed
-    while it runs."""
+    """Use with `async with`. `url`: for `redis_url`; each byte takes `delay` seconds each way. Each connection goes
+    where `target` was when it came."""
 
-    def __init__(self, socket: Path, delay: float) -> None:
-        self.delay = delay
-        self._socket = socket
+    def __init__(self, target: Path, delay: float = 0.0) -> None:
+        self._delay = delay
+        self._target: Path | None = target
         self._directory = TemporaryDirectory(prefix="slb-relay-")
         self._path = Path(self._directory.name) / "relay.sock"
         self._tasks: set[asyncio.Task[None]] = set()
@@ -37,13 +38,21 @@ class Relay:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.close()
+        self.point_to(None)
         await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
         self._directory.cleanup()
 
+    def point_to(self, target: Path | None) -> None:
+        """Close all connections; the next go there, or nowhere."""
+        self._target = target
+        for writer in self._writers:
+            writer.close()
+
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection(str(self._socket))
+        if self._target is None:
+            writer.close()
+            return
+        there, back = await asyncio.open_unix_connection(self._target)
         self._writers += [back, writer]
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._pass_on(source, sink))
@@ -52,7 +61,7 @@ class Relay:
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        with suppress(OSError):
+        with suppress(OSError):  # the other end has gone: so does this one
             while piece := await source.read(_PIECE):
-                loop.call_later(self.delay, sink.write, piece)
-        loop.call_later(self.delay, sink.close)
+                loop.call_later(self._delay, sink.write, piece)
+        loop.call_later(self._delay, sink.close)

@@ -5,7 +5,7 @@
 local size = redis.pcall('MEMORY', 'USAGE', CHANGES, 'SAMPLES', 100)
 if not size then
   return {'0', '0', ''}
-elseif redis.call('TYPE', CHANGES).ok ~= 'zset' or type(size) == 'number' and size > tonumber(ARGV[2]) then
+elseif not is_log() or type(size) == 'number' and size > tonumber(ARGV[2]) then
   return {}
 end
 local found =

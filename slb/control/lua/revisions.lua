@@ -24,15 +24,18 @@ local function last_number()
   return tonumber(redis.call('ZRANGE', CHANGES, -1, -1, 'WITHSCORES')[2] or 0)
 end
 
+-- Whether it is a log, and not something else that somebody has put there: numbers are such as a score holds exactly.
+local function is_log()
+  return redis.call('TYPE', CHANGES).ok == 'zset' and last_number() < 2 ^ 53 - 1
+end
+
 local function note(entry)
   noted[#noted + 1] = entry
 end
 
--- Makes way for the log where somebody has put something else, or numbers past what a score holds exactly. Otherwise
--- writes nothing: a server without memory refuses a script by its first write, and lets one that has written go on.
+-- Makes way for the log. Where nothing is in the way nothing is written: a server without memory refuses a script by its first write, and lets one that has written go on.
 local function mend()
-  local kind = redis.call('TYPE', CHANGES).ok
-  if kind ~= 'none' and (kind ~= 'zset' or last_number() >= 2 ^ 53 - 1) then
+  if redis.call('EXISTS', CHANGES) == 1 and not is_log() then
     redis.call('DEL', CHANGES)
   end
 end

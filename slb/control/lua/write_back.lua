@@ -4,34 +4,38 @@
 -- number, "logged" or "floor" (it does not stand in the caller's log: its number is the caller's floor),
 -- "join" or "leave" or "replace", how many arguments it has, and these: a member, or fields and values in turn (none
 -- where the hash has left). Without rows: the caller's floor, which all that it knows has been written to.
--- Reply: how many rows were newer.
+-- Reply: {how many rows were newer, how many of them another type of key was in the way of}.
 mend()
 local operations = {
   join = function(key, first)
-    redis.pcall('SADD', key, ARGV[first])
+    return redis.pcall('SADD', key, ARGV[first])
   end,
   leave = function(key, first)
-    redis.pcall('SREM', key, ARGV[first])
+    return redis.pcall('SREM', key, ARGV[first])
   end,
   replace = function(key, first, last)
     local kind = redis.call('TYPE', key).ok
-    if kind ~= 'hash' and kind ~= 'none' then  -- somebody else's; a set of another type is left alone as well
-      return
+    if kind ~= 'hash' and kind ~= 'none' then
+      return redis.error_reply('WRONGTYPE it is no hash')
     end
     redis.call('DEL', key)
     for index = first, last, 2 do
       redis.call('HSET', key, ARGV[index], ARGV[index + 1])
     end
+    return 1
   end,
 }
 
-local written, at = 0, 1
+local written, refused, at = 0, 0, 1
 for row = 2, #KEYS do
   local entry, number, is_logged, first = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == 'logged', at + 5
   at = first + tonumber(ARGV[at + 4])
   local standing = stands(entry)
   if number > standing or number == standing and not is_logged then
-    operations[ARGV[first - 2]](KEYS[row], first, at - 1)
+    local reply = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
+    if type(reply) == 'table' and reply.err then
+      refused = refused + 1
+    end
     if is_logged then
       redis.call('ZADD', CHANGES, ARGV[first - 4], entry)
     end
@@ -45,4 +49,4 @@ if #KEYS == 1 then
   end
   trim(last_number())
 end
-return written
+return {written, refused}

@@ -16,15 +16,17 @@ from structlog.testing import capture_logs
 
 from slb.config import Settings
 from slb.control.disk import DiskTable
+from slb.control.history import History
 from slb.model import RouteRecord
 from slb.routing.mirror import Mirror
 from tests.support.waiting import eventually
 
-WHOLE = b"""{"version":1}
+WHOLE = b"""{"version":2,"generation":"g","floor":5}
 {"path":"/p1","members":["a:80"],"settings":{"policy":"p2c"}}
 {"path":"/q","members":[],"settings":null}
 {"member":"a:80","attributes":{"weight":"2"}}
-{"routes":2,"upstreams":1}
+{"entry":"slb_p1 a:80","number":7}
+{"routes":2,"upstreams":1,"changes":1}
 """
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=9)
@@ -157,8 +159,15 @@ def test_a_table_of_any_shape_is_unusable_or_as_sound_as_what_comes_from_redis(
         WHOLE.replace(b'{"policy":"p2c"}', b'["policy"]'),
         WHOLE.replace(b'{"weight":"2"}', b'{"weight":2}'),
         WHOLE.replace(b'{"weight":"2"}', b"null"),
+        *(
+            WHOLE.replace(b'"floor":5', b'"floor":' + old)
+            for old in (b"-1", b'"5"', b"null", b"1e300", b"9999999999999999")
+        ),
+        *(WHOLE.replace(b'"number":7', b'"number":' + old) for old in (b"-1", b'"7"', b"[]", b"true", b"7.5")),
+        WHOLE.replace(b'"slb_p1 a:80"', b"7"),
+        WHOLE.replace(b'"g"', b"7"),
     ],
-    ids=range(29),
+    ids=range(41),
 )
 def test_a_table_of_wrong_shape_is_told_of_and_not_served(tmp_path: Path, written: bytes) -> None:
     file = tmp_path / "table.json"
@@ -173,6 +182,18 @@ def test_a_table_of_right_shape_is(tmp_path: Path) -> None:
     assert kept is not None
     assert kept[0].records == {"/p1": RouteRecord(frozenset({"a:80"}), {"policy": "p2c"}), "/q": RouteRecord()}
     assert kept[0].attributes == {"a:80": {"weight": "2"}}
+    assert kept[0].history == History({"slb_p1 a:80": 7}, floor=5, generation="g")
+
+
+def test_a_table_of_the_version_before_is_one_of_which_it_is_not_known_when_it_changed(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    lines = WHOLE.splitlines(keepends=True)
+    file.write_bytes(b"".join([b'{"version":1}\n', *lines[1:-2], b'{"routes":2,"upstreams":1}\n']))
+    file.chmod(0o600)
+    kept = a_table(file).load()
+    assert kept is not None
+    assert kept[0].records.keys() == {"/p1", "/q"}
+    assert kept[0].history == History()
 
 
 def _damage(data: st.DataObject, lines: list[Any]) -> None:

@@ -1,0 +1,70 @@
+"""Which of two sides knows what to be newer."""
+
+from slb.control.history import History, Snapshot, differing, newer, state, with_states
+from slb.model import RouteRecord
+
+ONE, TWO = "10.1.1.1:1", "10.2.2.2:2"
+
+
+def table(*members: str, history: History | None = None, settings: dict[str, str] | None = None) -> Snapshot:
+    return Snapshot({"/a": RouteRecord(frozenset(members), settings)}, history=history or History())
+
+
+def found(mine: Snapshot, theirs: Snapshot) -> set[str]:
+    return {entry for entry in newer(mine, theirs) if entry is not None}
+
+
+def test_what_has_a_higher_number_here_is_newer() -> None:
+    mine = table(ONE, history=History({f"slb_a {ONE}": 7, f"slb_a {TWO}": 9, "slb:route:/a": 3}, floor=1))
+    theirs = table(TWO, history=History({f"slb_a {ONE}": 7, f"slb_a {TWO}": 8, "slb:route:/a": 4}, floor=1))
+    assert found(mine, theirs) == {f"slb_a {TWO}"}
+    assert found(theirs, mine) == {"slb:route:/a"}
+
+
+def test_what_the_other_log_has_no_more_is_as_old_as_its_floor() -> None:
+    mine = table(history=History({f"slb_a {ONE}": 7, f"slb_a {TWO}": 12}))
+    assert found(mine, table(history=History(floor=10))) == {f"slb_a {TWO}"}
+
+
+def test_whoever_has_gone_back_behind_a_floor_is_older_in_all_that_differs_and_has_not_changed_since() -> None:
+    mine = table(ONE, settings={"retries": "2"}, history=History(floor=10))
+    theirs = table(TWO, settings={"retries": "1"}, history=History({"slb:route:/a": 11}, floor=5))
+    assert found(mine, theirs) == {f"slb_a {ONE}", f"slb_a {TWO}"}
+    assert found(theirs, mine) == {"slb:route:/a"}
+
+
+def test_nothing_is_newer_where_both_know_the_same() -> None:
+    history = History({f"slb_a {ONE}": 7}, floor=3)
+    assert found(table(ONE, history=history), table(TWO, history=history.copy())) == set()
+
+
+def test_a_floor_that_rises_forgets_what_lies_below_it() -> None:
+    history = History({"slb:route:/a": 5, "slb:route:/b": 6})
+    history.raise_floor(5)
+    assert history.of == {"slb:route:/b": 6}
+    assert [history.revision(f"slb:route:/{name}") for name in "abc"] == [5, 6, 5]
+    history.raise_floor(4)
+    assert history.floor == 5
+
+
+def test_states_turn_one_table_into_the_other() -> None:
+    mine = Snapshot(
+        {"/a": RouteRecord(frozenset({ONE})), "/set": RouteRecord(settings={"policy": "p2c"})},
+        {ONE: {"weight": "2"}},
+    )
+    theirs = Snapshot(
+        {"/a": RouteRecord(frozenset({TWO})), "/gone": RouteRecord(frozenset({ONE}))}, {TWO: {"w": "1"}}
+    )
+    entries = [entry for entry in differing(mine, theirs) if entry is not None]
+    assert set(entries) == {
+        *(f"slb_a {ONE}", f"slb_a {TWO}", f"slb_gone {ONE}", "slb:route:/set"),
+        *(f"slb:upstream:{ONE}", f"slb:upstream:{TWO}"),
+    }
+    states = [each for entry in entries if (each := state(entry, mine))]
+    both = with_states(theirs, states)
+    assert (both.records, both.attributes) == (mine.records, mine.attributes)
+
+
+def test_names_that_are_none_of_ours_say_nothing() -> None:
+    for entry in ("", "slb_a", "slb_a not a member", "slb_a//b 10.1.1.1:1", "slb:upstream:x y", "floor", "slb:x"):
+        assert state(entry, table(ONE)) is None, entry
