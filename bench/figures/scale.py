@@ -81,10 +81,10 @@ class Spent:
 @dataclass(frozen=True)
 class Row:
     """One number of instances. `idle`: share of a core that Redis takes while no request comes; `cpu_us`: of Redis,
-    a request; `grant_p50`, `grant_p99`: seconds from asking to having a slot; `sent_late`: p99, seconds that this
-    process was late; `read`, `written`: bytes of Redis, a request; `alone`: slots given out without Redis.
-    `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached` is False
-    then); `late`: this process was the limit."""
+    a request that it decided; `read`, `written`: its bytes, the same way; `grant_p50`, `grant_p99`: seconds from
+    asking to having a slot; `sent_late`: p99, seconds that this process was late; `alone`: slots given out without
+    Redis. `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached` is
+    False then); `late`: this process was the limit."""
 
     instances: int
     idle: float
@@ -164,8 +164,8 @@ async def _row(client: Any, url: str, instances: int, plan: Plan, steps: Steps) 
         alone = _alone(fleet)
         before = Spent.by(client)
         await load.run(plan.rate, plan.seconds)
-        spent, count = Spent.by(client).since(before), max(1, len(load.grants))
-        alone = _alone(fleet) - alone
+        spent, alone = Spent.by(client).since(before), _alone(fleet) - alone
+        count = max(1, len(load.grants) - alone)
         steps.to(f"{instances} instances, until somebody decides alone")
         alone_at, reached, late = await _until_alone(fleet, timers, rng, plan)
     timers.close()
@@ -252,7 +252,5 @@ def growth(rows: Sequence[Row], plan: Plan) -> list[Section]:
     few, many = rows[0], rows[-1]
     goal = GOAL_GROWTH if (few.instances, many.instances, plan.pods) == GOAL_AT else None
     figures = [Figure("Redis CPU a request, in units", many.cpu_us / few.cpu_us, at_most=goal)]
-    notes = [
-        "What each instance says of itself (beats, leases) is in it: Redis's CPU over the whole run by requests."
-    ]
+    notes = ["What each instance says of itself (beats, leases) is in it: Redis's CPU, by the requests it decided."]
     return [Section(f"{many.instances} instances beside {few.instances}", figures, notes)]
