@@ -10,6 +10,7 @@ from typing import Any
 
 import uvloop
 
+from bench.errors import BenchError
 from bench.figures.figure import Figure, Outcome, Section, percentile
 from bench.figures.fleet import Fleet
 from bench.figures.simulated import Request, Simulated, simulated
@@ -114,9 +115,11 @@ class Load:
         self.grants: list[float] = []
         self.late: list[float] = []
         self.refused = 0
+        self._why = ""
 
     async def run(self, rate: float, seconds: float) -> None:
-        """Poisson arrivals; returns when the last slot has been given back."""
+        """Poisson arrivals; returns when the last slot has been given back. Raises BenchError where one was
+        refused: a figure would leave it out."""
         begun = time.monotonic()
         due = begun
         while (due := due + self._rng.expovariate(rate)) < begun + seconds:
@@ -127,6 +130,8 @@ class Load:
         if self._open:
             self._all_ended.clear()
             await self._all_ended.wait()
+        if self.refused:
+            raise BenchError(f"{self.refused} requests were refused, the last one: {self._why}")
 
     def _ask(self, due: float) -> None:
         self.late.append(time.monotonic() - due)
@@ -141,6 +146,7 @@ class Load:
 
     def _refused(self, why: str) -> None:
         self.refused += 1
+        self._why = why
         self._ended(lambda: None)
 
     def _ended(self, release: Callable[[], None]) -> None:

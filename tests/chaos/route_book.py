@@ -17,6 +17,9 @@ STEADY = "10.9.255.1:80"
 SOON = 5.0
 """Seconds in which every table has to be right again."""
 
+WRITTEN = frozenset({200, 202, 404})
+"""Statuses of a change that Redis has, be it served by that instance yet or not, or that it had before."""
+
 ANSWER_SECONDS = 20.0
 _LOOK = 0.1
 
@@ -88,7 +91,7 @@ class RouteBook:
     async def _call(self, method: str, instances: Sequence[Instance], member: str) -> None:
         """Asked again while it is refused: the next fault may have come already. Raises TimeoutError."""
         async with asyncio.timeout(ANSWER_SECONDS):
-            while await self._status(method, self._rng.choice(instances), member) not in {200, 404}:
+            while await self._status(method, self._rng.choice(instances), member) not in WRITTEN:
                 await asyncio.sleep(_LOOK)
         (self.truth.add if method == "POST" else self.truth.discard)(member)
 
