@@ -50,7 +50,8 @@ class RouteBook:
             await self._call("DELETE", instances, self._rng.choice(others))
 
     async def judged(self, instances: Sequence[Instance], now: float, what: str) -> list[Violation]:
-        """One for each table, Redis's own among them, that is not right within SOON; it is put right then."""
+        """One for all tables, Redis's own among them, that are not right within SOON and are wrong in the same way;
+        they are put right then."""
         wrong: dict[str, set[str]] = {}
         try:
             async with asyncio.timeout(SOON):
@@ -58,7 +59,12 @@ class RouteBook:
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             pass  # what is wrong still is told
-        found = [Violation("routes", now, f"{who} {self._difference(has)}: {what}") for who, has in wrong.items()]
+        alike: dict[str, list[str]] = {}
+        for who, has in wrong.items():
+            alike.setdefault(self._difference(has), []).append(who)
+        found = [
+            Violation("routes", now, f"{' '.join(who)}: {difference}: {what}") for difference, who in alike.items()
+        ]
         if wrong:
             await self._mend(instances, set().union(*wrong.values()))
         return found
@@ -80,7 +86,7 @@ class RouteBook:
 
     def _difference(self, has: set[str]) -> str:
         more, less = sorted(has - self.truth), sorted(self.truth - has)
-        return f"has {' '.join(more) or 'none'} too many and lacks {' '.join(less) or 'none'}"
+        return f"{' '.join(more) or 'none'} too many, {' '.join(less) or 'none'} missing"
 
     async def _mend(self, instances: Sequence[Instance], shown: set[str]) -> None:
         for member in sorted(self.truth):
