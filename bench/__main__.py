@@ -259,7 +259,7 @@ def kill(
 def scale(
     instances: Annotated[str, typer.Option(help="Numbers of instances, with commas.")] = "2,10,50,100",
     pods: Annotated[int, typer.Option(min=1, max=60_000, help="Upstreams of the one pool.")] = 1000,
-    rate: Annotated[float, typer.Option(min=1, help="Requests a second through all of them together.")] = 300,
+    rate: Annotated[float, typer.Option(min=1, help="Requests a second through all of them together.")] = 200,
     seconds: Annotated[float, typer.Option(min=1, help="That each number is loaded.")] = 10,
     most: Annotated[float, typer.Option(min=1, help="The highest load tried, in requests a second.")] = 10_000,
     policy: Annotated[str, typer.Option(help="Of the route: least_inflight or round_robin.")] = "least_inflight",

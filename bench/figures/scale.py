@@ -10,6 +10,7 @@ from typing import Any
 
 import uvloop
 
+from bench.errors import BenchError
 from bench.figures.figure import Figure, Outcome, Section, percentile
 from bench.figures.fleet import Fleet
 from bench.figures.simulated import Request, Simulated, simulated
@@ -81,10 +82,10 @@ class Spent:
 @dataclass(frozen=True)
 class Row:
     """One number of instances. `idle`: share of a core that Redis takes while no request comes; `cpu_us`: of Redis,
-    a request; `grant_p50`, `grant_p99`: seconds from asking to having a slot; `sent_late`: p99, seconds that this
-    process was late; `read`, `written`: bytes of Redis, a request; `alone`: slots given out without Redis.
-    `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached` is False
-    then); `late`: this process was the limit."""
+    a request that it decided; `read`, `written`: its bytes, the same way; `grant_p50`, `grant_p99`: seconds from
+    asking to having a slot; `sent_late`: p99, seconds that this process was late; `alone`: slots given out without
+    Redis. `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached` is
+    False then); `late`: this process was the limit."""
 
     instances: int
     idle: float
@@ -114,9 +115,11 @@ class Load:
         self.grants: list[float] = []
         self.late: list[float] = []
         self.refused = 0
+        self._why = ""
 
     async def run(self, rate: float, seconds: float) -> None:
-        """Poisson arrivals; returns when the last slot has been given back."""
+        """Poisson arrivals; returns when the last slot has been given back. Raises BenchError where one was
+        refused: a figure would leave it out."""
         begun = time.monotonic()
         due = begun
         while (due := due + self._rng.expovariate(rate)) < begun + seconds:
@@ -127,6 +130,8 @@ class Load:
         if self._open:
             self._all_ended.clear()
             await self._all_ended.wait()
+        if self.refused:
+            raise BenchError(f"{self.refused} requests were refused, the last one: {self._why}")
 
     def _ask(self, due: float) -> None:
         self.late.append(time.monotonic() - due)
@@ -141,6 +146,7 @@ class Load:
 
     def _refused(self, why: str) -> None:
         self.refused += 1
+        self._why = why
         self._ended(lambda: None)
 
     def _ended(self, release: Callable[[], None]) -> None:
@@ -164,8 +170,8 @@ async def _row(client: Any, url: str, instances: int, plan: Plan, steps: Steps) 
         alone = _alone(fleet)
         before = Spent.by(client)
         await load.run(plan.rate, plan.seconds)
-        spent, count = Spent.by(client).since(before), max(1, len(load.grants))
-        alone = _alone(fleet) - alone
+        spent, alone = Spent.by(client).since(before), _alone(fleet) - alone
+        count = max(1, len(load.grants) - alone)
         steps.to(f"{instances} instances, until somebody decides alone")
         alone_at, reached, late = await _until_alone(fleet, timers, rng, plan)
     timers.close()
@@ -252,7 +258,5 @@ def growth(rows: Sequence[Row], plan: Plan) -> list[Section]:
     few, many = rows[0], rows[-1]
     goal = GOAL_GROWTH if (few.instances, many.instances, plan.pods) == GOAL_AT else None
     figures = [Figure("Redis CPU a request, in units", many.cpu_us / few.cpu_us, at_most=goal)]
-    notes = [
-        "What each instance says of itself (beats, leases) is in it: Redis's CPU over the whole run by requests."
-    ]
+    notes = ["What each instance says of itself (beats, leases) is in it: Redis's CPU, by the requests it decided."]
     return [Section(f"{many.instances} instances beside {few.instances}", figures, notes)]

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from slb.errors import ConfigError
 from tests.chaos.faults import FAULTS
 from tests.chaos.long_run import Found, Plan, Run, lab_of
 
@@ -41,6 +42,8 @@ def chaos(
     try:
         asyncio.run(run(plan, found, logs))
         interrupted = False
+    except ConfigError as error:
+        refuse(str(error))
     except (KeyboardInterrupt, asyncio.CancelledError):
         interrupted = True
         print("interrupted: what follows is not all that was asked for", file=sys.stderr)

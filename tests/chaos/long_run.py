@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.cap import Cap, CountedLeases
-from tests.chaos.checker import Violation
+from tests.chaos.checker import Checker, Violation
 from tests.chaos.cluster import Cluster, Failure
 from tests.chaos.faults import FAULTS, GENTLE, OF_INSTANCES, Lab
 from tests.chaos.history import Granted, History
@@ -23,6 +23,10 @@ UPSTREAMS = 5
 CLIENTS = 40
 SERVICE_SECONDS = 0.08
 CAP = 1
+AFTERWARDS_SECONDS = 5.0
+SLACK, PATIENCE = 0.5, 4.0
+"""Seconds, of the checker: how late what is seen may be, and how long a slot may stay free."""
+
 CALM_SECONDS = 0.0, 3.0
 """Between two faults: often the next one comes before all is well again."""
 
@@ -86,7 +90,8 @@ class Run:
                 await self._faults([name, *self._meanwhile(name)])
                 if self._is_over():
                     break
-        await self._end_of_round()
+        await self._all_is_zero("end of round")
+        await self._afterwards()
 
     def _is_over(self) -> bool:
         return bool(self._found.rounds) and self._lab.now() - self._begun > self._plan.seconds
@@ -121,18 +126,34 @@ class Run:
             for status, of in by_status.items()
         ]
 
-    async def _end_of_round(self) -> None:
-        """Nobody asks any more: all counts are zero."""
+    async def _all_is_zero(self, what: str) -> None:
+        """Nobody asks any more."""
         lab = self._lab
         cluster, history = lab.cluster, lab.cluster.history
         deadline = lab.now() + EMPTY_SECONDS
         while (remaining := await asyncio.to_thread(cluster.remaining)) and lab.now() < deadline:
             await asyncio.sleep(_LOOK)
-        self._tell([Violation("not zero", lab.now(), f"{what}: {count}") for what, count in remaining.items()])
-        self._tell([*lab.cap.judged(lab.now(), "end of round"), *self._failures("end of round")])
+        left = ", ".join(f"{name}: {count}" for name, count in remaining.items())
+        self._tell([Violation("not zero", lab.now(), f"{left}: {what}")] if left else [])
+        self._tell([*lab.cap.judged(lab.now(), what), *self._failures(what)])
         self._found.grants += sum(isinstance(event, Granted) for event in history.events)
         self._found.worst = lab.cap.worst
         history.events.clear()
+
+    async def _afterwards(self) -> None:
+        """Nothing is done to anybody: leases and the order of the queue are right, as the checker of the short run
+        has it. While an instance says that it decides alone, it judges neither."""
+        cluster, history = self._lab.cluster, self._lab.cluster.history
+        history.disturbed.clear()
+        watching = asyncio.create_task(cluster.watch())
+        async with cluster.clients(CLIENTS, Random(self._lab.rng.random())):
+            await asyncio.sleep(AFTERWARDS_SECONDS)
+        watching.cancel()
+        await asyncio.wait([watching])
+        cluster.note_local_turns(SLACK)
+        capacities = {"/p": dict.fromkeys(cluster.members, CAP)}
+        self._tell(Checker(history, capacities, SLACK, PATIENCE).check().violations)
+        await self._all_is_zero("afterwards")
 
     def _tell(self, violations: Sequence[Violation]) -> None:
         self._found.violations += violations

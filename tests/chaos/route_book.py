@@ -17,6 +17,9 @@ STEADY = "10.9.255.1:80"
 SOON = 5.0
 """Seconds in which every table has to be right again."""
 
+WRITTEN = frozenset({200, 202, 404})
+"""Statuses of a change that Redis has, be it served by that instance yet or not, or that it had before."""
+
 ANSWER_SECONDS = 20.0
 _LOOK = 0.1
 
@@ -47,7 +50,8 @@ class RouteBook:
             await self._call("DELETE", instances, self._rng.choice(others))
 
     async def judged(self, instances: Sequence[Instance], now: float, what: str) -> list[Violation]:
-        """One for each table, Redis's own among them, that is not right within SOON; it is put right then."""
+        """One for all tables, Redis's own among them, that are not right within SOON and are wrong in the same way;
+        they are put right then."""
         wrong: dict[str, set[str]] = {}
         try:
             async with asyncio.timeout(SOON):
@@ -55,7 +59,12 @@ class RouteBook:
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             pass  # what is wrong still is told
-        found = [Violation("routes", now, f"{who} {self._difference(has)}: {what}") for who, has in wrong.items()]
+        alike: dict[str, list[str]] = {}
+        for who, has in wrong.items():
+            alike.setdefault(self._difference(has), []).append(who)
+        found = [
+            Violation("routes", now, f"{' '.join(who)}: {difference}: {what}") for difference, who in alike.items()
+        ]
         if wrong:
             await self._mend(instances, set().union(*wrong.values()))
         return found
@@ -77,7 +86,7 @@ class RouteBook:
 
     def _difference(self, has: set[str]) -> str:
         more, less = sorted(has - self.truth), sorted(self.truth - has)
-        return f"has {' '.join(more) or 'none'} too many and lacks {' '.join(less) or 'none'}"
+        return f"{' '.join(more) or 'none'} too many, {' '.join(less) or 'none'} missing"
 
     async def _mend(self, instances: Sequence[Instance], shown: set[str]) -> None:
         for member in sorted(self.truth):
@@ -88,7 +97,7 @@ class RouteBook:
     async def _call(self, method: str, instances: Sequence[Instance], member: str) -> None:
         """Asked again while it is refused: the next fault may have come already. Raises TimeoutError."""
         async with asyncio.timeout(ANSWER_SECONDS):
-            while await self._status(method, self._rng.choice(instances), member) not in {200, 404}:
+            while await self._status(method, self._rng.choice(instances), member) not in WRITTEN:
                 await asyncio.sleep(_LOOK)
         (self.truth.add if method == "POST" else self.truth.discard)(member)
 

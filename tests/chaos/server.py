@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError as Cut
 from redis.retry import Retry
 
 from slb.control.valkey_process import ValkeyProcess
+from slb.errors import ConfigError
 from tests.support.valkey import Valkey
 
 _DATA, _COPY = "appendonlydir", "copy"
@@ -32,7 +33,11 @@ class Server(Valkey):
 
     def __init__(self, program: Path | None) -> None:
         self._program = program
-        super().__init__()
+        try:
+            super().__init__()
+        except ConfigError:
+            shutil.rmtree(self.directory)
+            raise
 
     def _made(self, options: dict[str, str]) -> ValkeyProcess:
         if self._program is None:

@@ -52,6 +52,7 @@ def test_help_names_every_fault(home: Path) -> None:
     [
         (("--faults", "flood"), "flood"),
         (("--redis", "/no/server"), "/no/server"),
+        (("--redis", "/bin/true"), "start"),
         (("--logs", "/no/logs"), "/no/logs"),
     ],
 )
