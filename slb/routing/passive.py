@@ -22,8 +22,9 @@ from slb.routing.table import Route, Table
 _LOOK_AGAIN = 1.0
 """Seconds between looks at upstreams on probation: their first success only shows in `failures`."""
 _REFUSED_FOR = 1.0
-"""Seconds an upstream that refuses is out the first time, then twice as long, up to `eject_time`: a server that is
-started again is back soon, and to try it costs each instance one attempt."""
+"""Seconds an upstream that refuses is out the first time, or `eject_time` where that is less: a server that is
+started again is back soon, and to try it costs each instance one attempt at most. Each time in succession it is
+twice as long, as after failures."""
 _HEARSAY_AGAIN = 60.0
 """Seconds for which an instance that was served where others were refused goes by its own requests only: one with a
 broken way to an upstream would take it from all others again and again."""
@@ -163,7 +164,8 @@ class Passive:
         record.settings = strictest
         record.refusals += 1
         record.refused, record.hearsay = True, hearsay
-        seconds = hold_off(record.refusals, _REFUSED_FOR, record.settings.eject_time)
+        first = min(_REFUSED_FOR, strictest.eject_time)
+        seconds = hold_off(record.refusals, first, strictest.max_eject_time)
         why = "another instance was refused a connection" if hearsay else "it refuses connections"
         self._take_out(record, seconds, why, "refused")
         return True

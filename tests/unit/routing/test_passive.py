@@ -241,12 +241,19 @@ def test_one_refused_connection_is_enough_and_the_fleet_is_told_once(fleet: Flee
     assert fleet.metrics.ejections == {("u1:80", "refused"): 1}
 
 
-def test_who_refuses_is_out_for_a_second_then_twice_as_long_and_never_longer_than_eject_time(fleet: Fleet) -> None:
-    for seconds in (1, 2, 4, 8, 10, 10):
+def test_who_refuses_is_out_for_a_second_and_each_time_for_twice_as_long(fleet: Fleet) -> None:
+    fleet.members("/", 4, max_eject_time="30s")
+    for seconds in (1, 2, 4, 8, 16, 30, 30):
         fleet.refuses(1)
         assert fleet.passive.due() == fleet.clock() + seconds
         fleet.passes(seconds)
         assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_it_is_out_for_no_longer_than_for_failures_at_first(fleet: Fleet) -> None:
+    fleet.members("/", 4, eject_time="200ms")
+    fleet.refuses(1)
+    assert fleet.passive.due() == fleet.clock() + 0.2
 
 
 def test_what_others_were_refused_counts_as_if_it_had_been_this_one(fleet: Fleet) -> None:
