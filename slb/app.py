@@ -41,6 +41,7 @@ class App:
         self._data_api: web.AppRunner | None = None
         timing = LaneTiming(budget=core.settings.redis_budget)
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
+        core.instances.on_death = self._ledger.bury
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
         self._rings = Rings(core.mirror, time.monotonic)
         core.metrics.rings = self._rings.shown

@@ -27,6 +27,7 @@ from slb.api.room import room
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
+from slb.control import processes
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
@@ -330,4 +331,5 @@ def _instance_info(settings: Settings, sockets: Sockets, started: float) -> Inst
         started=f"{started:.3f}",
         pid=str(os.getpid()),
         host=socket.gethostname(),
+        process=processes.identity(),
     )

@@ -30,7 +30,7 @@ SERVICE_SECONDS = (1.0, 3.0)
 QUIET_SECONDS = (1.0, 3.0)
 """Between all being well and the next kill, at random."""
 
-GOAL_SECONDS = 12.0
+GOAL_SECONDS = 4.0
 GIVE_UP_SECONDS = 30.0
 LOOK_EVERY_SECONDS = 0.02
 CLOSING_SECONDS = 0.05

@@ -14,7 +14,8 @@ from slb.errors import Reason
 class Endpoint:
     """`{path}`, `{member}` and `{model}` in a path take slashes too; `query` names what it takes behind a `?`.
 
-    `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals."""
+    `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals.
+    `is_followed`: it changes something, and answers 202 where this instance has not followed in time."""
 
     method: str
     path: str
@@ -26,6 +27,7 @@ class Endpoint:
     is_open: bool = False
     content_type: str = "application/json"
     query: tuple[str, ...] = ()
+    is_followed: bool = False
 
     def add_to(self, app: web.Application) -> None:
         """Route it; HEAD goes where GET goes."""

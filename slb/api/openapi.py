@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from slb import __version__
 from slb.api.endpoints import Endpoint
+from slb.api.following import FOLLOWED, NOT_YET
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
 from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
@@ -25,6 +26,7 @@ _QUERY = {
     "limit": "How many at most, up to 1000.",
     "after": "A task's id: only those that came after it.",
 }
+_NOT_YET = "Written; this instance does not serve it yet"
 _NEEDED = ("state",)
 _OF_ALL = (INTERNAL, HTTP_VERSION)
 _OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
@@ -106,6 +108,8 @@ def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "200": {"description": endpoint.summary, "content": {endpoint.content_type: {"schema": reply}}}
     }
+    if endpoint.is_followed:
+        found[str(NOT_YET)] = {**found[str(FOLLOWED)], "description": _NOT_YET}
     reasons = (*endpoint.reasons, *(() if endpoint.is_open else _OF_GUARDED), *_OF_ALL)
     for status in sorted({reason.status for reason in reasons}):
         found[str(status)] = _refusals([reason for reason in reasons if reason.status == status], schemas)

@@ -15,6 +15,7 @@ from slb.api.bodies import (
     registrations,
 )
 from slb.api.endpoints import Endpoint
+from slb.api.following import change, followed
 from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -23,8 +24,6 @@ from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REDIS_DOWN, REQUEST_TIMEOUT,
 from slb.names import split_member
 from slb.routing.mirror import Mirror
 
-_SHOWN_WITHIN = 1.0
-"""Seconds an answer waits for this process's own mirror to show what was written."""
 _SLICE = 50
 """Targets judged between two turns of the event loop: well under 5 ms of work."""
 _log = structlog.get_logger("slb.api")
@@ -40,10 +39,16 @@ class RegisterEndpoint:
     def endpoints(self) -> list[Endpoint]:
         reasons = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         return [
-            Endpoint(
-                "POST", "/register", self.add, "Add upstreams to routes", RegisterReply, RegisterBody, reasons
+            change(
+                "POST",
+                "/register",
+                self.add,
+                "Add upstreams to routes",
+                RegisterReply,
+                RegisterBody,
+                reasons,
             ),
-            Endpoint(
+            change(
                 "DELETE",
                 "/register",
                 self.remove,
@@ -64,19 +69,15 @@ class RegisterEndpoint:
                 await asyncio.sleep(0)
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
         added = await self._parts.registry.register_all(entries)
-        await self._parts.watcher.shown(
-            lambda mirror: all(_shows(mirror, *entry) for entry in entries), _SHOWN_WITHIN
-        )
-        return _reply("added", asked, added, is_list)
+        status = await followed(self._parts, lambda mirror: all(_shows(mirror, *entry) for entry in entries))
+        return _reply("added", asked, added, is_list, status)
 
     async def remove(self, request: web.Request) -> web.Response:
         is_list, asked = await self._asked(request)
         entries = [(each.path, each.member) for each in asked]
         removed = await self._parts.registry.deregister_all(entries)
-        await self._parts.watcher.shown(
-            lambda mirror: not any(_shows(mirror, *entry, {}) for entry in entries), _SHOWN_WITHIN
-        )
-        return _reply("removed", asked, removed, is_list)
+        status = await followed(self._parts, lambda mirror: not any(_shows(mirror, *each, {}) for each in entries))
+        return _reply("removed", asked, removed, is_list, status)
 
     async def _asked(self, request: web.Request) -> tuple[bool, Sequence[AnyRegistration]]:
         data = await read_json(request, self._parts.settings.head_timeout)
@@ -105,9 +106,11 @@ def _shows(mirror: Mirror, path: str, member: str, attributes: dict[str, str]) -
     return attributes.items() <= dict(mirror.attributes.get(member, {})).items()
 
 
-def _reply(verb: str, asked: Sequence[AnyRegistration], done: Sequence[bool], is_list: bool) -> web.Response:
+def _reply(
+    verb: str, asked: Sequence[AnyRegistration], done: Sequence[bool], is_list: bool, status: int
+) -> web.Response:
     for each, changed in zip(asked, done, strict=True):
         if changed:
             _log.info(f"upstream_{verb}", path=each.path, upstream=each.member)
     replies = [each.reply(verb, changed) for each, changed in zip(asked, done, strict=True)]
-    return json_reply(replies if is_list else replies[0])
+    return json_reply(replies if is_list else replies[0], status)

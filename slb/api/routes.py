@@ -9,6 +9,7 @@ from aiohttp import web
 
 from slb.api.bodies import read_object
 from slb.api.endpoints import Endpoint
+from slb.api.following import change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
@@ -20,8 +21,6 @@ from slb.names import normal_path
 from slb.routing.mirror import Mirror
 
 _PREFIX = "/routes"
-_SHOWN_WITHIN = 1.0
-"""Seconds an answer waits for this process's own mirror to show what was written."""
 _SLICE = 150
 """Members shown between two turns of the event loop: well under 5 ms of work. A route costs as much as three."""
 _ROUTE_COST = 3
@@ -50,9 +49,9 @@ class RoutesEndpoint:
                 None,
                 missing,
             ),
-            Endpoint("PUT", path, self.put, "Replace its settings", RouteShown, written, body),
-            Endpoint("PATCH", path, self.patch, "Change settings, null resets", RouteShown, changes, body),
-            Endpoint("DELETE", path, self.delete, "Remove it", RouteRemoved, None, (*missing, REDIS_DOWN)),
+            change("PUT", path, self.put, "Replace its settings", RouteShown, written, body),
+            change("PATCH", path, self.patch, "Change settings, null resets", RouteShown, changes, body),
+            change("DELETE", path, self.delete, "Remove it", RouteRemoved, None, (*missing, REDIS_DOWN)),
         ]
 
     async def show_all(self, _: web.Request) -> web.Response:
@@ -103,9 +102,9 @@ class RoutesEndpoint:
         path = _path_of(request)
         if not await self._parts.registry.delete_route(path):
             raise _no_route(path)
-        await self._parts.watcher.shown(lambda mirror: path not in mirror.records, _SHOWN_WITHIN)
+        status = await followed(self._parts, lambda mirror: path not in mirror.records)
         _log.info("route_removed", path=path)
-        return json_reply(RouteRemoved(path=path, removed=True))
+        return json_reply(RouteRemoved(path=path, removed=True), status)
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
         return await read_object(request, self._parts.settings.head_timeout)
@@ -115,9 +114,9 @@ class RoutesEndpoint:
     ) -> web.Response:
         """The route as it is written, once the mirror shows it or the wait is over."""
         _log.info("route_settings_changed", path=path, settings=dict(written))
-        await self._parts.watcher.shown(lambda mirror: shows(_stored(mirror, path)), _SHOWN_WITHIN)
+        status = await followed(self._parts, lambda mirror: shows(_stored(mirror, path)))
         record = self._parts.mirror.records.get(path, RouteRecord())
-        return json_reply(self._shown(path, RouteRecord(record.members, written)))
+        return json_reply(self._shown(path, RouteRecord(record.members, written)), status)
 
     def _shown(self, path: str, record: RouteRecord) -> RouteShown:
         return show_route(self._parts.settings, self._parts.mirror, path, record)

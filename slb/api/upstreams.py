@@ -8,6 +8,7 @@ from pydantic import ConfigDict, ValidationError
 
 from slb.api.bodies import faults_of, read_object
 from slb.api.endpoints import Endpoint
+from slb.api.following import change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import UpstreamShown
@@ -17,8 +18,6 @@ from slb.model import UpstreamAttributes
 from slb.names import normal_member
 from slb.routing.mirror import Mirror
 
-_SHOWN_WITHIN = 1.0
-"""Seconds an answer waits for this process's own mirror to show what was written."""
 _log = structlog.get_logger("slb.api")
 
 
@@ -42,7 +41,7 @@ class UpstreamsEndpoint:
         body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         return [
             Endpoint("GET", path, self.show, "One upstream", UpstreamShown, None, missing),
-            Endpoint(
+            change(
                 "PATCH", path, self.patch, "Drain it, weigh it", UpstreamShown, UpstreamChanges, (*missing, *body)
             ),
         ]
@@ -56,8 +55,8 @@ class UpstreamsEndpoint:
         changes = _changes(body)
         await self._parts.registry.patch_upstream(member, changes)
         _log.info("upstream_changed", upstream=member, **{name: body[name] for name in changes})
-        await self._parts.watcher.shown(lambda mirror: _follows(mirror, member, changes), _SHOWN_WITHIN)
-        return json_reply(_shown(self._parts.mirror, member))
+        status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
+        return json_reply(_shown(self._parts.mirror, member), status)
 
     def _known(self, request: web.Request) -> str:
         """The member the request names. Raises Refused where no route does."""

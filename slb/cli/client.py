@@ -66,6 +66,8 @@ class ApiClient:
             raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}", reason)
         if not _is_answer(answer, body):
             raise _no_slb(self._url, f"{method} {path} has no such answer")
+        if status == http.HTTPStatus.ACCEPTED:
+            typer.echo(f"slb: this is written, and {self._url} does not serve by it yet", err=True)
         return answer
 
     def _json(self, content: bytes) -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
+from slb.control.processes import has_ended
 from slb.control.scripts import INSTANCE_FIELDS, ReadMany, ScanNames, own
 from slb.errors import RedisUnavailable
 from slb.names import natural
@@ -26,7 +27,8 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """One slb process as others see it. `started` is Unix time, `roles` are comma-separated."""
+    """One slb process as others see it. `started` is Unix time, `roles` are comma-separated; `process` is what
+    `slb.control.processes` knows it by."""
 
     id: str
     name: str = ""
@@ -37,6 +39,7 @@ class InstanceInfo:
     started: str = ""
     pid: str = ""
     host: str = ""
+    process: str = ""
 
     def as_hash(self) -> dict[str, str]:
         """What is written to Redis; the id is in the key."""
@@ -49,7 +52,8 @@ _STORED = INSTANCE_FIELDS
 class Instances:
     """This process's heartbeat, and the list of all that beat. `known` is who was last seen alive. Each beat finds
     who has come and who has left; full syncs find the living too, whatever the list says. After an outage of Redis
-    all are missing until they beat again, so whoever is missing then is known for a few beats more."""
+    all are missing until they beat again, so whoever is missing then is known for a few beats more; not those whose
+    process has ended on this machine: `on_death` is called with their ids, and they leave the list."""
 
     def __init__(
         self,
@@ -68,7 +72,9 @@ class Instances:
         self._clock = clock
         self._missing: dict[str, float] = {}
         self._steady_since: float | None = None
+        self._died: dict[str, float] = {}
         self.known: Sequence[InstanceInfo] = ()
+        self.on_death: Callable[[Collection[str]], None] = lambda ids: None
 
     @property
     def count(self) -> int:
@@ -123,7 +129,19 @@ class Instances:
         came = await self._came(ends, now, {self._info.id, *(each.id for each in others)})
         stayed = [each for each, lives in zip(others, alive, strict=False) if lives]
         own = [] if say is None else [self._info]
+        await self._notice_deaths([*stayed, *came])
         self._see([*own, *stayed, *came], self._is_steady(ends.get(self._info.id, 0.0) - now))
+
+    async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
+        now = self._clock()
+        self._died = {each: end for each, end in self._died.items() if end > now}
+        died = [each for each in others if each.id not in self._died and has_ended(each.process)]
+        if died:
+            ids = [each.id for each in died]
+            self._died.update(dict.fromkeys(ids, now + self._lifetime))
+            _log.warning("instances_died", names=[each.name for each in died])
+            self.on_death(ids)
+            await self._remove(ids)
 
     def _say(self, pipe: Any, now: int) -> None:
         """Hash and place in the list end together."""
@@ -171,12 +189,15 @@ class Instances:
     async def remove(self) -> None:
         """Leave the list, at a clean stop. Best effort: the lifetime does it otherwise."""
         try:
-            async with self._connection.client.pipeline(transaction=True) as pipe:
-                pipe.delete(keys.instance_key(self._info.id))
-                pipe.zrem(keys.INSTANCES, self._info.id)
-                await pipe.execute()
+            await self._remove([self._info.id])
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("heartbeat_not_removed", error=str(error))
+
+    async def _remove(self, ids: Sequence[str]) -> None:
+        async with self._connection.client.pipeline(transaction=True) as pipe:
+            pipe.delete(*map(keys.instance_key, ids))
+            pipe.zrem(keys.INSTANCES, *ids)
+            await pipe.execute()
 
     async def list(self) -> Sequence[InstanceInfo]:
         """Everybody who beats, by name. Raises RedisUnavailable."""
@@ -191,7 +212,9 @@ class Instances:
     def _see(self, alive: Sequence[InstanceInfo], is_steady: bool = False) -> None:
         """`known` stays the same object while nothing changes, for those who make something of it. Nobody who is
         missing is spared where it `is_steady`; a full sync's reading may be older than the last beat's."""
-        now, seen = self._clock(), {each.id for each in alive}
+        now = self._clock()
+        alive = [each for each in alive if each.id not in self._died]
+        seen = {each.id for each in alive} | self._died.keys()
         unseen = [each for each in self.known if each.id not in seen]
         self._missing = {each.id: self._missing.get(each.id, now) for each in unseen}
         patience = 0.0 if is_steady else _MISSED_BEATS * self._beat

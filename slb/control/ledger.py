@@ -3,12 +3,11 @@ of them."""
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
 import structlog
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from slb.balance.asking import Ask
@@ -18,6 +17,7 @@ from slb.control.connection import Connection
 from slb.control.lane import Lane
 from slb.control.lane_timing import LaneTiming
 from slb.control.scripts import ReadMany, Reap, ledger_source, own
+from slb.control.subscription import hear
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
@@ -43,10 +43,19 @@ class Ledger:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names = 0
         self._damaged = asyncio.Event()
+        self._died: dict[str, float] = {}
         self._looked_at = 0.0
         self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
         self.scores: dict[str, Mapping[str, int]] = {}
+
+    def bury(self, instances: Collection[str]) -> None:
+        """These instances have died: what they hold is free now. Remembered for as long as a lease of theirs may
+        last, for the lanes that are made meanwhile."""
+        now = asyncio.get_running_loop().time()
+        self._died = {each: end for each, end in self._died.items() if end > now}
+        self._died.update(dict.fromkeys(instances, now + self._timing.lease))
+        self._damaged.set()
 
     def set_budget(self, seconds: float) -> None:
         """How long an ask may wait for Redis, from now on."""
@@ -149,6 +158,7 @@ class Ledger:
                 reap_until=lane.standing.redis_time(now) + int(_REAP_PERIOD * 1000) if may_reap else 0,
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
+                ended=[each for each, end in self._died.items() if end > now],
             )
             scores = await self._read_scores(lane.pool)
             if self._lanes.get(lane.pool) is lane:
@@ -178,21 +188,8 @@ class Ledger:
 
     async def _listen_for_ever(self) -> None:
         """A hint that is lost costs a quarter of a second: who waits looks by itself."""
-        while True:
-            pubsub: PubSub = self._connection.client.pubsub()
-            try:
-                await self._listen(pubsub)
-            except (RedisError, OSError, TimeoutError) as error:
-                _log.debug("grants_not_heard", error=str(error))
-            finally:
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
-            raise_if_cancelled()
-            await asyncio.sleep(_RECONNECT)
+        await hear(self._connection, keys.GRANTED_CHANNEL + self._instance, self._granted_in, _RECONNECT)
 
-    async def _listen(self, pubsub: PubSub) -> None:
-        await pubsub.subscribe(keys.GRANTED_CHANNEL + self._instance)
-        while True:
-            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=self._timing.lease)
-            raise_if_cancelled()
-            if message is not None and (lane := self._lanes.get(message["data"])) is not None:
-                lane.look()
+    def _granted_in(self, _: str, pool: str) -> None:
+        if (lane := self._lanes.get(pool)) is not None:
+            lane.look()

@@ -17,7 +17,7 @@ _AT_ONCE = 100
 
 _SCAN_COUNT = 500
 
-INSTANCE_FIELDS = ("name", "address", "api", "version", "roles", "started", "pid", "host")
+INSTANCE_FIELDS = ("name", "address", "api", "version", "roles", "started", "pid", "host", "process")
 """Of an instance's hash, in the order they are shown."""
 
 HASH_FIELDS = (*RouteSettings.model_fields, *StoredAttributes.model_fields, *INSTANCE_FIELDS)
@@ -145,9 +145,12 @@ class Reap:
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(_source("pool") + _source("reap"))
 
-    async def __call__(self, pool: str, lease: int, reap_until: int, patience: int, period: int) -> Reaped:
-        """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody."""
-        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool]
+    async def __call__(
+        self, pool: str, lease: int, reap_until: int, patience: int, period: int, ended: Iterable[str] = ()
+    ) -> Reaped:
+        """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody but `ended`,
+        instances that are known to have died."""
+        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, *ended]
         due, reaped, drift, repaired, taken_back = await self._script(keys=keys.pool_keys(pool), args=args)
         return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(taken_back))
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
-from slb.control.notifications import Subscription, switch_on
+from slb.control.notifications import KeyEvents, switch_on
 from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
 from slb.control.sync import Sync, SyncTiming
@@ -128,7 +128,7 @@ class Watcher:
         return ConnectionError("the session ended")
 
     async def _session(self) -> None:
-        async with Subscription(self._connection, self._timing.ping, self._clock) as subscription:
+        async with KeyEvents(self._connection, self._timing.ping, self._clock) as subscription:
             raise_if_cancelled()
             self._metrics.redis_reconnects += self._sessions > 0
             self._sync.begin()
@@ -136,7 +136,7 @@ class Watcher:
                 subscription.listen(self._sync.dirty.mark, self._sync.known_true), self._follow(subscription)
             )
 
-    async def _follow(self, subscription: Subscription) -> None:
+    async def _follow(self, subscription: KeyEvents) -> None:
         """The sequential loop: one step after another, whatever is due first."""
         notified = await switch_on(self._connection)
         await self._full()
@@ -164,7 +164,7 @@ class Watcher:
         await self._sync.full()
         self._full_took = self._clock() - started
 
-    async def _check_notifications(self, subscription: Subscription) -> None:
+    async def _check_notifications(self, subscription: KeyEvents) -> None:
         """Somebody may have switched them off, or on."""
         if not await switch_on(self._connection):
             self._show_polling(not await subscription.arrive(self._timing.canary))

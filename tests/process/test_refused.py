@@ -4,20 +4,16 @@ import asyncio
 import socket
 
 from tests.process.commands import Commands
+from tests.proxy.test_refused import listeners
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-
-def hear_of_health(valkey: Valkey) -> int:
-    """Connections that listen to one pattern: the watchers have more."""
-    return sum(each["psub"] == "1" for each in valkey.admin.client_list())
 
 
 async def test_what_one_instance_was_refused_the_other_ejects_without_a_request_of_its_own(
     slb: Commands, valkey: Valkey
 ) -> None:
     one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
-    await eventually(lambda: hear_of_health(valkey) == 2, what="both listen")
+    await eventually(lambda: listeners(valkey) == 2, what="both listen")
     await slb.upstream("a", "--register", one.api, "--path", "/p")
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))

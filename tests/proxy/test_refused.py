@@ -7,6 +7,7 @@ from random import Random
 import pytest_asyncio
 
 from slb.addresses import AddressRules
+from slb.control import keys
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.health.service import HealthService
@@ -50,8 +51,8 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
 
 
 def listeners(valkey: Valkey) -> int:
-    """Connections that have subscribed to a pattern."""
-    return sum(int(each["psub"]) for each in valkey.admin.client_list())
+    """Who hears of health."""
+    return int(valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL)[0][1])
 
 
 def serving(proxy: Proxy) -> set[str]:

@@ -280,6 +280,6 @@ async def test_a_text_of_megabytes_in_a_health_key_reaches_no_instance(valkey: V
 
 def test_a_message_about_a_health_check_that_is_too_long_is_passed_over() -> None:
     heard: list[str] = []
-    _pass_on(f"{'x' * _MIB} up 1", lambda key, state, run: heard.append(key))
-    _pass_on("slb:{health}:x up 1", lambda key, state, run: heard.append(key))
+    _pass_on(lambda key, state, run: heard.append(key), "", f"{'x' * _MIB} up 1")
+    _pass_on(lambda key, state, run: heard.append(key), "", "slb:{health}:x up 1")
     assert heard == ["slb:{health}:x"]

@@ -218,3 +218,26 @@ async def test_who_leaves_in_order_gives_all_back_at_once_and_is_no_holder_any_m
         assert books.scores() == {"u0": 1}
         assert books.holders() == ["a-1"]
         assert reaped(one) == 0
+
+
+async def test_what_one_held_that_is_known_to_have_died_is_free_before_its_lease_ends(valkey: Valkey) -> None:
+    books = Books(valkey)
+    timing = replace(SHORT, beat=60.0, lease=60.0)
+    async with Instance(valkey, "a", timing) as one, Instance(valkey, "b", timing) as other:
+        assert await other.get(upstreams(1)) == "u0"
+        assert await other.get(upstreams(1)) == "u0"
+        await other.die()
+        one.ledger.bury(["b"])
+        await books.score({})
+        assert (books.holders(), reaped(one)) == (["a-1"], 1)
+
+
+async def test_a_lane_that_is_made_after_a_death_frees_what_was_held_in_its_pool(valkey: Valkey) -> None:
+    timing = replace(SHORT, beat=60.0, lease=60.0)
+    async with Instance(valkey, "b", timing) as other:
+        await other.get(upstreams(1))
+        await other.die()
+    one = Instance(valkey, "a", timing)
+    one.ledger.bury(["b"])
+    async with one:
+        await Books(valkey).score({})

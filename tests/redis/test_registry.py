@@ -1,11 +1,14 @@
 """What is written to Redis, and what is refused."""
 
 import asyncio
+import subprocess
+import sys
 from typing import cast
 
 import pytest
 
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.processes import identity
 from slb.control.registry import Registry
 from slb.errors import RedisUnavailable, Refused
 from tests.support.following import Follower, timing
@@ -229,6 +232,11 @@ async def test_a_type_that_changes_after_the_check_is_no_outage(valkey: Valkey) 
             await registry.deregister("/a", "10.1.1.1:1")
 
 
+def an_ended_process() -> str:
+    say = "from slb.control.processes import identity; print(identity())"
+    return subprocess.check_output([sys.executable, "-c", say], text=True).strip()
+
+
 def beating(follower: Follower, name: str) -> Instances:
     made = Instances(follower.connection, InstanceInfo(name, name=name))
     follower.watcher.on_instances(made.found)
@@ -322,3 +330,21 @@ async def test_the_dead_are_taken_out_of_the_list_by_whoever_beats(valkey: Valke
         await one.beat()
         assert one.count == 1
         assert valkey.admin.zscore("slb:instances", "killed") is None
+
+
+async def test_who_has_died_on_this_machine_leaves_the_list_with_the_next_beat(valkey: Valkey) -> None:
+    ended = await asyncio.to_thread(an_ended_process)
+    died: list[str] = []
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1", process=identity()))
+        one.on_death = died.extend
+        await Instances(follower.connection, InstanceInfo("3", process=identity())).beat()
+        await Instances(follower.connection, InstanceInfo("2", process=ended)).beat()
+        await one.beat()
+        assert ([each.id for each in one.known], died) == (["1", "3"], ["2"])
+        assert valkey.admin.zscore("slb:instances", "2") is None
+        assert valkey.admin.exists("slb:instance:2") == 0
+        one.found({"1": {}, "2": {}, "3": {}})
+        assert [each.id for each in one.known] == ["1", "3"], "read before it was taken out"
+        await one.beat()
+        assert died == ["2"]

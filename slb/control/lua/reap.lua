@@ -2,11 +2,16 @@
 -- scores are made the sum of what is held, and what a hand has damaged is mended.
 -- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
 --   one whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a
---   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name.
+--   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name;
+--   then the ids of instances that are known to have died: their leases are over, and it is everybody's turn.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
 local repaired = 0
+local ended = {}
+for index = 7, #ARGV do
+  ended[ARGV[index]] = true
+end
 
 for index, wanted in ipairs({
   'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string', 'string',
@@ -24,7 +29,7 @@ if may_reap then
 else
   is_due = redis.call('EXISTS', KEYS[10]) == 0
 end
-if not is_due and repaired == 0 then
+if not is_due and repaired == 0 and not next(ended) then
   return {0, 0, 0, 0, 0}
 end
 
@@ -33,7 +38,7 @@ local alive = {}
 local holders = redis.call('ZRANGE', HOLDERS, 0, -1, 'WITHSCORES')
 for index = 1, #holders, 2 do
   local id, expiry = holders[index], tonumber(holders[index + 1])
-  if may_reap and expiry <= now then
+  if ended[string.match(id, '^(.*)%-%d+$')] or (may_reap and expiry <= now) then
     redis.call('DEL', HELD .. id)
     redis.call('ZREM', HOLDERS, id)
     reaped = reaped + 1

@@ -191,7 +191,10 @@ async def test_it_answers_at_last_even_if_the_mirror_does_not_follow(serve: ApiM
             return 9.0
 
     api = await serve(watcher=Blind())
-    assert (await api.call("POST", "/register", P1)).json["added"] is True
+    answer = await api.call("POST", "/register", P1)
+    assert (answer.status, answer.json["added"]) == (202, True)
+    answer = await api.call("DELETE", "/register", P1)
+    assert (answer.status, answer.json["removed"]) == (202, True)
 
 
 async def test_many_at_once_are_all_shown(api: Api) -> None:

@@ -39,7 +39,7 @@ ENDING = Ending(
     counters={DRIFT: 0.0, REAPED: 2.0, LOCAL: 0.0},
     left={},
 )
-KILLS = [Kill(100, 20, 30, 2.5, 9.0), Kill(98, 24, 26, 3.0, 11.0)]
+KILLS = [Kill(100, 20, 30, 0.7, 1.5), Kill(98, 24, 26, 3.0, 3.5)]
 
 
 @asynccontextmanager

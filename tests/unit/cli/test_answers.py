@@ -21,11 +21,12 @@ MODEL = {
 
 
 class Server(ThreadingHTTPServer):
-    """Gives everybody the same `answer`, and keeps what it was `sent`."""
+    """Gives everybody the same `answer` with the same `status`, and keeps what it was `sent`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer: Any = {}
+        self.status = 200
         self.sent: list[Any] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -37,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.sent.append(json.loads(text) if text else None)
         body = json.dumps(self.server.answer).encode()
-        self.send_response(200)
+        self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -147,3 +148,10 @@ def test_attributes_of_an_upstream_that_was_there_are_said_to_be_set(slb: Slb, s
     )
     server.answer = {**told, "added": True}
     assert slb("register", "/p", "h", "--zone", "z")[1] == "/p: h:80 added\n"
+
+
+def test_a_change_that_its_instance_has_not_followed_yet_is_said_to_be_one(slb: Slb, server: Server) -> None:
+    server.status, server.answer = 202, {"path": "/p", "target": "h:80", "added": True}
+    code, out, err = slb("register", "/p", "h")
+    assert (code, out) == (0, "/p: h:80 added\n")
+    assert "does not serve by it yet" in err
