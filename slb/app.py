@@ -57,7 +57,7 @@ class App:
             rng=Random(),
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
-        self._proxy.report_failures_to(self._health.passive.failed)
+        self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
 
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""

@@ -140,6 +140,7 @@ class Core:
             Random(),
             timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
             tls=tls,
+            carries_traffic=makes_checks,
         )
 
     def api_parts(

@@ -50,6 +50,7 @@ class Gates:
         self._rng = rng
         self._gates: dict[str, Gate] = {}
         mirror.on_swap(lambda _: self._swapped())
+        mirror.on_refresh(self._refresh)  # a slot of one that is out is granted to nobody any more
         metrics.queue_depth = self.depths
         metrics.pools_shared = self.modes
         metrics.unanswered = lambda: any(gate.lane.silent for gate in self._gates.values())

@@ -1,8 +1,13 @@
-"""Hears of health checks that changed their mind, as soon as whoever ran them tells."""
+"""Hears of health checks that changed their mind, as soon as whoever ran them tells; and of upstreams that refuse
+connections, or serve again, which it tells too."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
+
+import structlog
+from redis.exceptions import RedisError
 
 from slb.control import keys
 from slb.control.connection import Connection
@@ -12,8 +17,14 @@ _RETRY = 1.0
 _LONGEST = 4096
 """Characters: a check's path has 2048 at most."""
 
+_log = structlog.get_logger()
+
 Heard = Callable[[str, str, int], None]
-"""Called with a check's key, its state, and its results in a row against that."""
+"""Called with a check's key, its state, and its results in a row against that; or with a member, `REFUSED` or
+`SERVED`, and 0."""
+
+REFUSED, SERVED = "refused", "served"
+"""What is told of members. No check is ever in such a state."""
 
 
 class HealthNews:
@@ -27,9 +38,17 @@ class HealthNews:
         """Listen until cancelled."""
         await hear(self._connection, keys.HEALTH_CHANNEL, partial(_pass_on, heard), self._retry)
 
+    async def tell(self, member: str, news: str) -> None:
+        """Let all instances hear it. Where Redis is away each finds out for itself."""
+        try:
+            async with asyncio.timeout(self._connection.command_deadline):
+                await self._connection.client.publish(keys.HEALTH_CHANNEL, f"{member} {news} 0")
+        except (RedisError, OSError, TimeoutError) as error:
+            _log.debug("health_not_told", upstream=member, error=str(error))
+
 
 def _pass_on(heard: Heard, _: str, text: str) -> None:
-    """`key state run`; anybody may publish anything, so what is not of this form is passed over."""
+    """`key state run`, or `member news 0`; anybody may publish anything, and other forms are passed over."""
     if len(text) > _LONGEST:
         return
     key, _, rest = text.rpartition(" ")

@@ -64,7 +64,8 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 | `abandoned`            | sorted set      | an hour each: task, score = when it was reclaimed             |
 | `window:<second>`      | hash            | TTL 2 min: what was decided in it                             |
 
-Channel `slb:health`: a health check's key and its new state, from whoever ran it.
+Channel `slb:health`: a health check's key and its new state, from whoever ran it; a member that refuses
+connections, or serves again, from whoever met it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
 """
 

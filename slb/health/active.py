@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from slb.balance.health_state import Event, State, Tally, moved
+from slb.balance.upstream import LiveUpstream
 from slb.control.health_store import AT_ONCE, Answer, Ask, Report
 from slb.errors import RedisUnavailable
 from slb.health.roster import Watched
@@ -83,6 +84,11 @@ class Active:
         self._reporting: asyncio.Task[None] | None = None
         self._changed: set[str] = set()
         self._alone = False
+        self._passed: Callable[[LiveUpstream], None] = lambda upstream: None
+
+    def on_pass(self, passed: Callable[[LiveUpstream], None]) -> None:
+        """Call `passed` for each check made here that passes."""
+        self._passed = passed
 
     def add(self, watched: Watched) -> None:
         """Check it soon, and from now on as long as it is used."""
@@ -166,6 +172,8 @@ class Active:
         self._metrics.health_checks[upstream.member, "failed" if fault else "passed"] += 1
         tally = watched.tally.after(fault is None, check)
         self._conclude(watched, tally, fault or "it passes")
+        if fault is None:
+            self._passed(upstream)
         if claim != _OWN_EYES:
             self._found.append(Report(upstream.member, check, claim, tally.state.value, tally.run))
             if self._reporting is None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
+from slb.control.health_news import REFUSED, SERVED
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
@@ -23,13 +24,16 @@ _GAP = 0.1
 
 
 class News(Protocol):
-    """Tells what other instances find: key, state, results in a row against it."""
+    """Tells what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
+    `SERVED`, which `tell` lets them know."""
 
     async def run(self, heard: Callable[[str, str, int], None]) -> None: ...
+    async def tell(self, member: str, news: str) -> None: ...
 
 
 class HealthService:
-    """`passive.failed` is for the proxy to call; `run` does all else."""
+    """`passive.failed` and `passive.refused` are for the proxy to call; `run` does all else. `carries_traffic`:
+    what others' requests were refused counts here."""
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class HealthService:
         timing: ActiveTiming | None = None,
         gap: float = _GAP,
         tls: TlsContext | None = None,
+        carries_traffic: bool = True,
     ) -> None:
         self._mirror = mirror
         self._metrics = metrics
@@ -56,8 +61,11 @@ class HealthService:
         self._tls = tls
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
+        self._carries_traffic = carries_traffic
+        self._untold: dict[str, str] = {}
+        self._telling: asyncio.Task[None] | None = None
         self._availability = Availability(mirror, metrics)
-        self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set)
+        self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set, self._tell)
         mirror.on_swap(self._swapped)
 
     async def run(self) -> None:
@@ -66,13 +74,15 @@ class HealthService:
         active = Active(
             self._store, prober, self._availability, self._metrics, self._rng, self._clock, self._timing
         )
+        active.on_pass(self.passive.passed)
         roster = Roster(self._availability, active.add)
         try:
             await self._loop(active, roster)
         finally:
-            if self._listening is not None:
-                self._listening.cancel()
-                await asyncio.wait([self._listening])
+            for task in (self._listening, self._telling):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
             await active.aclose()
             await prober.aclose()
 
@@ -89,17 +99,30 @@ class HealthService:
             await set_within(self._wake, min(dues) - self._clock() if dues else None)
 
     def _listen(self, active: Active, roster: Roster) -> None:
-        """Hear what others find, from the first check on. Raises what ended it: it is to go on for ever."""
+        """Hear what others find; without traffic, from the first check on. Raises what ended it: it is to go on for
+        ever."""
         if self._listening is not None and self._listening.done():
             self._listening.result()
-        if self._listening is None and active.due() is not None:
-            self._listening = asyncio.create_task(self._news.run(partial(_heard, active, roster)))
+        if self._listening is None and (self._carries_traffic or active.due() is not None):
+            self._listening = asyncio.create_task(self._news.run(partial(self._heard, active, roster)))
+
+    def _heard(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
+        if state in (REFUSED, SERVED):
+            if self._carries_traffic:
+                self.passive.heard(key, state == REFUSED)
+        elif (watched := roster.named(key)) is not None:
+            active.told(watched, state, run)
+
+    def _tell(self, member: str, refused: bool) -> None:
+        """One after another, the last of each member: as many may go at a time as there are."""
+        self._untold[member] = REFUSED if refused else SERVED
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_all())
+
+    async def _tell_all(self) -> None:
+        while self._untold:
+            member = next(iter(self._untold))
+            await self._news.tell(member, self._untold.pop(member))
 
     def _swapped(self, _: Sequence[str]) -> None:
         self._wake.set()
-
-
-def _heard(active: Active, roster: Roster, key: str, state: str, run: int) -> None:
-    watched = roster.named(key)
-    if watched is not None:
-        active.told(watched, state, run)

@@ -145,6 +145,8 @@ class Exchange(Timed):
             else:
                 self._send(connection)
         except ConnectFailed as error:
+            if error.refused:
+                self._plane.on_refusal(pool.upstream)
             if not self._over and error.ours is not None:
                 self.turned_away(error.ours, str(error))
             elif not self._over:

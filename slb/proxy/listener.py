@@ -68,9 +68,15 @@ class ProxyServer:
         mirror.on_swap(metrics.forget_upstreams)
         mirror.on_swap(lambda _: metrics.follow_routes(mirror.table.routes))
 
-    def report_failures_to(self, on_failure: Callable[[LiveUpstream, str], None]) -> None:
-        """Call `on_failure(upstream, reason)` for each attempt that failed at an upstream."""
+    def report_failures_to(
+        self,
+        on_failure: Callable[[LiveUpstream, str], None],
+        on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None,
+    ) -> None:
+        """Call `on_failure(upstream, reason)` for each attempt that failed at an upstream, and before it
+        `on_refusal(upstream)` for each connection that was refused."""
         self._plane.on_failure = on_failure
+        self._plane.on_refusal = on_refusal
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept on `sockets` (bound, not yet listening)."""

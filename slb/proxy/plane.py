@@ -67,6 +67,7 @@ class Plane:
         self.reply_heads = HeadCache(parse_reply)
         self.retries = Retries(metrics.traffic.finished, clock, rng)
         self.on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
+        self.on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None
         self.places: Places[Downstream] = Places()
         self.connections = self.places.taken
         self.draining = False

@@ -27,11 +27,12 @@ _log = structlog.get_logger("slb.proxy")
 
 class ConnectFailed(Exception):
     """No connection to an upstream; the message says to which address and why. `ours`: what the request is refused
-    for where that is no fault of the upstream's."""
+    for where that is no fault of the upstream's. `refused`: nobody listens there, at none of its addresses."""
 
-    def __init__(self, message: str, ours: Reason | None = None) -> None:
+    def __init__(self, message: str, ours: Reason | None = None, refused: bool = False) -> None:
         super().__init__(message)
         self.ours = ours
+        self.refused = refused
 
 
 class Pool:
@@ -160,6 +161,7 @@ class Pool:
         spec = self.upstream.spec
         secure = await self._tls.context() if spec.scheme == "https" else None
         failures: list[str] = []
+        refusals = 0
         for address in addresses:
             connection = UpstreamConnection(self)
             made.append(connection)
@@ -171,11 +173,12 @@ class Pool:
                     raise ConnectFailed(f"{spec.member}: {fault(error)}, here at slb", OVERLOADED) from None
                 connection.abort_if_made()
                 failures.append(f"{self._named(address)}{fault(error)}")
+                refusals += isinstance(error, ConnectionRefusedError)
                 continue
             if not connection.transport.is_closing():
                 return connection
             failures.append(f"{self._named(address)}the connection was closed")
-        raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}")
+        raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}", refused=refusals == len(addresses))
 
     def _named(self, address: str) -> str:
         """Which of several hosts it was, where the upstream goes by a name."""

@@ -70,10 +70,15 @@ class Mirror:
         self._refreshed: set[str] = set()
         self._refreshed_meanwhile: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
+        self._refresh_listeners: list[Callable[[], None]] = []
 
     def on_swap(self, listener: Callable[[Sequence[str]], None]) -> None:
         """Call `listener(members gone)` after every swap, in the order of subscription."""
         self._listeners.append(listener)
+
+    def on_refresh(self, listener: Callable[[], None]) -> None:
+        """Call `listener()` after every change of which upstreams are available, of the same table."""
+        self._refresh_listeners.append(listener)
 
     def upstream(self, member: str) -> LiveUpstream | None:
         """The live upstream of a member some route names."""
@@ -111,6 +116,8 @@ class Mirror:
         found = self.routes_of(members)
         for route in found:
             route.refresh()
+        for listener in self._refresh_listeners:
+            listener()
         return found
 
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:

@@ -1,9 +1,11 @@
 """Passive health: an upstream that keeps failing requests is ejected for a while, each time for longer.
 
 Each instance and each library ejects for itself, by what its own requests met: an upstream one cannot reach may
-serve the others well.
+serve the others well. The exception is a refused connection: nobody listens there, which one attempt shows as well
+as five, and to one instance as well as to all. So the fleet is told, and takes it out for a short while.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,21 +21,33 @@ from slb.routing.table import Route, Table
 
 _LOOK_AGAIN = 1.0
 """Seconds between looks at upstreams on probation: their first success only shows in `failures`."""
+_REFUSED_FOR = 1.0
+"""Seconds an upstream that refuses is out the first time, or `eject_time` where that is less: a server that is
+started again is back soon, and to try it costs each instance one attempt at most. Each time in succession it is
+twice as long, as after failures."""
+_HEARSAY_AGAIN = 60.0
+"""Seconds for which an instance that was served where others were refused goes by its own requests only: one with a
+broken way to an upstream would take it from all others again and again."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """An upstream that was ejected and has not served since. `ejections` in succession; out until `until`."""
+    """An upstream that was ejected and has not served since. `ejections` for failures and `refusals` in succession;
+    out until `until`. `refused`: the last time for a refusal, `hearsay`: that of another instance's connection."""
 
     upstream: LiveUpstream
     state: State
     settings: RouteSettings
     ejections: int = 0
+    refusals: int = 0
+    refused: bool = False
+    hearsay: bool = False
     until: float = 0.0
 
 
 class Passive:
     """`failed` is called for each failed request; success is `upstream.failures = 0`, set by whoever sees it.
+    `tell(member, refused)` lets the fleet know that a member refuses connections, or (False) has served again.
 
     Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) says
     when and for how long. `wake` is called where `due` has become earlier. What is held against an upstream ends
@@ -47,12 +61,15 @@ class Passive:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         wake: Callable[[], None] = lambda: None,
+        tell: Callable[[str, bool], None] = lambda member, refused: None,
     ) -> None:
         self._mirror = mirror
         self._availability = availability
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
+        self._tell = tell
+        self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
@@ -62,21 +79,40 @@ class Passive:
         """One request failed at `upstream`; `reason` is the name of what went wrong."""
         if not self._availability.knows(upstream):
             return
-        record = self._records.get(upstream.member)
-        if record is not None and record.state is State.PROBATION and not upstream.failures:
-            self._move(record, Event.SERVED, "it served again")
-            record = None
+        record = self._record_of(upstream)
         upstream.failures += 1
         if record is not None and record.state is State.EJECTED:
             return
         routes = self._ejecting(upstream)
         if not routes:
             return
-        strictest = min((each.settings for each in routes), key=lambda each: (each.eject_after, each.eject_time))
+        strictest = _strictest(routes)
         if record is None and upstream.failures < strictest.eject_after:
             return
-        if all(may_eject_one_more(route.upstreams, route.settings.max_ejected) for route in routes):
-            self._eject(record or _Record(upstream, State.TRUSTED, strictest), strictest, reason)
+        if _has_others(routes):
+            record = record or _Record(upstream, State.TRUSTED, strictest)
+            record.settings = strictest
+            self._eject(record, reason)
+
+    def refused(self, upstream: LiveUpstream) -> None:
+        """`upstream` has refused a connection: that is enough, here and everywhere."""
+        if self._availability.knows(upstream) and self._hold_back(upstream, hearsay=False):
+            self._tell(upstream.member, True)
+
+    def heard(self, member: str, refused: bool) -> None:
+        """Another instance was refused a connection by `member`, or (False) was served by it again."""
+        upstream, record = self._mirror.upstream(member), self._records.get(member)
+        if upstream is None:
+            return
+        if not refused:
+            self._let_back_early(record, "it served another instance")
+        elif self._disproved.get(member, -math.inf) <= self._clock():
+            self._hold_back(upstream, hearsay=True)
+
+    def passed(self, upstream: LiveUpstream) -> None:
+        """A check of `upstream` has passed: somebody listens there."""
+        if self._let_back_early(self._records.get(upstream.member), "a check passes"):
+            self._tell(upstream.member, False)
 
     def due(self) -> float | None:
         """When `sweep` has something to do next; None while nobody is out or on probation."""
@@ -98,6 +134,15 @@ class Passive:
     def _forget(self, gone: Sequence[str]) -> None:
         for member in gone:
             self._records.pop(member, None)
+            self._disproved.pop(member, None)
+
+    def _record_of(self, upstream: LiveUpstream) -> _Record | None:
+        """What is held against it now."""
+        record = self._records.get(upstream.member)
+        if record is None or record.state is not State.PROBATION or upstream.failures:
+            return record
+        self._move(record, Event.SERVED, "it served again")
+        return None
 
     def _ejecting(self, upstream: LiveUpstream) -> list[Route]:
         """The routes that name it and take part in ejection; looked up once for each table."""
@@ -109,29 +154,72 @@ class Passive:
             found = self._routes[upstream.member] = [each for each in named if each.settings.eject_after]
         return found
 
-    def _eject(self, record: _Record, settings: RouteSettings, reason: str) -> None:
-        upstream = record.upstream
-        record.settings = settings
+    def _hold_back(self, upstream: LiveUpstream, hearsay: bool) -> bool:
+        """Take out one that refuses connections; whether that is new here."""
+        record, routes = self._record_of(upstream), self._ejecting(upstream)
+        if (record is not None and record.state is State.EJECTED) or not routes or not _has_others(routes):
+            return False
+        strictest = _strictest(routes)
+        record = record or _Record(upstream, State.TRUSTED, strictest)
+        record.settings = strictest
+        record.refusals += 1
+        record.refused, record.hearsay = True, hearsay
+        first = min(_REFUSED_FOR, strictest.eject_time)
+        seconds = hold_off(record.refusals, first, strictest.max_eject_time)
+        why = "another instance was refused a connection" if hearsay else "it refuses connections"
+        self._take_out(record, seconds, why, "refused")
+        return True
+
+    def _eject(self, record: _Record, reason: str) -> None:
         record.ejections += 1
-        seconds = hold_off(record.ejections, settings.eject_time, settings.max_eject_time)
+        record.refused = False
+        seconds = hold_off(record.ejections, record.settings.eject_time, record.settings.max_eject_time)
+        self._take_out(record, seconds, f"{record.upstream.failures} failures in a row, {reason}", reason)
+
+    def _take_out(self, record: _Record, seconds: float, why: str, reason: str) -> None:
+        upstream = record.upstream
         record.until = self._clock() + seconds
         upstream.available = False
         self._records[upstream.member] = record
         self._metrics.ejections[upstream.member, reason] += 1
-        self._move(record, Event.EJECT, f"{upstream.failures} failures in a row, {reason}; out for {seconds:g} s")
+        self._move(record, Event.EJECT, f"{why}; out for {seconds:g} s")
         self._wake()
 
-    def _let_back(self, record: _Record) -> None:
+    def _let_back_early(self, record: _Record | None, why: str) -> bool:
+        """One that was out for refusing connections; whether it was."""
+        if record is None or record.state is not State.EJECTED or not record.refused:
+            return False
+        self._let_back(record, why)
+        return True
+
+    def _let_back(self, record: _Record, why: str = "its hold-off is over") -> None:
         """One more failure ejects it again; one success, which sets `failures` to 0, clears it."""
         record.upstream.available = True
         record.upstream.failures = max(1, record.settings.eject_after - 1)
-        self._move(record, Event.HOLD_OFF_OVER, "its hold-off is over")
+        self._move(record, Event.HOLD_OFF_OVER, why)
 
     def _move(self, record: _Record, event: Event, why: str) -> None:
         before, record.state = record.state, moved(record.state, event)
         record.upstream.on_probation = record.state is State.PROBATION
         if record.state is State.TRUSTED:
-            del self._records[record.upstream.member]
+            self._trust(record)
         self._availability.moved(record.upstream, before, record.state, why)
         if event is not Event.SERVED:
             self._availability.refresh((record.upstream.member,))
+
+    def _trust(self, record: _Record) -> None:
+        member = record.upstream.member
+        del self._records[member]
+        if record.refused:
+            self._tell(member, False)
+            if record.hearsay:
+                self._disproved[member] = self._clock() + _HEARSAY_AGAIN
+
+
+def _has_others(routes: Sequence[Route]) -> bool:
+    """Whether one more upstream may leave all of them."""
+    return all(may_eject_one_more(route.upstreams, route.settings.max_ejected) for route in routes)
+
+
+def _strictest(routes: Sequence[Route]) -> RouteSettings:
+    return min((each.settings for each in routes), key=lambda each: (each.eject_after, each.eject_time))

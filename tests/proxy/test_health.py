@@ -31,6 +31,8 @@ class NoRedis:
     async def run(self, heard: object) -> None:
         await asyncio.Event().wait()
 
+    async def tell(self, member: str, news: str) -> None: ...
+
 
 class Patient(Origin):
     """An origin that can be told how it is: `ill` answers with that status, or with nothing where it is 0."""

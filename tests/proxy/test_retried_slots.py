@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from slb.admission.entry import Entry
-from tests.proxy.harness import MakeOrigin, Proxy, Reply
+from tests.proxy.harness import MakeOrigin, Origin, Proxy, Reply
 from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -32,16 +32,25 @@ async def in_a_queue(valkey: Valkey, instances: list[Proxy], count: int, first: 
     return asked
 
 
+async def both_busy(
+    fleet: Fleet, origins: MakeOrigin, **settings: str
+) -> tuple[Proxy, list[Pod], list[Origin], Asked]:
+    """An instance whose two upstreams, each of one slot, run `/p/0` and `/p/1`."""
+    pods = [Pod(), Pod()]
+    made = [await origins(pod.handle) for pod in pods]
+    (one,) = await fleet(1, *made, **QUEUED, **settings)
+    asked = [ask(one, f"/p/{number}") for number in range(2)]
+    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    return one, pods, made, asked
+
+
 @pytest.mark.parametrize("count", [1, 3])
 async def test_who_is_sent_elsewhere_is_served_before_those_who_came_after_it(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey, count: int
 ) -> None:
     """The upstream that dies takes the head of the queue with it, again and again, and the order is kept."""
-    pods = [Pod(), Pod()]
-    dying, good = [await origins(pod.handle) for pod in pods]
-    instances = await fleet(count, dying, good, **QUEUED)
-    asked = [ask(instances[number % count], f"/p/{number}") for number in range(2)]
-    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    one, pods, (dying, good), asked = await both_busy(fleet, origins)
+    instances = [one, *(await fleet(count - 1, dying, good, **QUEUED))]
     hit, runs = (pod.running[0].target for pod in pods)
     asked += await in_a_queue(valkey, instances, 8, 2)
     await dying.stop()
@@ -55,11 +64,7 @@ async def test_who_is_sent_elsewhere_is_served_before_those_who_came_after_it(
 async def test_what_it_has_waited_counts_and_its_time_at_the_upstream_does_not(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
-    pods = [Pod(), Pod()]
-    dying, good = [await origins(pod.handle) for pod in pods]
-    (one,) = await fleet(1, dying, good, queue_timeout="60s", **QUEUED)
-    asked = [ask(one, f"/p/{number}") for number in range(2)]
-    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_timeout="60s")
     asked += await in_a_queue(valkey, [one], 1, 2)
     waits = entries(one)[b"/p/2"]
     assert waits.timer is not None
@@ -81,11 +86,7 @@ async def test_who_has_waited_its_time_in_all_is_refused_by_name(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     """Behind nobody, and with the whole `queue_timeout` before it, were it a new one."""
-    pods = [Pod(), Pod()]
-    dying, good = [await origins(pod.handle) for pod in pods]
-    (one,) = await fleet(1, dying, good, queue_timeout="60s", **QUEUED)
-    asked = [ask(one, f"/p/{number}") for number in range(2)]
-    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_timeout="60s")
     hit, runs = (int(pod.running[0].target.rpartition("/")[2]) for pod in pods)
     entries(one)[b"/p/%d" % hit].left = 0.05
     await dying.stop()
@@ -98,11 +99,7 @@ async def test_who_has_waited_its_time_in_all_is_refused_by_name(
 async def test_no_queue_is_full_for_it_without_redis_either(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
-    pods = [Pod(), Pod()]
-    dying, good = [await origins(pod.handle) for pod in pods]
-    (one,) = await fleet(1, dying, good, queue_limit="1", **QUEUED)
-    asked = [ask(one, f"/p/{number}") for number in range(2)]
-    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
+    one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_limit="1")
     hit, runs = (pod.running[0].target for pod in pods)
     valkey.kill()
     await eventually(lambda: one.gates.modes() == [("/p", False)], what="decided here")
@@ -113,3 +110,19 @@ async def test_no_queue_is_full_for_it_without_redis_either(
     pods[1].go_on.set()
     assert [(await each).status for each in asked] == [200] * 3
     assert pods[1].served == [runs, hit, "/p/2"]
+
+
+async def test_who_waits_for_redis_itself_waits_no_longer_than_it_may(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    """The budget is 10 s here."""
+    pod = Pod()
+    (one,) = await fleet(1, await origins(pod.handle), queue_timeout="50ms", **QUEUED)
+    pod.go_on.set()
+    assert (await one.get("/p")).status == 200
+    valkey.freeze()
+    try:
+        assert (await one.get("/p")).reason == "queue_timeout"
+        assert one.gates.modes() == [("/p", True)]
+    finally:
+        valkey.thaw()

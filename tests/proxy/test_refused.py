@@ -1,0 +1,109 @@
+"""An upstream that refuses connections: the first attempt of the whole fleet shows it to all of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest_asyncio
+
+from slb.addresses import AddressRules
+from slb.control import keys
+from slb.control.health_news import HealthNews
+from slb.control.health_store import HealthStore
+from slb.health.service import HealthService
+from tests.proxy.harness import MakeOrigin, Origin, Proxy
+from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+__all__ = ["fleet"]
+
+QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
+
+
+@pytest_asyncio.fixture
+async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
+    """Fleets whose instances judge upstreams, and hear of each other."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def watch(proxy: Proxy) -> None:
+        connection = proxy.connection
+        connection.mark_up()  # there is no watcher here that would
+        news = HealthNews(connection, retry=0.02)
+        rules = AddressRules((), lambda: ())
+        health = HealthService(
+            proxy.mirror, proxy.metrics, HealthStore(connection), news, rules, Random(1), gap=0.005
+        )
+        proxy.server.report_failures_to(health.passive.failed, health.passive.refused)
+        tasks.append(asyncio.create_task(health.run()))
+
+    async def make(count: int, *origins: Origin, **settings: str) -> list[Proxy]:
+        made: list[Proxy] = await fleet(count, *origins, **settings)
+        for proxy in made:
+            watch(proxy)
+        await eventually(lambda: listeners(valkey) == count, what="all listen")
+        return made
+
+    yield make
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def listeners(valkey: Valkey) -> int:
+    """Who hears of health."""
+    return int(valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL)[0][1])
+
+
+def serving(proxy: Proxy) -> set[str]:
+    return {each.member for each in proxy.mirror.table.routes["/p"].serving}
+
+
+def refusals(*proxies: Proxy) -> int:
+    """Attempts that met nobody."""
+    return sum(proxy.metrics.retries["upstream_connect"] for proxy in proxies)
+
+
+async def test_a_dead_upstream_bumps_few_of_many_who_wait_and_none_of_them_loses_its_place(
+    watchful: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    pods = [Pod() for _ in range(3)]
+    dying, *good = [await origins(pod.handle) for pod in pods]
+    instances = await watchful(3, dying, *good, **QUEUED)
+    asked = [ask(instances[number], f"/p/{number}") for number in range(3)]
+    await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1, 1])
+    for number in range(3, 29):
+        before = queued(valkey)
+        asked.append(ask(instances[number % 3], f"/p/{number}"))
+        await eventually(lambda before=before: queued(valkey) == before + 1)  # type: ignore[misc]
+    hit = pods[0].running[0].target
+    await dying.stop()
+    live = {each.member for each in good}
+    await eventually(lambda: all(serving(proxy) == live for proxy in instances), what="out everywhere")
+    await eventually(lambda: queued(valkey) == 27, what="all wait again")
+    assert refusals(*instances) <= 2 * len(instances)
+    pods[1].go_on.set()
+    assert [(await each).status for each in asked[3:]] == [200] * 26
+    pods[2].go_on.set()
+    assert [(await each).status for each in asked] == [200] * 29
+    order = [hit, *(f"/p/{number}" for number in range(3, 29))]
+    assert [each for each in pods[1].served if each in order] == order
+    await eventually(lambda: scores(valkey) == {}, what="a slot was not given back")
+
+
+async def test_it_is_used_by_all_again_once_it_has_served_one(
+    watchful: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
+    origin, other = await origins(), await origins()
+    instances = await watchful(2, origin, other, policy="round_robin", retries="1")
+    port = int(origin.member.rpartition(":")[2])
+    await origin.stop()
+    while all(origin.member in serving(proxy) for proxy in instances):
+        assert (await instances[0].get("/p")).status == 200
+    await eventually(lambda: not any(origin.member in serving(proxy) for proxy in instances), what="out everywhere")
+    assert refusals(*instances) == 1
+    origin._server = await asyncio.start_server(origin._serve, "127.0.0.1", port)
+    await eventually(lambda: all(origin.member in serving(proxy) for proxy in instances), what="back everywhere")
+    while not origin.requests:
+        assert (await instances[1].get("/p")).status == 200
+    assert refusals(*instances) == 1
