@@ -149,6 +149,7 @@ async def test_redis_that_refuses_connections_has_not_answered_for_long_either(v
         asked = one.ask(ONE, TURN, patient=True)
         await eventually(lambda: one.undecided == [asked], what="handed back")
         assert not one.lane.ready
+        assert "valkey.sock" in one.lane.error
         valkey.start()
         await eventually(lambda: one.lane.ready, what="back")
 
