@@ -351,7 +351,7 @@ class Lane:
         )
 
     async def _give_up(self, error: Exception) -> None:
-        """Decide nothing here until Redis answers again. Where attempts failed until time was up, the last tells why."""
+        """Decide nothing here until Redis answers again. Where time was up, the last failure tells why."""
         why = self._failure or error if isinstance(error, TimeoutError) else error
         undecided, was_ready = self._asks.hand_back(), self.ready
         self.ready = self.late = False
