@@ -32,7 +32,7 @@ class PoolShown(TypedDict):
 
 
 class LedgerShown(TypedDict):
-    """The pools whose slots somebody has asked for, through this process."""
+    """The pools this process has a way to Redis for."""
 
     pools: dict[str, PoolShown]
 

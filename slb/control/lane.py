@@ -78,6 +78,7 @@ class Lane:
         self._outgoing = Outgoing(self.held, self._asks, self._views)
         self._linger: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
+        self._failure: Exception | None = None
         self.in_flight = False
         self.answered = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -333,7 +334,7 @@ class Lane:
     def _follow(self, reply: dict[str, Any]) -> None:
         """What this reply says of Redis itself."""
         was_shared, was_settling = self.ready and not self.late, self._asks.parks
-        self.ready, self.late, self.silent, self.error = True, False, False, ""
+        self.ready, self.late, self.silent, self.error, self._failure = True, False, False, "", None
         self.answered.set()
         self.queued = reply["queued"]
         if reply["number"] is not False:
@@ -351,6 +352,7 @@ class Lane:
 
     async def _came_to_nothing(self, error: Exception) -> None:
         """A batch was run or not: by another connection all is said, and asked, anew."""
+        self._failure = error
         self._outgoing.failed()
         self._asks.turn_back()
         if not isinstance(error, TimeoutError):
@@ -363,11 +365,12 @@ class Lane:
         )
 
     async def _give_up(self, error: Exception) -> None:
-        """Decide nothing here until Redis answers again."""
+        """Decide nothing here until Redis answers again. Where time was up, the last failure tells why."""
+        why = self._failure or error if isinstance(error, TimeoutError) else error
         undecided, was_ready = self._asks.hand_back(), self.ready
         self.ready = self.late = False
-        self.silent = not isinstance(error, ResponseError)
-        self.error = str(error) or "no answer in time"
+        self.silent = not isinstance(why, ResponseError)
+        self.error = str(why) or "no answer in time"
         self.standing.given_up()
         self._asks.unpark()
         if was_ready:

@@ -59,10 +59,10 @@ class Instance:
                 found.append((datetime.fromisoformat(said["timestamp"]).timestamp(), "shared" in said["event"]))
         return found
 
-    def shared_since(self, moment: float) -> bool:
-        """Whether its last turn since then was to share."""
-        later = [shared for time, shared in self.turns() if time > moment]
-        return bool(later) and later[-1]
+    @property
+    def shares(self) -> bool:
+        """Whether Redis decides with it. A trouble that is shorter than its patience does not turn it at all."""
+        return all(shared for _, shared in self.turns()[-1:])
 
 
 class Cluster:
@@ -170,14 +170,14 @@ class Cluster:
     @asynccontextmanager
     async def redis_trouble(self) -> AsyncIterator[None]:
         """While this lasts Redis is broken; this returns when all who live share again."""
-        with self.history.redis_disturbed() as span:
+        with self.history.redis_disturbed():
             yield
             mended = self.history.clock()
-            await eventually(lambda: all(each.shared_since(span.start) for each in self.alive), 20, "not shared")
+            await eventually(lambda: all(each.shares for each in self.alive), 20, "not shared")
             await asyncio.sleep(max(0.0, mended + _SETTLE - self.history.clock()))
 
     def note_local_turns(self, pad: float) -> None:
-        """When single instances decided alone, if only because this machine was too busy for their budget."""
+        """When single instances decided alone, if only because this machine was too busy for their patience."""
         for instance in self._everybody:
             began: float | None = None
             for time, shared in [*instance.turns(), (self.history.clock(), True)]:

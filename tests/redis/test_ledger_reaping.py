@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from slb.control import keys, ledger
 from slb.control.scripts import Reap, ledger_source
@@ -117,9 +118,11 @@ async def test_who_was_frozen_past_its_lease_counts_again_under_another_name_eve
         frozen.freeze()
         await books.score({})
         assert [await one.get(upstreams(1, 2)) for _ in range(2)] == ["u0", "u0"]
-        frozen.thaw()
-        await books.score({"u0": 4})
+        with capture_logs() as logs:
+            frozen.thaw()
+            await books.score({"u0": 4})
         assert books.holders() == ["a-1", "b-2"]
+        assert [line["held"] for line in logs if line["event"] == "ledger_lease_ended"] == [2]
         frozen.lane.release("u0")
         await books.score({"u0": 3})
         assert await frozen.get(upstreams(1, 2)) == "refused: pool_saturated"

@@ -7,12 +7,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control.lane_timing import LaneTiming
-from tests.redis.gate_rig import CAPPED, QUEUED, ROUTE, Fleet, Pods
+from tests.redis.gate_rig import CAPPED, QUEUED, ROUTE, Fleet, Pods, Proxy
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 PATIENT = LaneTiming(budget=0.1, silence=30.0)
 BRIEF = replace(PATIENT, silence=0.3)
+
+
+async def lose_all_with(gone: Proxy, left: Proxy, valkey: Valkey) -> None:
+    """Redis loses its data, and one instance, of which the other knows, is not there to say what it holds."""
+    left.gate.lane.say_all()
+    await eventually(lambda: left.gate.lane.standing.holders == 2, what="both known")
+    await gone.stop()
+    valkey.admin.flushall()
 
 
 async def test_shed_with_local_may_overshoot_and_says_so(valkey: Valkey) -> None:
@@ -142,10 +150,7 @@ async def test_one_request_waits_for_redis_no_longer_than_the_patience_whatever_
     async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "wait"}, timing) as fleet:
         one, other = fleet.proxies
         await other.visit().answer
-        one.gate.lane.say_all()
-        await eventually(lambda: one.gate.lane.standing.holders == 2, what="both known")
-        await other.stop()
-        valkey.admin.flushall()
+        await lose_all_with(other, one, valkey)
         with capture_logs() as logs:
             one.gate.lane.say_all()
             await eventually(lambda: one.gate.mode == "settling", what="settling")
@@ -157,10 +162,7 @@ async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> No
     pods = Pods(1)
     async with Fleet(valkey, 2, pods, QUEUED, replace(PATIENT, settle=0.3)) as fleet:
         one, other = fleet.proxies
-        one.gate.lane.say_all()
-        await eventually(lambda: one.gate.lane.standing.holders == 2, what="both known")
-        await other.stop()
-        valkey.admin.flushall()
+        await lose_all_with(other, one, valkey)
         with capture_logs() as logs:
             one.gate.lane.say_all()
             assert await one.visit().answer == pods.members[0]
