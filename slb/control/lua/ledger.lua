@@ -106,8 +106,13 @@ if known[2] then  -- its tickets are served again
 end
 
 -- From now on the tickets of this holder and route go by this view.
+local follows = {}
 local function follow_view(route)
   local view, key = batch.views[route], id .. ' ' .. route
+  if follows[route] then
+    return
+  end
+  follows[route] = true
   if redis.call('HGET', VIEWS, key) ~= view then
     redis.call('HSET', VIEWS, key, view)
     show_heads(id)

@@ -9,7 +9,8 @@
 --   fields), grants taken back, whether there is more to take apart now}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
 local MOST_TAKEN = 100  -- members and tickets of the dead in one call
-local MOST_SEEN_HERE = 100  -- members, and tickets, that are looked at in one call
+local MOST_TICKETS = 50  -- and grants, that are looked at in one call
+local MOST_MEMBERS = 100  -- that are
 local MOST_HOLDERS = 50  -- whose keys are looked at in one call
 local MOST_READ = 1000  -- counts of holders that are read for these
 local repaired = 0
@@ -198,7 +199,7 @@ local in_classes = 0
 for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
   if class ~= VIRTUAL and class ~= OWED then
     local size = redis.call('ZCARD', CLASS .. class)
-    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, MOST_SEEN_HERE))
+    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, MOST_TICKETS))
     local packed = #tickets > 0 and redis.call('HMGET', TICKETS, unpack(tickets)) or {}
     for index, ticket in ipairs(tickets) do
       if not packed[index] then
@@ -237,7 +238,7 @@ local function look_at_grant(ticket, packed)
     repaired = repaired + 1
   end
 end
-local grants = redis.call('ZRANGE', GRANTED, part(redis.call('ZCARD', GRANTED), MOST_SEEN_HERE))
+local grants = redis.call('ZRANGE', GRANTED, part(redis.call('ZCARD', GRANTED), MOST_TICKETS))
 local records = #grants > 0 and redis.call('HMGET', GRANTS, unpack(grants)) or {}
 for index, ticket in ipairs(grants) do
   look_at_grant(ticket, records[index])
@@ -259,7 +260,7 @@ end
 
 -- Scores are the sum of what is held. Looked at: those that have a score, that a holder has something of, that a view
 -- names; of each of these lists the part that has its turn, from another list on each time.
-local most = math.max(1, math.min(MOST_SEEN_HERE, math.floor(MOST_READ / math.max(1, #holders))))
+local most = math.max(1, math.min(MOST_MEMBERS, math.floor(MOST_READ / math.max(1, #holders))))
 local lists = {{INFLIGHT}}
 for _, id in ipairs(holders) do
   lists[#lists + 1] = {HELD .. id, id}
