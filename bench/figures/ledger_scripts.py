@@ -28,6 +28,7 @@ GOALS = {20: 150.0, 200: 200.0, 1000: 200.0}
 """µs of Redis for a release, an ask or a look, by upstreams."""
 BEAT_GOAL = 1000.0
 PATH = "/scripts"
+WAITS = Turn("normal", 1, 1 << 20)
 _FOREVER = LaneTiming(budget=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, deadline=60.0)
 """Nothing is said but what is measured."""
 
@@ -42,7 +43,7 @@ class Asking:
     avoid: tuple[str, ...] = ()
     reluctant: tuple[str, ...] = ()
     ordered: bool = False
-    turn: Turn | None = Turn("normal", 1, 1 << 20)
+    turn: Turn | None = WAITS
 
     def granted(self, member: str) -> None:
         self.granted_to.append(member)
@@ -62,7 +63,9 @@ class Case:
         self._upstreams, self._waiting = upstreams, waiting
         self._ledger = Ledger(connection, "bench", Metrics(), Random(1), _FOREVER)
         self._reap = Reap(connection)
-        self._candidates = tuple(Candidate(f"10.0.{each >> 8}.{each & 255}:8000", 1, 1) for each in range(upstreams))
+        self._candidates = tuple(
+            Candidate(f"10.0.{each >> 8}.{each & 255}:8000", 1, 1) for each in range(upstreams)
+        )
         self._granted: deque[str] = deque()
 
     async def costs(self) -> dict[str, float]:

@@ -97,6 +97,7 @@ local changed, freed, differs = false, false, false
 
 for view, candidates in pairs(batch.contents) do
   store_view(view, candidates)
+  changed = true
 end
 silent[id] = false
 if known[2] then  -- its tickets are served again

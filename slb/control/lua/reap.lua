@@ -84,6 +84,9 @@ local classes = redis.call('HKEYS', CLASSES)
 for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
   if not (of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')) then
     forget_view(view)
+  elseif not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
+    forget_view(view)  -- whoever goes by it says it again
+    repaired = repaired + 1
   end
   for _, class in ipairs(classes) do
     of_type(HEADS .. view .. ' ' .. class, 'zset')
@@ -199,7 +202,8 @@ local in_classes = 0
 for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
   if class ~= VIRTUAL and class ~= OWED then
     local size = redis.call('ZCARD', CLASS .. class)
-    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, MOST_TICKETS))
+    local share = math.ceil(MOST_TICKETS / math.max(1, #classes - 1))  -- one of them is the virtual time
+    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, share))
     local packed = #tickets > 0 and redis.call('HMGET', TICKETS, unpack(tickets)) or {}
     for index, ticket in ipairs(tickets) do
       if not packed[index] then
@@ -335,7 +339,8 @@ if #members > 0 then
       local spec = read_spec(texts[index] or '')
       local fits = is_room(spec, truth[member])
       local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
-      if tonumber(loads[index] or nil) ~= load or tonumber(places[index] or nil) ~= place then
+      local stands = tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
+      if not stands and member ~= LAST then
         if spec then
           arrange(view, member)
         else
