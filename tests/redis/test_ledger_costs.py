@@ -77,7 +77,11 @@ async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_par
         await eventually(lambda: books.held("a-1") == {f"u{each}": 1 for each in range(5)}, what="put right")
         await eventually(lambda: books.redis.hget(books.key["tickets"], "a-1/8") != "nonsense", what="said again")
         assert not any(batch["full"] for batch in batches(one)[-2:])
-        assert not any(each.answer.done() for each in asked)
+        one.lane.release("u1")
+        await eventually(asked[0].answer.done, what="served")
+        beats = len(batches(one))
+        await eventually(lambda: len(batches(one)) > beats + 20, what="some beats")
+        assert not any(batch["full"] for batch in batches(one)[beats:])
 
 
 @pytest.mark.parametrize("lost", ["tickets", "held"])
@@ -143,6 +147,20 @@ async def test_an_order_of_candidates_that_redis_has_lost_is_made_anew(
         one.lane.release("u0")
         await eventually(asked.answer.done, what="served")
         await eventually(lambda: one.metrics.ledger_repaired == 1, what="told of")
+
+
+async def test_a_candidate_that_is_not_to_be_read_is_stored_anew_with_all_others(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE) == "u0"
+        asked = await one.queue(ONE, TURN)
+        books.redis.hset(books.key["view:"] + books.redis.zrange(books.key["live"], 0, 0)[0], "u0", "nonsense")
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        one.lane.release("u0")
+        await eventually(asked.answer.done, what="served")
 
 
 @pytest.mark.parametrize("lost", ["view:", "live"])

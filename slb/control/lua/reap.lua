@@ -332,11 +332,13 @@ if #members > 0 then
     scores[members[index]] = truth[members[index]]
   end
   for _, view in ipairs(live_views()) do
+    local is_sound = true
     local texts = redis.call('HMGET', VIEW .. view, unpack(members))
     local loads = redis.call('ZMSCORE', LOADS .. view, unpack(members))
     local places = redis.call('ZMSCORE', PLACES .. view, unpack(members))
     for index, member in ipairs(members) do
       local spec = read_spec(texts[index] or '')
+      is_sound = is_sound and (spec or not texts[index])
       local fits = is_room(spec, truth[member])
       local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
       local stands = tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
@@ -348,6 +350,10 @@ if #members > 0 then
           redis.call('ZREM', PLACES .. view, member)
         end
       end
+    end
+    if not is_sound then
+      forget_view(view)
+      repaired = repaired + 1
     end
   end
 end
