@@ -96,7 +96,8 @@ async def _pairs(url: str, count: int, at_once: int) -> tuple[float, float]:
 
 def measure(fleet: Fleet, steps: Steps, count: int) -> Outcome:
     """`count` pairs of acquire and release over 20 upstreams, then what one call of each script costs."""
-    sections, raw = [], {}
+    sections: list[Section] = []
+    raw: dict[str, object] = {}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for at_once, goal in GOAL_PAIRS.items():
             steps.to(f"taking and giving back, {at_once} at a time")

@@ -12,8 +12,8 @@ from slb.balance.asking import Ask
 MOST_ASKS = 256
 """In one batch: Redis does nothing else meanwhile."""
 
-MOST_HELD = 256
-MOST_WAITING = 64
+MOST_HELD = 128
+MOST_WAITING = 32
 """Members, and tickets, that a beat says at most: who has more says another part with each."""
 
 _FIRST = 8

@@ -19,7 +19,8 @@ hash. `floor`: what does not stand there changed at this number, or before.
 `slb:instances` has ids, each with the end of that instance's life as its score, in Redis milliseconds.
 
 Of each pool, `slb:{/<pool>}:` and then what follows, by the ledger's scripts only; all of it goes a minute after
-the last holder's beat:
+the last holder's beat (a view is named by how many candidates it has and their digest; a line by its route, its
+class and what its tickets avoid):
 
 | key                    | type            | what                                                          |
 |------------------------|-----------------|---------------------------------------------------------------|
@@ -31,7 +32,7 @@ the last holder's beat:
 | `queue:classes`        | hash            | class = its pass in the fair order; a blank = the virtual time |
 | `queue:views`          | hash            | `<holder> <route>` = the view of those who wait: its candidates |
 | `queue:lines:<holder>` | hash            | its lines = the view under which each stands in `queue:heads:` |
-| `queue:line:<holder> <line>` | sorted set | those of its tickets that can use the same: ticket, score = its number |
+| `queue:line:<holder> <line>` | sorted set | its tickets that can use the same: ticket, score = its number |
 | `queue:heads:<view> <class>` | sorted set | `<holder> <line>`, score = the number of its first ticket     |
 | `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
 | `queue:granted`        | sorted set      | these tickets, score = when                                   |

@@ -116,8 +116,8 @@ class ReportChecks:
 
 class Reaped(NamedTuple):
     """What `lua/reap.lua` found. `drift`: by how much scores were not the sum of what is held; `repaired`: keys and
-    fields that were not what they should be; `taken_back`: grants nobody took up. `more`: of the dead more is left than
-    one call takes apart; another one may follow at once."""
+    fields that were not what they should be; `taken_back`: grants nobody took up. `more`: of the dead more is left
+    than one call takes apart; another one may follow at once."""
 
     was_due: bool
     reaped: int

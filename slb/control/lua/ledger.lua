@@ -97,7 +97,10 @@ redis.call('HSET', HELD .. id, SEQUENCE, batch.seq)
 local changed, freed, differs = false, false, false
 
 for view, candidates in pairs(batch.contents) do
-  store_view(view, candidates)
+  if not is_stored(view) then
+    store_view(view, candidates)
+    changed = true
+  end
 end
 silent[id] = false
 if known[2] then  -- its tickets are served again
@@ -107,8 +110,13 @@ if known[2] then  -- its tickets are served again
 end
 
 -- From now on the tickets of this holder and route go by this view.
+local follows = {}
 local function follow_view(route)
   local view, key = batch.views[route], id .. ' ' .. route
+  if follows[route] then
+    return
+  end
+  follows[route] = true
   if redis.call('HGET', VIEWS, key) ~= view then
     redis.call('HSET', VIEWS, key, view)
     show_heads(id)
@@ -255,11 +263,11 @@ if batch.beat and not batch.full then
     pending_now = pending_now + 1
   end
   hold(with_pending(batch.held, grants, false))
+  write()
   local stored = redis.call('HLEN', HELD .. id) - 2  -- without SEQUENCE and PUSHED
   for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
     tickets = tickets + redis.call('ZCARD', LINE .. id .. ' ' .. line)
     show_head(id, line)
-    renew(LINE .. id .. ' ' .. line)
   end
   differs = stored < batch.holds or stored > batch.holds + pending_now or tickets + pending_now ~= batch.waits
   keep_waiting(batch.waiting)

@@ -482,9 +482,13 @@ local function show_head(id, line)
   end
   if not first[1] then
     redis.call('HDEL', LINES .. id, line)
-  elseif stands ~= view then
+    return
+  end
+  if stands ~= view then
     redis.call('HSET', LINES .. id, line, view)
     renew(LINES .. id)
+  end
+  if stands ~= view or is_beat then
     renew(LINE .. id .. ' ' .. line)
   end
 end

@@ -10,7 +10,8 @@
 --   fields), grants taken back, whether there is more to take apart now}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
 local MOST_TAKEN = 100  -- members and tickets of the dead in one call
-local MOST_SEEN_HERE = 100  -- members, and tickets, that are looked at in one call
+local MOST_TICKETS = 50  -- and grants, that are looked at in one call
+local MOST_MEMBERS = 100  -- that are
 local MOST_HOLDERS = 50  -- whose keys are looked at in one call
 local MOST_READ = 1000  -- counts of holders that are read for these
 local repaired = 0
@@ -88,6 +89,9 @@ local classes = redis.call('HKEYS', CLASSES)
 for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
   if not (of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')) then
     forget_view(view)
+  elseif not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
+    forget_view(view)  -- whoever goes by it says it again
+    repaired = repaired + 1
   end
   for _, class in ipairs(classes) do
     of_type(HEADS .. view .. ' ' .. class, 'zset')
@@ -203,7 +207,8 @@ local in_classes = 0
 for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
   if class ~= VIRTUAL and class ~= OWED then
     local size = redis.call('ZCARD', CLASS .. class)
-    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, MOST_SEEN_HERE))
+    local share = math.ceil(MOST_TICKETS / math.max(1, #classes - 1))  -- one of them is the virtual time
+    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, share))
     local packed = #tickets > 0 and redis.call('HMGET', TICKETS, unpack(tickets)) or {}
     for index, ticket in ipairs(tickets) do
       if not packed[index] then
@@ -242,7 +247,7 @@ local function look_at_grant(ticket, packed)
     repaired = repaired + 1
   end
 end
-local grants = redis.call('ZRANGE', GRANTED, part(redis.call('ZCARD', GRANTED), MOST_SEEN_HERE))
+local grants = redis.call('ZRANGE', GRANTED, part(redis.call('ZCARD', GRANTED), MOST_TICKETS))
 local records = #grants > 0 and redis.call('HMGET', GRANTS, unpack(grants)) or {}
 for index, ticket in ipairs(grants) do
   look_at_grant(ticket, records[index])
@@ -264,7 +269,7 @@ end
 
 -- Scores are the sum of what is held. Looked at: those that have a score, that a holder has something of, that a view
 -- names; of each of these lists the part that has its turn, from another list on each time.
-local most = math.max(1, math.min(MOST_SEEN_HERE, math.floor(MOST_READ / math.max(1, #holders))))
+local most = math.max(1, math.min(MOST_MEMBERS, math.floor(MOST_READ / math.max(1, #holders))))
 local lists = {{INFLIGHT}}
 for _, id in ipairs(holders) do
   lists[#lists + 1] = {HELD .. id, id}
@@ -332,14 +337,17 @@ if #members > 0 then
     scores[members[index]] = truth[members[index]]
   end
   for _, view in ipairs(live_views()) do
+    local is_sound = true
     local texts = redis.call('HMGET', VIEW .. view, unpack(members))
     local loads = redis.call('ZMSCORE', LOADS .. view, unpack(members))
     local places = redis.call('ZMSCORE', PLACES .. view, unpack(members))
     for index, member in ipairs(members) do
       local spec = read_spec(texts[index] or '')
+      is_sound = is_sound and (spec or not texts[index])
       local fits = is_room(spec, truth[member])
       local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
-      if tonumber(loads[index] or nil) ~= load or tonumber(places[index] or nil) ~= place then
+      local stands = tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
+      if not stands and member ~= LAST then
         if spec then
           arrange(view, member)
         else
@@ -347,6 +355,10 @@ if #members > 0 then
           redis.call('ZREM', PLACES .. view, member)
         end
       end
+    end
+    if not is_sound then
+      forget_view(view)
+      repaired = repaired + 1
     end
   end
 end
