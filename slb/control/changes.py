@@ -106,6 +106,12 @@ class Changes:
         self._floor_ahead = max(self._floor_ahead, found.floor)
         self.read_to = found.last
 
+    @property
+    def waiting(self) -> Collection[str]:
+        """The keys that are still to be read: maybe no event tells of them, as where what is there was registered
+        again."""
+        return self._ahead
+
     def explain(self, entry: str) -> bool:
         """Whether a change of it has a number that the mirror does not show yet. Otherwise it was made by hand."""
         waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
@@ -121,6 +127,8 @@ class Changes:
                 keys=[keys.CHANGES], args=[text for pair in zip(some, known, strict=True) for text in pair]
             )
             for entry, number in zip(some, map(int, replies), strict=True):
+                if not number:
+                    continue  # what was read of it may be older than that number
                 if entry == _FLOOR:
                     self._floor_ahead = max(self._floor_ahead, number)
                 else:

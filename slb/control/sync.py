@@ -199,7 +199,22 @@ class Sync:
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         self._changes.shown(batch.keys())
+        self._read_what_waits()
         self._finish()
+
+    async def look(self) -> None:
+        """Ask whether Redis still has its data: a FLUSHALL tells nobody. What is new in the log is read, too."""
+        history = await self._changes.read()
+        there = await self._restorer.has_generation()
+        if there is (self._generation is None) or history.last < self._changes.read_to:
+            await self.full()
+            return
+        self._changes.arrived(history)
+        self._read_what_waits()
+
+    def _read_what_waits(self) -> None:
+        for key in self._changes.waiting:
+            self.dirty.mark(key)
 
     def _differing_now(
         self, changes: Mapping[str, RouteRecord | None], attributes: Mapping[str, Mapping[str, str]]
