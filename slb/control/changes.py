@@ -117,8 +117,10 @@ class Changes:
         waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
         return max(waiting, self._floor_ahead) > self.history.revision(entry)
 
-    async def number(self, entries: Collection[str]) -> None:
-        """Give changes made by hand their numbers, unless another instance has."""
+    async def number(self, entries: Collection[str]) -> list[str]:
+        """Give changes made by hand their numbers; the keys of those to which somebody else has, to be read again:
+        what was read of them may be older than that number."""
+        taken: list[str] = []
         wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
@@ -128,11 +130,12 @@ class Changes:
             )
             for entry, number in zip(some, map(int, replies), strict=True):
                 if not number:
-                    continue  # what was read of it may be older than that number
-                if entry == _FLOOR:
+                    taken.append(keys.key_of(entry))
+                elif entry == _FLOOR:
                     self._floor_ahead = max(self._floor_ahead, number)
                 else:
                     self._wait(entry, number)
+        return taken
 
     async def begin(self) -> None:
         """Make the log of a Redis that has none: whatever is there now has changed by then."""

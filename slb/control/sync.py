@@ -239,7 +239,8 @@ class Sync:
             await slices.rest()
         if by_hand:
             with self._writing():
-                await self._changes.number(by_hand)
+                for key in await self._changes.number(by_hand):
+                    self.dirty.mark(key)
 
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again."""
@@ -294,7 +295,13 @@ class Sync:
                 self._behind = _Behind(lost, known.floor, self._clock())
             if lost and was_behind is None:
                 redis = self._connection.url_shown
-                _log.warning("redis_came_back_behind", changes=len(lost), writing_back=True, redis=redis)
+                _log.warning(
+                    "redis_came_back_behind",
+                    x=list(lost.items()),
+                    changes=len(lost),
+                    writing_back=True,
+                    redis=redis,
+                )
         self._changes.history.generation = snapshot.generation
 
     async def _newer(self, snapshot: Snapshot) -> dict[str, State]:
