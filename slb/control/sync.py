@@ -295,13 +295,7 @@ class Sync:
                 self._behind = _Behind(lost, known.floor, self._clock())
             if lost and was_behind is None:
                 redis = self._connection.url_shown
-                _log.warning(
-                    "redis_came_back_behind",
-                    x=list(lost.items()),
-                    changes=len(lost),
-                    writing_back=True,
-                    redis=redis,
-                )
+                _log.warning("redis_came_back_behind", changes=len(lost), writing_back=True, redis=redis)
         self._changes.history.generation = snapshot.generation
 
     async def _newer(self, snapshot: Snapshot) -> dict[str, State]:
