@@ -17,7 +17,7 @@ _MOST_BYTES = 32 << 20
 
 _LONGEST_ENTRY = keys.LONGEST + keys.LONGEST_MEMBER + 1
 
-_AT_ONCE = 500
+_AT_ONCE = 100
 """Changes by hand that get their number in one call."""
 
 _ALL_AT_ONCE = 10_000
@@ -99,10 +99,12 @@ class Changes:
             await slices.rest()
         return found
 
-    def arrived(self, found: History) -> None:
+    async def arrived(self, found: History) -> None:
         """This was read; what the mirror shows is still of before."""
+        slices = Slices()
         for entry, number in found.of.items():
             self._wait(entry, number)
+            await slices.rest()
         self._floor_ahead = max(self._floor_ahead, found.floor)
         self.read_to = found.last
 
@@ -141,19 +143,19 @@ class Changes:
         """Make the log of a Redis that has none: whatever is there now has changed by then."""
         await self.number([_FLOOR])
 
-    def shown(self, names: Iterable[str]) -> None:
+    async def shown(self, names: Iterable[str]) -> None:
         """The mirror shows what these keys hold."""
+        slices = Slices()
         for name in names:
-            self._take(self._ahead.pop(name, {}))
+            for entry, number in self._ahead.pop(name, {}).items():
+                self.history.learn(entry, number)
+                await slices.rest()
         if not self._ahead:
             self.history.raise_floor(self._floor_ahead)
 
-    def all_shown(self) -> None:
+    async def all_shown(self) -> None:
         """The mirror shows all that was read."""
-        for waiting in self._ahead.values():
-            self._take(waiting)
-        self._ahead.clear()
-        self.history.raise_floor(self._floor_ahead)
+        await self.shown(list(self._ahead))
 
     def forget(self) -> None:
         """What is in Redis now is another table: what was known is not of it."""
@@ -163,7 +165,3 @@ class Changes:
 
     def _wait(self, entry: str, number: int) -> None:
         self._ahead.setdefault(keys.key_of(entry), {})[entry] = number
-
-    def _take(self, waiting: Mapping[str, int]) -> None:
-        for entry, number in waiting.items():
-            self.history.learn(entry, number)

@@ -166,7 +166,7 @@ class Sync:
             if self._is_settled and self._has_no_log(found):
                 with self._writing():
                     await self._changes.begin()
-            self._changes.all_shown()
+            await self._changes.all_shown()
         self._metrics.full_syncs += 1
         self._finish()
         if self._is_settled:
@@ -188,7 +188,7 @@ class Sync:
         if part.generation != self._generation or history.last < self._changes.read_to:
             await self.full()
             return
-        self._changes.arrived(history)
+        await self._changes.arrived(history)
         changes: dict[str, RouteRecord | None] = {**part.records, **dict.fromkeys(part.gone)}
         attributes = part.attributes
         if self._loss is not None:
@@ -198,7 +198,7 @@ class Sync:
             await self._number(self._differing_now(changes, attributes))
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
-        self._changes.shown(batch.keys())
+        await self._changes.shown(batch.keys())
         self._read_what_waits()
         self._finish()
 
@@ -209,7 +209,7 @@ class Sync:
         if there is (self._generation is None) or history.last < self._changes.read_to:
             await self.full()
             return
-        self._changes.arrived(history)
+        await self._changes.arrived(history)
         self._read_what_waits()
 
     def _read_what_waits(self) -> None:
@@ -272,7 +272,7 @@ class Sync:
             await self._look_for_newer(snapshot)
             self._loss = None
         self._generation = snapshot.generation
-        self._changes.arrived(snapshot.history)
+        await self._changes.arrived(snapshot.history)
         if self._behind is not None:
             return with_states(snapshot, self._behind.lost.values())
         if self._loss is None:
