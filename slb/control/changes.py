@@ -7,7 +7,7 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import History, State
 from slb.control.scripts import changes_source
-from slb.control.slices import Slices
+from slb.control.slices import Slices, step_through
 
 Row = tuple[str, str, Sequence[str]]
 """An operation of `lua/change.lua`, a key, its arguments."""
@@ -151,7 +151,7 @@ class Changes:
                 self.history.learn(entry, number)
                 await slices.rest()
         if not self._ahead:
-            self.history.raise_floor(self._floor_ahead)
+            await step_through(self.history.raise_floor(self._floor_ahead))
 
     async def all_shown(self) -> None:
         """The mirror shows all that was read."""
