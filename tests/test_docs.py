@@ -226,6 +226,7 @@ def test_the_architecture_has_every_key_there_is() -> None:
         "INSTANCE",
         "INSTANCES",
         "GENERATION",
+        "CHANGES",
         "RESTORING",
         "CANARY",
         "HEALTH",

@@ -7,7 +7,7 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import History, State
 from slb.control.scripts import changes_source
-from slb.control.slices import Slices
+from slb.control.slices import Slices, step_through
 
 Row = tuple[str, str, Sequence[str]]
 """An operation of `lua/change.lua`, a key, its arguments."""
@@ -17,7 +17,7 @@ _MOST_BYTES = 32 << 20
 
 _LONGEST_ENTRY = keys.LONGEST + keys.LONGEST_MEMBER + 1
 
-_AT_ONCE = 500
+_AT_ONCE = 100
 """Changes by hand that get their number in one call."""
 
 _ALL_AT_ONCE = 10_000
@@ -99,20 +99,30 @@ class Changes:
             await slices.rest()
         return found
 
-    def arrived(self, found: History) -> None:
+    async def arrived(self, found: History) -> None:
         """This was read; what the mirror shows is still of before."""
+        slices = Slices()
         for entry, number in found.of.items():
             self._wait(entry, number)
+            await slices.rest()
         self._floor_ahead = max(self._floor_ahead, found.floor)
         self.read_to = found.last
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """The keys that are still to be read: maybe no event tells of them, as where what is there was registered
+        again."""
+        return self._ahead
 
     def explain(self, entry: str) -> bool:
         """Whether a change of it has a number that the mirror does not show yet. Otherwise it was made by hand."""
         waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
         return max(waiting, self._floor_ahead) > self.history.revision(entry)
 
-    async def number(self, entries: Collection[str]) -> None:
-        """Give changes made by hand their numbers, unless another instance has."""
+    async def number(self, entries: Collection[str]) -> list[str]:
+        """Give changes made by hand their numbers; the keys of those to which somebody else has, to be read again:
+        what was read of them may be older than that number."""
+        taken: list[str] = []
         wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
@@ -121,28 +131,31 @@ class Changes:
                 keys=[keys.CHANGES], args=[text for pair in zip(some, known, strict=True) for text in pair]
             )
             for entry, number in zip(some, map(int, replies), strict=True):
-                if entry == _FLOOR:
+                if not number:
+                    taken.append(keys.key_of(entry))
+                elif entry == _FLOOR:
                     self._floor_ahead = max(self._floor_ahead, number)
                 else:
                     self._wait(entry, number)
+        return taken
 
     async def begin(self) -> None:
         """Make the log of a Redis that has none: whatever is there now has changed by then."""
         await self.number([_FLOOR])
 
-    def shown(self, names: Iterable[str]) -> None:
+    async def shown(self, names: Iterable[str]) -> None:
         """The mirror shows what these keys hold."""
+        slices = Slices()
         for name in names:
-            self._take(self._ahead.pop(name, {}))
+            for entry, number in self._ahead.pop(name, {}).items():
+                self.history.learn(entry, number)
+                await slices.rest()
         if not self._ahead:
-            self.history.raise_floor(self._floor_ahead)
+            await step_through(self.history.raise_floor(self._floor_ahead))
 
-    def all_shown(self) -> None:
+    async def all_shown(self) -> None:
         """The mirror shows all that was read."""
-        for waiting in self._ahead.values():
-            self._take(waiting)
-        self._ahead.clear()
-        self.history.raise_floor(self._floor_ahead)
+        await self.shown(list(self._ahead))
 
     def forget(self) -> None:
         """What is in Redis now is another table: what was known is not of it."""
@@ -152,7 +165,3 @@ class Changes:
 
     def _wait(self, entry: str, number: int) -> None:
         self._ahead.setdefault(keys.key_of(entry), {})[entry] = number
-
-    def _take(self, waiting: Mapping[str, int]) -> None:
-        for entry, number in waiting.items():
-            self.history.learn(entry, number)

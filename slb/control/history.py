@@ -41,11 +41,16 @@ class History:
         if number > self.revision(entry):
             self.of[entry] = number
 
-    def raise_floor(self, floor: int) -> None:
-        """The table is complete as of `floor`."""
-        if floor > self.floor:
-            self.floor = floor
-            self.of = {entry: number for entry, number in self.of.items() if number > floor}
+    def raise_floor(self, floor: int) -> Iterator[None]:
+        """The table is complete as of `floor`. Yields now and then."""
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        for count, (entry, number) in enumerate(list(self.of.items()), 1):
+            if number <= floor:
+                del self.of[entry]
+            if count % _AT_ONCE == 0:
+                yield
 
     def copy(self) -> "History":
         """One that does not change with this one."""

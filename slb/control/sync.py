@@ -166,7 +166,7 @@ class Sync:
             if self._is_settled and self._has_no_log(found):
                 with self._writing():
                     await self._changes.begin()
-            self._changes.all_shown()
+            await self._changes.all_shown()
         self._metrics.full_syncs += 1
         self._finish()
         if self._is_settled:
@@ -188,7 +188,7 @@ class Sync:
         if part.generation != self._generation or history.last < self._changes.read_to:
             await self.full()
             return
-        self._changes.arrived(history)
+        await self._changes.arrived(history)
         changes: dict[str, RouteRecord | None] = {**part.records, **dict.fromkeys(part.gone)}
         attributes = part.attributes
         if self._loss is not None:
@@ -198,8 +198,23 @@ class Sync:
             await self._number(self._differing_now(changes, attributes))
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
-        self._changes.shown(batch.keys())
+        await self._changes.shown(batch.keys())
+        self._read_what_waits()
         self._finish()
+
+    async def look(self) -> None:
+        """Ask whether Redis still has its data: a FLUSHALL tells nobody. What is new in the log is read, too."""
+        history = await self._changes.read()
+        there = await self._restorer.has_generation()
+        if there is (self._generation is None) or history.last < self._changes.read_to:
+            await self.full()
+            return
+        await self._changes.arrived(history)
+        self._read_what_waits()
+
+    def _read_what_waits(self) -> None:
+        for key in self._changes.waiting:
+            self.dirty.mark(key)
 
     def _differing_now(
         self, changes: Mapping[str, RouteRecord | None], attributes: Mapping[str, Mapping[str, str]]
@@ -224,7 +239,8 @@ class Sync:
             await slices.rest()
         if by_hand:
             with self._writing():
-                await self._changes.number(by_hand)
+                for key in await self._changes.number(by_hand):
+                    self.dirty.mark(key)
 
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again."""
@@ -256,7 +272,7 @@ class Sync:
             await self._look_for_newer(snapshot)
             self._loss = None
         self._generation = snapshot.generation
-        self._changes.arrived(snapshot.history)
+        await self._changes.arrived(snapshot.history)
         if self._behind is not None:
             return with_states(snapshot, self._behind.lost.values())
         if self._loss is None:

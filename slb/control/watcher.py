@@ -31,13 +31,15 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """Seconds, as the design has them. `steady`: how long after its first sync a session lasts that was good."""
+    """Seconds, as the design has them. `look`: how often it is asked whether Redis still has its data. `steady`:
+    how long after its first sync a session lasts that was good."""
 
     resync: float = 30.0
     ping: float = 5.0
     first_backoff: float = 0.05
     longest_backoff: float = 0.5
     poll: float = 1.0
+    look: float = 2.0
     canary: float = 1.0
     steady: float = 1.0
     sync: SyncTiming = field(default_factory=SyncTiming)
@@ -150,10 +152,11 @@ class Watcher:
         self._connection.mark_up()
         self._show_polling(not notified and not await subscription.arrive(self._timing.canary))
         checked_at = self._clock()
+        look_at = checked_at + self._timing.look
         while True:
             raise_if_cancelled()
             resync_at = checked_at + self._interval()
-            await self._wait(min(resync_at, self._sync.due_at() or resync_at))
+            await self._wait(min(resync_at, look_at, self._sync.due_at() or resync_at))
             now = self._clock()
             if now >= resync_at:
                 checked_at = now
@@ -163,6 +166,9 @@ class Watcher:
                 await self._sync.act()
             elif self._sync.dirty:
                 await self._sync.drain()
+            elif now >= look_at:
+                await self._sync.look()
+                look_at = self._clock() + self._timing.look
 
     async def _full(self) -> None:
         started = self._clock()

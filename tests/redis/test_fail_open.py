@@ -164,11 +164,12 @@ async def test_of_two_instances_the_one_with_the_older_table_waits_and_then_foll
             await old.synced()
             old.watcher._sync._true_at -= 3.0
             old.watcher._sync.known_true = lambda: None  # type: ignore[method-assign]
-            good = dict(old.mirror.records)
+            good, history = dict(old.mirror.records), old.watcher._sync._changes.history.copy()
             admin.srem("slb_a", "10.9.9.9:9")
             await fresh.shows("/a", ["10.1.1.1:1"])
             await old.shows("/a", ["10.1.1.1:1"])
             old.mirror.update(good, {})
+            old.watcher._sync._changes.history = history
             valkey.kill()
             await asyncio.gather(fresh.up(False), old.up(False))
             valkey.lose_data()

@@ -352,3 +352,27 @@ async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Val
         await eventually(lambda: admin.type(keys.CHANGES) == "zset")
         await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
         assert follower.metrics.redis_reconnects == 0
+
+
+async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> None:
+    """No event, no connection that breaks; and the next full sync is half a minute away."""
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})
+        await known(follower, valkey)
+        valkey.admin.flushall()
+        await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1"}, timeout=5)
+        assert valkey.admin.hget("slb:upstream:10.1.1.1:1", "weight") == "2"
+        assert follower.members("/a") == ["10.1.1.1:1"]
+
+
+async def test_what_is_registered_again_unchanged_is_newer_than_it_was(snapshots: Valkey) -> None:
+    """No event tells of it; its number is learned all the same, and what left before does not come between."""
+    async with Follower(snapshots.url, watch=timing(look=0.05)) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await known(follower, snapshots)
+        await follower.shows("/a", ["10.1.1.1:1"])
+        history = follower.watcher._sync._changes.history
+        before = history.revision("slb_a 10.1.1.1:1")
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await eventually(lambda: history.revision("slb_a 10.1.1.1:1") > before)
+        await eventually(lambda: not follower.watcher._sync._changes.waiting)

@@ -46,11 +46,11 @@ local operations = {
   end,
   -- The same, where the row before this one took something away.
   remove_after = function(key)
-    if replies[#replies] == 0 then
+    if replies[#replies] == 0 or redis.call('DEL', key) == 0 then
       return 0
     end
     note(key)
-    return redis.call('DEL', key)
+    return 1
   end,
   -- A set whole, whatever is there; its members as far as they are known. Of others no trace could be left one by
   -- one: then all counts as changed.

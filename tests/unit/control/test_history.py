@@ -40,10 +40,10 @@ def test_nothing_is_newer_where_both_know_the_same() -> None:
 
 def test_a_floor_that_rises_forgets_what_lies_below_it() -> None:
     history = History({"slb:route:/a": 5, "slb:route:/b": 6})
-    history.raise_floor(5)
+    list(history.raise_floor(5))
     assert history.of == {"slb:route:/b": 6}
     assert [history.revision(f"slb:route:/{name}") for name in "abc"] == [5, 6, 5]
-    history.raise_floor(4)
+    list(history.raise_floor(4))
     assert history.floor == 5
 
 
