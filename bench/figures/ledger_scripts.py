@@ -29,7 +29,7 @@ GOALS = {20: 150.0, 200: 200.0, 1000: 200.0}
 BEAT_GOAL = 1000.0
 PATH = "/scripts"
 WAITS = Turn("normal", 1, 1 << 20)
-_FOREVER = LaneTiming(budget=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, deadline=60.0)
+_FOREVER = LaneTiming(budget=60.0, silence=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, deadline=60.0)
 """Nothing is said but what is measured."""
 
 
@@ -44,6 +44,9 @@ class Asking:
     reluctant: tuple[str, ...] = ()
     ordered: bool = False
     turn: Turn | None = WAITS
+    arrival: int = 0
+    number: int = 0
+    patient: bool = True
 
     def granted(self, member: str) -> None:
         self.granted_to.append(member)
@@ -132,7 +135,7 @@ class Case:
     async def _ran(self) -> None:
         """Until the lane has said what it has to say, and has been answered."""
         lane, now = self._lane, asyncio.get_running_loop().time
-        while lane._outgoing.is_due(now()) or lane._limit is not None:
+        while lane._outgoing.is_due(now()) or lane.in_flight:
             await asyncio.sleep(0.0002)
         await asyncio.sleep(0)  # answers are told in the loop's next turn
 

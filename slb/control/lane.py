@@ -39,9 +39,9 @@ class Lane:
     asks that are patient may be brought here; the others not while it is `late`, for Redis takes longer than the
     budget, and those of capped routes not while `settling`, for Redis does not know what others hold.
     `on_change(undecided)` is called when one of the three has changed, with the asks that this lane can no longer
-    decide. `silent`: Redis did not answer; `answered`: it ever has. `queued`: how many wait in the whole pool; `number`:
-    the last place that was given there before the last batch's asks. `seen`: by view the last ask that was its
-    batch's last."""
+    decide. `silent`: Redis did not answer; `answered`: it ever has. `queued`: how many wait in the whole pool;
+    `number`: the last place that was given there before the last batch's asks. `seen`: by view the last ask that
+    was its batch's last."""
 
     def __init__(
         self,
