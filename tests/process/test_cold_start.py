@@ -4,8 +4,8 @@ from tests.process.commands import Commands
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
 
-ROUND_TRIP = 0.3
-BUDGET = "500ms"
+ROUND_TRIP = 0.15
+BUDGET = "250ms"
 """Enough for one round trip, and not for the two of a lane that is being opened."""
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from slb.admission.entry import Entry
-from tests.proxy.harness import MakeOrigin, Origin, Proxy, Reply
+from tests.proxy.harness import PATIENCE, MakeOrigin, Origin, Proxy, Reply
 from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -33,12 +33,12 @@ async def in_a_queue(valkey: Valkey, instances: list[Proxy], count: int, first: 
 
 
 async def both_busy(
-    fleet: Fleet, origins: MakeOrigin, **settings: str
+    fleet: Fleet, origins: MakeOrigin, patience: float = PATIENCE, **settings: str
 ) -> tuple[Proxy, list[Pod], list[Origin], Asked]:
     """An instance whose two upstreams, each of one slot, run `/p/0` and `/p/1`."""
     pods = [Pod(), Pod()]
     made = [await origins(pod.handle) for pod in pods]
-    (one,) = await fleet(1, *made, **QUEUED, **settings)
+    (one,) = await fleet(1, *made, patience=patience, **QUEUED, **settings)
     asked = [ask(one, f"/p/{number}") for number in range(2)]
     await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1])
     return one, pods, made, asked
@@ -99,7 +99,7 @@ async def test_who_has_waited_its_time_in_all_is_refused_by_name(
 async def test_no_queue_is_full_for_it_without_redis_either(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
-    one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_limit="1")
+    one, pods, (dying, _), asked = await both_busy(fleet, origins, patience=0.4, queue_limit="1")
     hit, runs = (pod.running[0].target for pod in pods)
     valkey.kill()
     await eventually(lambda: one.gates.modes() == [("/p", False)], what="decided here")
