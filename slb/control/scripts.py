@@ -145,7 +145,7 @@ class Reap:
     """`lua/reap.lua`: what the dead held is given back, and what is damaged is mended."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("pool") + _source("reap"))
+        self._script = connection.client.register_script(_source("pool") + _source("queue") + _source("reap"))
 
     async def __call__(
         self, pool: str, lease: int, reap_until: int, patience: int, period: int, life: int = 60_000
@@ -158,7 +158,7 @@ class Reap:
 
 def ledger_source() -> str:
     """`lua/ledger.lua`, whole: a lane calls it by itself."""
-    return _source("pool") + _source("ledger")
+    return _source("pool") + _source("queue") + _source("ledger")
 
 
 def quota_source() -> str:
