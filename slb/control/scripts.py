@@ -131,7 +131,7 @@ class Reap:
     """`lua/reap.lua`: what the dead held is given back, and what is damaged is mended."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("pool") + _source("reap"))
+        self._script = connection.client.register_script(_source("pool") + _source("queue") + _source("reap"))
 
     async def __call__(
         self,
@@ -152,7 +152,7 @@ class Reap:
 
 def ledger_source() -> str:
     """`lua/ledger.lua`, whole: a lane calls it by itself."""
-    return _source("pool") + _source("ledger")
+    return _source("pool") + _source("queue") + _source("ledger")
 
 
 def changes_source(name: str) -> str:

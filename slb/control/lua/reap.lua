@@ -10,7 +10,7 @@
 --   fields), grants taken back, whether there is more to take apart now}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
 local MOST_TAKEN = 100  -- members and tickets of the dead in one call
-local MOST_TICKETS = 50  -- and grants, that are looked at in one call
+local MOST_TICKETS = 30  -- and grants, that are looked at in one call
 local MOST_MEMBERS = 100  -- that are
 local MOST_HOLDERS = 50  -- whose keys are looked at in one call
 local MOST_READ = 1000  -- counts of holders that are read for these
