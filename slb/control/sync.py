@@ -103,7 +103,7 @@ class Sync:
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis says otherwise."""
         self.kept = kept
-        self._changes.history = kept.history
+        self._changes.history = kept.history.copy()
         self._true_at = self._started - age
 
     def staleness(self) -> float:
@@ -290,23 +290,14 @@ class Sync:
         elif (
             self._is_in_doubt or was_behind or snapshot.history.last < self._changes.read_to
         ) and snapshot.history.is_known:
-            lost = await self._newer(snapshot)
+            good = self._last_good() or Snapshot()
+            lost = await _newer(good, snapshot)
             if lost:
-                self._behind = _Behind(lost, known.floor, self._clock())
+                self._behind = _Behind(lost, good.history.floor, self._clock())
             if lost and was_behind is None:
                 redis = self._connection.url_shown
                 _log.warning("redis_came_back_behind", changes=len(lost), writing_back=True, redis=redis)
         self._changes.history.generation = snapshot.generation
-
-    async def _newer(self, snapshot: Snapshot) -> dict[str, State]:
-        slices = Slices()
-        found: dict[str, State] = {}
-        good = self._last_good() or Snapshot()
-        for entry in newer(good, snapshot):
-            if entry is not None and (each := state(entry, good)):
-                found[entry] = each
-            await slices.rest()
-        return found
 
     async def _look_for_loss(self, snapshot: Snapshot) -> None:
         """Without a generation from the start and an unbroken connection, what is gone was removed, not lost."""
@@ -322,6 +313,10 @@ class Sync:
             )
 
     def _last_good(self) -> Snapshot | None:
+        """A table, and when it changed. The mirror is not that while Redis lacks what we know: then it shows what
+        others write back as well, be it known here to have left."""
+        if self._loss is not None:
+            return self._loss.good
         return self._table() if self._mirror.ready else self.kept
 
     def _table(self) -> Snapshot:
@@ -374,6 +369,17 @@ class Sync:
         self.heap.grown(routes)
         if self._disk is not None:
             self._disk.changed()
+
+
+async def _newer(good: Snapshot, snapshot: Snapshot) -> dict[str, State]:
+    """What `good` knows to be newer, and what it is there."""
+    slices = Slices()
+    found: dict[str, State] = {}
+    for entry in newer(good, snapshot):
+        if entry is not None and (each := state(entry, good)):
+            found[entry] = each
+        await slices.rest()
+    return found
 
 
 def _with_good(loss: _Loss, part: Snapshot) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:

@@ -306,12 +306,16 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
             await each.shows("/b", None)
 
 
-async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(valkey: Valkey, tmp_path: Path) -> None:
+@pytest.mark.parametrize("freshest", ["has seen that it is empty", "has not seen it yet"])
+async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
+    valkey: Valkey, tmp_path: Path, freshest: str
+) -> None:
     """Whoever knows less comes first and writes back what has left since; it leaves again."""
+    has_seen = freshest == "has seen that it is empty"
     async with (
         Relay(valkey.process.socket) as to_old,
         Follower(to_old.url) as old,
-        Follower(valkey.url, watch=timing(restore=LATE)) as fresh,
+        Follower(valkey.url, watch=timing(restore=LATE, look=0.05 if has_seen else 30.0)) as fresh,
     ):
         await fresh.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
         await known(fresh, valkey)
@@ -322,6 +326,8 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(valkey:
         await fresh.registry.deregister("/a", "10.9.9.9:9")
         await fresh.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         valkey.admin.flushall()
+        if has_seen:
+            await eventually(lambda: fresh.watcher._sync._loss is not None, what="the loss seen")
         to_old.point_to(valkey.process.socket)
         await old.up(True)
         await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
