@@ -199,7 +199,7 @@ class Sync:
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
-        self._read_what_waits()
+        await self._mark(history.of)
         self._finish()
 
     async def look(self) -> None:
@@ -210,11 +210,16 @@ class Sync:
             await self.full()
             return
         await self._changes.arrived(history)
-        self._read_what_waits()
+        await self._mark(history.of)
 
-    def _read_what_waits(self) -> None:
-        for key in self._changes.waiting:
-            self.dirty.mark(key)
+    async def _mark(self, entries: Iterable[str]) -> None:
+        """Read what is new in the log and not shown yet: maybe no event tells of it, as where what is there was
+        registered again. Once: what is not ours waits for the next full sync."""
+        slices = Slices()
+        for key in map(keys.key_of, entries):
+            if key in self._changes.waiting:
+                self.dirty.mark(key)
+            await slices.rest()
 
     def _differing_now(
         self, changes: Mapping[str, RouteRecord | None], attributes: Mapping[str, Mapping[str, str]]
@@ -241,6 +246,7 @@ class Sync:
             with self._writing():
                 for key in await self._changes.number(by_hand):
                     self.dirty.mark(key)
+                    await slices.rest()
 
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again."""

@@ -16,7 +16,7 @@ from slb.control.registry import Registration
 from tests.support.following import Follower, timing
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, settled
 
 LATE = RestoreTiming(settle=0.0, share_of_age=1e6, longest_delay=1.0)
 """Others write back first."""
@@ -358,6 +358,16 @@ async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Val
         await eventually(lambda: admin.type(keys.CHANGES) == "zset")
         await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
         assert follower.metrics.redis_reconnects == 0
+
+
+async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await known(follower, valkey)
+        valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
+        await follower.registry.register("/a", "10.2.2.2:2", {})
+        await eventually(lambda: "slb_//" in follower.watcher._sync._changes.waiting)
+        await settled(lambda: int(valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"]))
 
 
 async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> None:
