@@ -110,8 +110,7 @@ class Changes:
 
     @property
     def waiting(self) -> Collection[str]:
-        """The keys that are still to be read: maybe no event tells of them, as where what is there was registered
-        again."""
+        """The keys that are still to be read."""
         return self._ahead
 
     def explain(self, entry: str) -> bool:
@@ -119,10 +118,10 @@ class Changes:
         waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
         return max(waiting, self._floor_ahead) > self.history.revision(entry)
 
-    async def number(self, entries: Collection[str]) -> list[str]:
+    async def number(self, entries: Collection[str]) -> set[str]:
         """Give changes made by hand their numbers; the keys of those to which somebody else has, to be read again:
         what was read of them may be older than that number."""
-        taken: list[str] = []
+        taken: set[str] = set()
         wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
@@ -132,7 +131,7 @@ class Changes:
             )
             for entry, number in zip(some, map(int, replies), strict=True):
                 if not number:
-                    taken.append(keys.key_of(entry))
+                    taken.add(keys.key_of(entry))
                 elif entry == _FLOOR:
                     self._floor_ahead = max(self._floor_ahead, number)
                 else:

@@ -103,7 +103,7 @@ class Sync:
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis says otherwise."""
         self.kept = kept
-        self._changes.history = kept.history
+        self._changes.history = kept.history.copy()
         self._true_at = self._started - age
 
     def staleness(self) -> float:
@@ -199,7 +199,7 @@ class Sync:
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
-        self._read_what_waits()
+        await self._mark(history.of)
         self._finish()
 
     async def look(self) -> None:
@@ -210,11 +210,16 @@ class Sync:
             await self.full()
             return
         await self._changes.arrived(history)
-        self._read_what_waits()
+        await self._mark(history.of)
 
-    def _read_what_waits(self) -> None:
-        for key in self._changes.waiting:
-            self.dirty.mark(key)
+    async def _mark(self, entries: Iterable[str]) -> None:
+        """Read what is new in the log and not shown yet: maybe no event tells of it, as where what is there was
+        registered again. Once: what is not ours waits for the next full sync."""
+        slices = Slices()
+        for key in map(keys.key_of, entries):
+            if key in self._changes.waiting:
+                self.dirty.mark(key)
+            await slices.rest()
 
     def _differing_now(
         self, changes: Mapping[str, RouteRecord | None], attributes: Mapping[str, Mapping[str, str]]
@@ -241,6 +246,7 @@ class Sync:
             with self._writing():
                 for key in await self._changes.number(by_hand):
                     self.dirty.mark(key)
+                    await slices.rest()
 
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again."""
@@ -290,23 +296,14 @@ class Sync:
         elif (
             self._is_in_doubt or was_behind or snapshot.history.last < self._changes.read_to
         ) and snapshot.history.is_known:
-            lost = await self._newer(snapshot)
+            good = self._last_good() or Snapshot()
+            lost = await _newer(good, snapshot)
             if lost:
-                self._behind = _Behind(lost, known.floor, self._clock())
+                self._behind = _Behind(lost, good.history.floor, self._clock())
             if lost and was_behind is None:
                 redis = self._connection.url_shown
                 _log.warning("redis_came_back_behind", changes=len(lost), writing_back=True, redis=redis)
         self._changes.history.generation = snapshot.generation
-
-    async def _newer(self, snapshot: Snapshot) -> dict[str, State]:
-        slices = Slices()
-        found: dict[str, State] = {}
-        good = self._last_good() or Snapshot()
-        for entry in newer(good, snapshot):
-            if entry is not None and (each := state(entry, good)):
-                found[entry] = each
-            await slices.rest()
-        return found
 
     async def _look_for_loss(self, snapshot: Snapshot) -> None:
         """Without a generation from the start and an unbroken connection, what is gone was removed, not lost."""
@@ -322,6 +319,10 @@ class Sync:
             )
 
     def _last_good(self) -> Snapshot | None:
+        """A table, and when it changed. The mirror is not that while Redis lacks what we know: then it shows what
+        others write back as well, be it known here to have left."""
+        if self._loss is not None:
+            return self._loss.good
         return self._table() if self._mirror.ready else self.kept
 
     def _table(self) -> Snapshot:
@@ -374,6 +375,17 @@ class Sync:
         self.heap.grown(routes)
         if self._disk is not None:
             self._disk.changed()
+
+
+async def _newer(good: Snapshot, snapshot: Snapshot) -> dict[str, State]:
+    """What `good` knows to be newer, and what it is there."""
+    slices = Slices()
+    found: dict[str, State] = {}
+    for entry in newer(good, snapshot):
+        if entry is not None and (each := state(entry, good)):
+            found[entry] = each
+        await slices.rest()
+    return found
 
 
 def _with_good(loss: _Loss, part: Snapshot) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:

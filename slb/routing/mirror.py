@@ -247,15 +247,18 @@ class Mirror:
     def _route(self, path: str, record: RouteRecord, draft: _Draft) -> Generator[None, None, Route]:
         """The route that `record` makes. Yields between slices of its members."""
         members: list[LiveUpstream] = []
+        serving: list[LiveUpstream] = []
         for count, member in enumerate((yield from _in_order(record.members)), 1):
-            members.append(self._live_for(member, draft))
+            live = self._live_for(member, draft)
+            members.append(live)
+            if self._serves(live, draft):
+                serving.append(live)
             if count % _SLICE == 0:
                 yield
-        serving = tuple(live for live in members if self._serves(live, draft))
         old = self.table.routes.get(path)
         fields = self._in_force.judge(path, record, self.records.get(path), draft.judged)
         settings = self._settings_for(path, fields)
-        return Route(path, settings, tuple(members), serving, self._policy(settings, old))
+        return Route(path, settings, tuple(members), tuple(serving), self._policy(settings, old))
 
     def _specs(self, draft: _Draft) -> Generator[None, None, dict[str, Upstream]]:
         """What those say from now on whose attributes have changed."""

@@ -16,7 +16,7 @@ from slb.control.registry import Registration
 from tests.support.following import Follower, timing
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, settled
 
 LATE = RestoreTiming(settle=0.0, share_of_age=1e6, longest_delay=1.0)
 """Others write back first."""
@@ -306,12 +306,16 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
             await each.shows("/b", None)
 
 
-async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(valkey: Valkey, tmp_path: Path) -> None:
+@pytest.mark.parametrize("freshest", ["has seen that it is empty", "has not seen it yet"])
+async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
+    valkey: Valkey, tmp_path: Path, freshest: str
+) -> None:
     """Whoever knows less comes first and writes back what has left since; it leaves again."""
+    has_seen = freshest == "has seen that it is empty"
     async with (
         Relay(valkey.process.socket) as to_old,
         Follower(to_old.url) as old,
-        Follower(valkey.url, watch=timing(restore=LATE)) as fresh,
+        Follower(valkey.url, watch=timing(restore=LATE, look=0.05 if has_seen else 30.0)) as fresh,
     ):
         await fresh.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
         await known(fresh, valkey)
@@ -322,6 +326,8 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(valkey:
         await fresh.registry.deregister("/a", "10.9.9.9:9")
         await fresh.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         valkey.admin.flushall()
+        if has_seen:
+            await eventually(lambda: fresh.watcher._sync._loss is not None, what="the loss seen")
         to_old.point_to(valkey.process.socket)
         await old.up(True)
         await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
@@ -352,6 +358,16 @@ async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Val
         await eventually(lambda: admin.type(keys.CHANGES) == "zset")
         await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
         assert follower.metrics.redis_reconnects == 0
+
+
+async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await known(follower, valkey)
+        valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
+        await follower.registry.register("/a", "10.2.2.2:2", {})
+        await eventually(lambda: "slb_//" in follower.watcher._sync._changes.waiting)
+        await settled(lambda: int(valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"]))
 
 
 async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> None:
