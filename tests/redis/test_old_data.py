@@ -318,7 +318,8 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         Follower(valkey.url, watch=timing(restore=LATE, look=0.05 if has_seen else 30.0)) as fresh,
     ):
         await fresh.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.9.9.9:9", {})])
-        await known(fresh, valkey)
+        for each in (fresh, old):
+            await known(each, valkey)
         await old.shows("/a", ["10.1.1.1:1", "10.9.9.9:9"])
         to_old.point_to(None)
         await old.up(False)
@@ -364,6 +365,7 @@ async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: V
     async with Follower(valkey.url) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, valkey)
+        await eventually(lambda: follower.metrics.full_syncs == 2, what="the one that follows the generation")
         valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await eventually(lambda: "slb_//" in follower.watcher._sync._changes.waiting)
