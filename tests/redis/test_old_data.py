@@ -37,6 +37,12 @@ async def known(follower: Follower, valkey: Valkey) -> None:
     await eventually(lambda: follower.watcher._sync._generation is not None, what="a generation that is known")
 
 
+async def numbered(follower: Follower, valkey: Valkey) -> None:
+    """It knows the number of each change: what it shows may have been read a moment before its number."""
+    numbers = dict(valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True))
+    await eventually(lambda: follower.watcher._sync._changes.history.of == numbers, what="all numbers known")
+
+
 async def back_from_snapshot(valkey: Valkey, *followers: Follower) -> None:
     valkey.kill()
     await asyncio.gather(*(follower.up(False) for follower in followers))
@@ -326,6 +332,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         await fresh.registry.register("/a", "10.2.2.2:2", {})
         await fresh.registry.deregister("/a", "10.9.9.9:9")
         await fresh.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        await numbered(fresh, valkey)
         valkey.admin.flushall()
         if has_seen:
             await eventually(lambda: fresh.watcher._sync._loss is not None, what="the loss seen")
