@@ -147,6 +147,7 @@ class Sync:
             self._make_at = retry_at
             with self._writing():
                 self._generation = await self._restorer.make_generation()
+                self._changes.history.generation = self._generation or None  # else a restore would make another
                 self._make_at = None
             if self._make_at is None:
                 await self.full()
