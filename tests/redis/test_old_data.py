@@ -34,7 +34,7 @@ async def known(follower: Follower, valkey: Valkey) -> None:
     """All is read, and Redis says that it has its data."""
     await follower.synced()
     await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)), what="a generation")
-    await eventually(lambda: bool(follower.watcher._sync._changes.history.generation), what="a generation that is known")
+    await eventually(lambda: bool(follower.watcher._sync._changes.history.generation), what="it known")
 
 
 async def numbered(follower: Follower, valkey: Valkey) -> None:
