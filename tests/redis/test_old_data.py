@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -39,7 +40,8 @@ async def known(follower: Follower, valkey: Valkey) -> None:
 
 async def numbered(follower: Follower, valkey: Valkey) -> None:
     """It knows the number of each change: what it shows may have been read a moment before its number."""
-    numbers = dict(valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True))
+    logged: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
+    numbers = dict(logged)
     await eventually(lambda: follower.watcher._sync._changes.history.of == numbers, what="all numbers known")
 
 
