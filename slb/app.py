@@ -39,6 +39,7 @@ class App:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._data_api: web.AppRunner | None = None
+        self._serves = False
         timing = LaneTiming(budget=core.settings.redis_budget, silence=core.settings.ledger_patience)
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
         core.instances.on_death = self._ledger.bury
@@ -62,7 +63,9 @@ class App:
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
         core = self.core
-        parts = core.api_parts(core.metrics_text, dict, self._gates.shown, self._explain)
+        parts = core.api_parts(
+            core.metrics_text, dict, self._gates.shown, self._explain, serving=lambda: self._serves
+        )
         self._data_api = await core.run_application(make_data_api(parts))
         self._warn_of_few_descriptors()
         core.start_watching()
@@ -75,6 +78,7 @@ class App:
         for bound in core.sockets.data:
             begin_listening(bound, "listen")
         await self._proxy.start(core.sockets.data)
+        self._serves = True
         core.tasks.start("health", self._health.run())
         core.tasks.start("certificates", self._proxy.follow_files())
         core.tasks.start("heartbeat", core.instances.run())

@@ -151,7 +151,8 @@ class Core:
         explain: Callable[[str], Awaitable[Decision | None]],
         serving: Callable[[], bool] = lambda: True,
     ) -> ApiParts:
-        """The API's view of this process. `serving`: of a supervisor, whether any worker does."""
+        """The API's view of this process. `serving`: whether somebody listens for traffic; of a supervisor,
+        any worker."""
         parts = ApiParts(
             settings=self.settings,
             mirror=self.mirror,

@@ -93,6 +93,7 @@ async def simulated(
     url: str, count: int, members: Sequence[str], settings: RouteSettings, seed: int
 ) -> AsyncIterator[list[Simulated]]:
     """So many instances, for one route with these members; each has a lane of its own, that Redis knows."""
+    config = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # figures say it all
     mirror = Mirror(lambda path, stored: settings, Random(seed))
     for _ in mirror.replace({PATH: RouteRecord(frozenset(members), {})}, {}):
@@ -115,5 +116,6 @@ async def simulated(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        structlog.configure(**config)
         for task in died:
             task.result()  # it never ends by itself: this raises what it died of

@@ -36,7 +36,11 @@ async def test_ready_is_who_has_a_table(serve: ApiMaker) -> None:
 async def test_a_supervisor_without_a_worker_that_serves_is_not_ready_and_does_not_drain(serve: ApiMaker) -> None:
     api = await serve(serving=lambda: False)
     answer = await api.call("GET", "/readyz")
-    assert (answer.status, answer.json["error"], answer.json["detail"]) == (503, "not_ready", "no worker serves")
+    assert (answer.status, answer.json["error"], answer.json["detail"]) == (
+        503,
+        "not_ready",
+        "nobody listens for traffic here",
+    )
     assert (await api.call("GET", "/status")).json["draining"] is False
 
 
