@@ -40,12 +40,14 @@ async def known(follower: Follower, valkey: Valkey) -> None:
 
 async def numbered(follower: Follower, valkey: Valkey) -> None:
     """It knows the number of each change: what it shows may have been read a moment before its number."""
-    logged: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
-    numbers = dict(logged)
-    await eventually(lambda: follower.watcher._sync._changes.history.of == numbers, what="all numbers known")
+    logged: Any = valkey.admin.zrange(keys.CHANGES, -1, -1, withscores=True)
+    last, changes = logged[0][1], follower.watcher._sync._changes
+    await eventually(lambda: changes.read_to >= last and not changes.waiting, what="all numbers known")
 
 
 async def back_from_snapshot(valkey: Valkey, *followers: Follower) -> None:
+    for each in followers:
+        await numbered(each, valkey)
     valkey.kill()
     await asyncio.gather(*(follower.up(False) for follower in followers))
     valkey.start()
@@ -137,6 +139,7 @@ async def test_what_is_registered_after_redis_came_back_is_newer_than_all_that_w
             await follower.registry.register("/a", "10.2.2.2:2", {})
             await follower.registry.deregister("/a", "10.1.1.1:1")
         await follower.shows("/a", ["10.2.2.2:2"])
+        await numbered(follower, snapshots)
         snapshots.kill()
         await follower.up(False)
         follower.watcher._sync._reader, reader = None, follower.watcher._sync._reader  # type: ignore[assignment]
@@ -162,6 +165,7 @@ async def test_the_table_on_disk_knows_what_a_redis_has_lost(snapshots: Valkey, 
         await before.registry.register("/a", "10.2.2.2:2", {})
         await before.registry.deregister("/a", "10.1.1.1:1")
         await before.shows("/a", ["10.2.2.2:2"])
+        await numbered(before, snapshots)
     snapshots.kill()
     snapshots.start()
     async with Follower(snapshots.url, file) as after:
@@ -239,6 +243,7 @@ async def test_a_replica_that_lagged_and_was_promoted_is_given_what_it_missed(tm
             await other.registry.deregister("/a", "10.9.9.9:9")
             for each in (one, other):
                 await each.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+                await numbered(each, master)
             master.kill()
             with capture_logs() as logs:
                 relay.point_to(replica.process.socket)
@@ -262,6 +267,7 @@ async def test_an_append_only_file_that_was_cut_at_its_end_is_made_up_for(valkey
         await follower.registry.deregister("/a", "10.9.9.9:9")
         await follower.shows("/a", ["10.1.1.1:1"])
         await follower.shows("/b", ["10.2.2.2:2"])
+        await numbered(follower, valkey)
         valkey.kill()
         await follower.up(False)
         os.truncate(file, size)
@@ -292,6 +298,7 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
         await one.registry.register("/b", "10.3.3.3:3", {})
         await other.shows("/b", ["10.3.3.3:3"])
         await one.shows("/b", ["10.3.3.3:3"])
+        await numbered(one, snapshots)
         to_one.point_to(None)
         await one.up(False)
         await other.registry.register("/a", "10.2.2.2:2", {})
@@ -299,6 +306,7 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
         await other.registry.deregister("/b", "10.3.3.3:3")
         await other.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await other.shows("/b", None)
+        await numbered(other, snapshots)
         snapshots.kill()
         to_other.point_to(None)
         await other.up(False)
