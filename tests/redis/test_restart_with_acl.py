@@ -13,6 +13,7 @@ from slb.control import keys
 from slb.control.acl import REPLAY_RULES
 from tests.support.following import Follower
 from tests.support.redis_server import BINARY, RedisServer
+from tests.support.waiting import eventually
 from tests.test_docs import OPERATIONS
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="there is no redis-server")
@@ -73,13 +74,14 @@ async def test_without_that_rule_an_instance_that_lives_gives_back_what_a_restar
         await follower.synced()
         await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})
         await follower.shows("/a", ["10.1.1.1:1"])
+        changes = follower.watcher._sync._changes
+        await eventually(lambda: bool(changes.history.generation and changes.history.of) and not changes.waiting)
         server.stop()
         await follower.up(False)
         server.start()
         await follower.up(True)
         with server.admin("operator", "secret") as admin:
-            while admin.smembers("slb_a") != {"10.1.1.1:1"}:
-                await follower.ready()
+            await eventually(lambda: admin.smembers("slb_a") == {"10.1.1.1:1"}, what="given back")
         assert follower.members("/a") == ["10.1.1.1:1"]
 
 
