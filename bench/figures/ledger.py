@@ -8,10 +8,11 @@ from random import Random
 import uvloop
 
 from bench.figures import ledger_scripts
+from bench.figures.asked import Asked
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet
 from bench.progress import Steps
-from slb.balance.asking import Candidate, Turn
+from slb.balance.asking import Candidate
 from slb.control.connection import Connection
 from slb.control.ledger import Ledger
 from slb.observe.metrics import Metrics
@@ -24,22 +25,14 @@ ALONE = 10
 """Batches of one take so many times as long a pair: so many times fewer are measured."""
 
 
-@dataclass
-class Runner:
+PATH = "/bench"
+
+
+@dataclass(eq=False, kw_only=True)
+class Runner(Asked):
     """Takes a slot, gives it back, takes the next, so many times in all with as many others."""
 
     lane_of: "Load"
-    view: str = "/bench"
-    candidates: tuple[Candidate, ...] = ()
-    avoid: tuple[str, ...] = ()
-    reluctant: tuple[str, ...] = ()
-    ordered: bool = False
-    turn: Turn | None = None
-    arrival: int = 0
-    number: int = 0
-    patient: bool = False
-
-    __hash__ = object.__hash__
 
     def granted(self, member: str) -> None:
         self.lane_of.granted(self, member)
@@ -58,13 +51,13 @@ class Load:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = count
         self._running = self._at_once = at_once
-        self._lane = ledger.lane("/bench", lambda undecided: None)
+        self._lane = ledger.lane(PATH, lambda undecided: None)
         self._candidates = tuple(Candidate(f"10.0.0.{number}:80", 0, 1) for number in range(UPSTREAMS))
 
     def start(self) -> None:
-        self._lane.view("/bench", self._candidates)
+        self._lane.view(PATH, self._candidates)
         for _ in range(self._at_once):
-            self._lane.ask(Runner(self, candidates=self._candidates))
+            self._lane.ask(Runner(view=PATH, candidates=self._candidates, lane_of=self))
 
     def granted(self, runner: Runner, member: str) -> None:
         self._lane.release(member)

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis import Redis
 
+from bench.figures.asked import Asked
 from bench.figures.figure import Figure, Section
 from slb.balance.asking import Candidate, Turn
 from slb.control import keys
@@ -33,20 +34,11 @@ _FOREVER = LaneTiming(budget=60.0, silence=60.0, beat=1e6, lease=1e6, life=1e6, 
 """Nothing is said but what is measured."""
 
 
-@dataclass(eq=False)
-class Asking:
+@dataclass(eq=False, kw_only=True)
+class Asking(Asked):
     """One request: where it is granted a slot is remembered in `granted_to`."""
 
     granted_to: deque[str]
-    candidates: tuple[Candidate, ...]
-    view: str = PATH
-    avoid: tuple[str, ...] = ()
-    reluctant: tuple[str, ...] = ()
-    ordered: bool = False
-    turn: Turn | None = WAITS
-    arrival: int = 0
-    number: int = 0
-    patient: bool = True
 
     def granted(self, member: str) -> None:
         self.granted_to.append(member)
@@ -94,7 +86,7 @@ class Case:
     async def _fill(self, count: int) -> None:
         for first in range(0, count, 256):
             for _ in range(first, min(first + 256, count)):
-                self._lane.ask(Asking(self._granted, self._candidates))
+                self._lane.ask(self._asking())
             await self._ran()
 
     async def _mean(self, action: Callable[[], None], times: int) -> float:
@@ -121,8 +113,11 @@ class Case:
     def _release(self) -> None:
         self._lane.release(self._granted.popleft())
 
+    def _asking(self) -> Asking:
+        return Asking(view=PATH, candidates=self._candidates, turn=WAITS, patient=True, granted_to=self._granted)
+
     def _ask(self) -> None:
-        self._lane.ask(Asking(self._granted, self._candidates))
+        self._lane.ask(self._asking())
 
     def _look(self) -> None:
         self._lane._outgoing.look()

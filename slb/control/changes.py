@@ -62,11 +62,16 @@ class WriteBack:
         await self._script(keys=[keys.CHANGES], args=[floor])
 
 
+def flat(fields: Mapping[str, str]) -> list[str]:
+    """Fields and values in turn, as the scripts take them."""
+    return [text for field in fields.items() for text in field]
+
+
 def _given(value: bool | Mapping[str, str], member: str) -> list[str]:
     """The operation and its arguments."""
     if isinstance(value, bool):
         return ["join" if value else "leave", member]
-    return ["replace", *(text for field in value.items() for text in field)]
+    return ["replace", *flat(value)]
 
 
 class Changes:

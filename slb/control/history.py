@@ -119,7 +119,7 @@ def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
     """The entries in which two tables differ; None now and then, where the caller may rest. Costs one look at each
     route and upstream that is the same object in both."""
     for count, path in enumerate(_either(one.records, other.records), 1):
-        yield from of_route(path, one.records.get(path), other.records.get(path))
+        yield from _of_route(path, one.records.get(path), other.records.get(path))
         if count % _AT_ONCE == 0:
             yield None
     for count, member in enumerate(_either(one.attributes, other.attributes), 1):
@@ -130,7 +130,21 @@ def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
             yield None
 
 
-def of_route(path: str, one: RouteRecord | None, other: RouteRecord | None) -> Iterator[str]:
+def changed_by(
+    records: Mapping[str, RouteRecord | None],
+    attributes: Mapping[str, Mapping[str, str]],
+    before: Mapping[str, RouteRecord],
+    attributes_before: Mapping[str, Mapping[str, str]],
+) -> Iterator[str]:
+    """The entries that a batch (None and empty: it has left) changes in the table that was there before."""
+    for path, record in records.items():
+        yield from _of_route(path, before.get(path), record)
+    for member, each in attributes.items():
+        if each != attributes_before.get(member, {}):
+            yield keys.upstream_key(member)
+
+
+def _of_route(path: str, one: RouteRecord | None, other: RouteRecord | None) -> Iterator[str]:
     """The entries in which two records of a route differ."""
     if one is other:
         return

@@ -9,7 +9,7 @@ from uuid import uuid4
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
-from slb.control.changes import Change, Row
+from slb.control.changes import Change, Row, flat
 from slb.control.connection import Connection, is_unmade
 from slb.control.scripts import ReadMany, ScanNames, own
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
@@ -61,7 +61,7 @@ class Registry:
             await self._check(
                 [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
             )
-            described = [("describe", keys.upstream_key(each), _flat(new)) for _, each, new in items if new]
+            described = [("describe", keys.upstream_key(each), flat(new)) for _, each, new in items if new]
             joining = [("join", keys.route_key(path), (each,)) for path, each, _ in items]
             return (await self._change([*described, *joining]))[len(described) :]
 
@@ -85,7 +85,7 @@ class Registry:
         """Replace the route's settings."""
         key = keys.settings_key(path)
         async with self._answering():
-            await self._change([("replace", key, _flat(settings)) if settings else ("remove", key, ())])
+            await self._change([("replace", key, flat(settings)) if settings else ("remove", key, ())])
 
     async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None:
         """Set some of the route's settings; None takes one back to its default."""
@@ -98,7 +98,7 @@ class Registry:
     async def _patch(self, wanted: _Wanted, changes: Mapping[str, str | None]) -> None:
         kept = {name: value for name, value in changes.items() if value is not None}
         dropped = [name for name, value in changes.items() if value is None]
-        rows: list[Row] = [("set", wanted.key, _flat(kept))] if kept else []
+        rows: list[Row] = [("set", wanted.key, flat(kept))] if kept else []
         if dropped:
             rows.append(("unset", wanted.key, dropped))
         async with self._answering():
@@ -209,10 +209,6 @@ def _settings_of(path: str) -> _Wanted:
 
 def _is_wrong_type(error: ResponseError) -> bool:
     return "WRONGTYPE" in str(error)
-
-
-def _flat(fields: Mapping[str, str]) -> list[str]:
-    return [text for field in fields.items() for text in field]
 
 
 def _cleared(key: str, members: Sequence[str]) -> Row:

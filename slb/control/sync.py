@@ -15,7 +15,7 @@ from slb.control.dirty import Dirty
 from slb.control.disk import DiskTable
 from slb.control.generation import RestoreTiming, joined, lost, union
 from slb.control.heap import Heap
-from slb.control.history import Snapshot, State, differing, newer, of_route, state, with_states
+from slb.control.history import Snapshot, State, changed_by, differing, newer, state, with_states
 from slb.control.orphans import Orphans
 from slb.control.reader import GenerationChanged, Reader
 from slb.control.restore import Restorer
@@ -196,7 +196,7 @@ class Sync:
             changes, attributes = _with_good(self._loss, part)
         await asyncio.sleep(0)
         if changes or attributes:
-            await self._number(self._differing_now(changes, attributes))
+            await self._number(changed_by(changes, attributes, self._mirror.records, self._mirror.attributes))
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
@@ -221,16 +221,6 @@ class Sync:
             if key in self._changes.waiting:
                 self.dirty.mark(key)
             await slices.rest()
-
-    def _differing_now(
-        self, changes: Mapping[str, RouteRecord | None], attributes: Mapping[str, Mapping[str, str]]
-    ) -> Iterator[str]:
-        """The entries that a batch changes in the mirror."""
-        for path, record in changes.items():
-            yield from of_route(path, self._mirror.records.get(path), record)
-        for member, each in attributes.items():
-            if each != self._mirror.attributes.get(member, {}):
-                yield keys.upstream_key(member)
 
     async def _number(self, changed: Iterable[str | None]) -> None:
         """Changes made by hand get their number from whoever sees them first. What is found at the start is as it

@@ -62,6 +62,13 @@ async def test_a_beat_and_a_reap_run_as_many_commands_however_many_wait(valkey: 
         assert costs[1] < costs[0] * 1.5
 
 
+async def five_busy(instance: Instance, count: int) -> list[Request]:
+    """It holds five upstreams of one slot each, and so many requests wait there."""
+    for _ in range(5):
+        await instance.get(upstreams(5, 1))
+    return [await instance.queue(upstreams(5, 1), TURN) for _ in range(count)]
+
+
 async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_parts(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,9 +76,7 @@ async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_par
     monkeypatch.setattr(outgoing, "MOST_WAITING", 2)
     books = Books(valkey)
     async with Instance(valkey, "a", SHORT, reaping=False) as one:
-        for _ in range(5):
-            await one.get(upstreams(5, 1))
-        asked = [await one.queue(upstreams(5, 1), TURN) for _ in range(5)]
+        asked = await five_busy(one, 5)
         books.redis.hset(books.key["held:"] + "a-1", mapping={"u0": 0, "u4": 0})
         books.redis.hset(books.key["tickets"], "a-1/8", "nonsense")
         await eventually(lambda: books.held("a-1") == {f"u{each}": 1 for each in range(5)}, what="put right")
@@ -92,9 +97,7 @@ async def test_what_a_beat_finds_to_differ_is_said_whole(
     monkeypatch.setattr(outgoing, "MOST_HELD", 2)
     books = Books(valkey)
     async with Instance(valkey, "a", SHORT, reaping=False) as one:
-        for _ in range(5):
-            await one.get(upstreams(5, 1))
-        asked = [await one.queue(upstreams(5, 1), TURN) for _ in range(9)]
+        asked = await five_busy(one, 9)
         assert len(books.tickets()) == len(asked)
         if lost == "tickets":
             for line in [key for key in books.redis.keys("slb:{/p}:queue:line:*") if "lines" not in key]:

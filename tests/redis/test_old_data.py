@@ -1,11 +1,8 @@
 """Redis comes back with the data of some time ago: what the instances know to be newer stays, and goes back."""
 
-import asyncio
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,49 +10,16 @@ from structlog.testing import capture_logs
 from e2e.topology import free_port
 from slb.control import keys
 from slb.control.generation import RestoreTiming
-from slb.control.registry import Registration
+from tests.redis.old_data_rig import back_from_snapshot, known, members, numbered, snapshots
 from tests.support.following import Follower, timing
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, settled
+from tests.support.waiting import eventually
+
+__all__ = ["snapshots"]
 
 LATE = RestoreTiming(settle=0.0, share_of_age=1e6, longest_delay=1.0)
 """Others write back first."""
-
-
-@pytest.fixture
-def snapshots() -> Iterator[Valkey]:
-    """A Valkey that comes back with what its last SAVE has."""
-    server = Valkey(appendonly="no")
-    yield server
-    server.close()
-
-
-async def known(follower: Follower, valkey: Valkey) -> None:
-    """All is read, and Redis says that it has its data."""
-    await follower.synced()
-    await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)), what="a generation")
-    await eventually(lambda: bool(follower.watcher._sync._changes.history.generation), what="it known")
-
-
-async def numbered(follower: Follower, valkey: Valkey) -> None:
-    """It knows the number of each change: what it shows may have been read a moment before its number."""
-    logged: Any = valkey.admin.zrange(keys.CHANGES, -1, -1, withscores=True)
-    last, changes = logged[0][1], follower.watcher._sync._changes
-    await eventually(lambda: changes.read_to >= last and not changes.waiting, what="all numbers known")
-
-
-async def back_from_snapshot(valkey: Valkey, *followers: Follower) -> None:
-    for each in followers:
-        await numbered(each, valkey)
-    valkey.kill()
-    await asyncio.gather(*(follower.up(False) for follower in followers))
-    valkey.start()
-    await asyncio.gather(*(follower.up(True) for follower in followers))
-
-
-def members(valkey: Valkey, key: str) -> set[str]:
-    return set(valkey.admin.smembers(key))  # type: ignore[arg-type]
 
 
 async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregistered_stays_away(
@@ -200,29 +164,6 @@ async def test_a_reset_that_redis_has_forgotten_still_holds(snapshots: Valkey) -
         assert follower.members("/a") is None
 
 
-async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots: Valkey) -> None:
-    """The table as a whole is newer than the snapshot then."""
-    async with Follower(snapshots.url, watch=timing(resync=0.2)) as follower:
-        await follower.registry.register("/a", "10.9.9.9:9", {})
-        await known(follower, snapshots)
-        snapshots.admin.save()
-        await follower.registry.register("/early", "10.1.1.1:1", {})
-        await follower.registry.deregister("/a", "10.9.9.9:9")
-        many: list[Registration] = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
-        for start in range(0, len(many), 500):
-            await follower.registry.register_all(many[start : start + 500])
-        await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)
-        assert snapshots.admin.zcard(keys.CHANGES) < 5600
-        await eventually(lambda: follower.watcher._sync._changes.history.floor > 0)
-        syncs = follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > syncs + 1)
-        await back_from_snapshot(snapshots, follower)
-        await eventually(lambda: snapshots.admin.exists("slb_early", "slb_p0", "slb_p5999") == 3)
-        await eventually(lambda: not snapshots.admin.exists("slb_a"))
-        assert follower.members("/early") == ["10.1.1.1:1"]
-        assert len(follower.mirror.records) == 6001
-
-
 async def test_a_replica_that_lagged_and_was_promoted_is_given_what_it_missed(tmp_path: Path) -> None:
     with ExitStack() as stack:
         port = free_port("127.0.0.1")
@@ -354,41 +295,6 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         assert fresh.members("/a") == ["10.1.1.1:1", "10.2.2.2:2"]
 
 
-@pytest.mark.parametrize("rubbish", ["a string", "endless numbers", "strange names"])
-async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
-    admin = valkey.admin
-    async with Follower(valkey.url, watch=timing(resync=0.1)) as follower:
-        await follower.registry.register("/a", "10.1.1.1:1", {})
-        await known(follower, valkey)
-        await eventually(lambda: bool(admin.exists(keys.CHANGES)))
-        admin.delete(keys.CHANGES)
-        if rubbish == "a string":
-            admin.set(keys.CHANGES, "x")
-        else:
-            score = float("inf") if rubbish == "endless numbers" else 2.0**52
-            for name in (b"slb_a", b"slb_a  ", b"slb_x ../..", b"slb:route:", b"a\nb 7", b"\xff"):
-                admin.zadd(keys.CHANGES, {name: score})
-        syncs = follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > syncs + 3)
-        assert follower.members("/a") == ["10.1.1.1:1"]
-        await follower.registry.register("/a", "10.2.2.2:2", {})
-        await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
-        await eventually(lambda: admin.type(keys.CHANGES) == "zset")
-        await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
-        assert follower.metrics.redis_reconnects == 0
-
-
-async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: Valkey) -> None:
-    async with Follower(valkey.url) as follower:
-        await follower.registry.register("/a", "10.1.1.1:1", {})
-        await known(follower, valkey)
-        await eventually(lambda: follower.metrics.full_syncs == 2, what="the one that follows the generation")
-        valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
-        await follower.registry.register("/a", "10.2.2.2:2", {})
-        await eventually(lambda: "slb_//" in follower.watcher._sync._changes.waiting)
-        await settled(lambda: int(valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"]))
-
-
 async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> None:
     """No event, no connection that breaks; and the next full sync is half a minute away."""
     async with Follower(valkey.url) as follower:
@@ -398,16 +304,3 @@ async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> N
         await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1"}, timeout=5)
         assert valkey.admin.hget("slb:upstream:10.1.1.1:1", "weight") == "2"
         assert follower.members("/a") == ["10.1.1.1:1"]
-
-
-async def test_what_is_registered_again_unchanged_is_newer_than_it_was(snapshots: Valkey) -> None:
-    """No event tells of it; its number is learned all the same, and what left before does not come between."""
-    async with Follower(snapshots.url, watch=timing(look=0.05)) as follower:
-        await follower.registry.register("/a", "10.1.1.1:1", {})
-        await known(follower, snapshots)
-        await follower.shows("/a", ["10.1.1.1:1"])
-        history = follower.watcher._sync._changes.history
-        before = history.revision("slb_a 10.1.1.1:1")
-        await follower.registry.register("/a", "10.1.1.1:1", {})
-        await eventually(lambda: history.revision("slb_a 10.1.1.1:1") > before)
-        await eventually(lambda: not follower.watcher._sync._changes.waiting)

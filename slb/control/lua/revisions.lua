@@ -33,7 +33,8 @@ local function note(entry)
   noted[#noted + 1] = entry
 end
 
--- Makes way for the log. Where nothing is in the way nothing is written: a server without memory refuses a script by its first write, and lets one that has written go on.
+-- Makes way for the log. Where nothing is in the way nothing is written: a server without memory refuses a script by
+-- its first write, and lets one that has written go on.
 local function mend()
   if redis.call('EXISTS', CHANGES) == 1 and not is_log() then
     redis.call('DEL', CHANGES)
