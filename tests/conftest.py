@@ -2,6 +2,7 @@
 machines are busy. A test that takes a fixture resets it itself, example by example.
 """
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("slb")
+
+# A shell lets a job in the background ignore SIGINT, and all that is started from there would ignore it too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
