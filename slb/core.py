@@ -33,6 +33,7 @@ from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.leases import Leases
 from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
@@ -89,6 +90,7 @@ class Core:
         self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
         self.registry = Registry(connection, self.mirror.uses)
+        self._leases = Leases(connection, self.mirror.uses, metrics)
         self.watcher = Watcher(
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
@@ -120,6 +122,7 @@ class Core:
     def start_watching(self) -> None:
         """Follow Redis from now on."""
         self.tasks.start("watcher", self.watcher.run())
+        self.tasks.start("leases", self._leases.run())
         if self.quota is not None:
             self.tasks.start("quota", self.quota.run())
 

@@ -13,50 +13,31 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, web
+from aiohttp import web
 
 from slb.addresses import unwrapped
 from slb.config import host_port
-from slb.errors import InvalidName, SlbError, no_answer
+from slb.errors import InvalidName
 from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
 from slb.names import seconds
+from slb.registration import Registration, RegistrationRefused
 
-_CALL_TIMEOUT = ClientTimeout(total=10)
-_FIRST_RETRY = 0.1
-_LAST_RETRY = 10.0
-"""Seconds between two attempts: the first soon after each other, for an slb that starts beside this; none given up,
-for an upstream that did would run on and never be sent anything, and whoever started both may start slb last."""
-_SHOWN = 200
-"""Characters of an answer that is no slb's."""
 _CUT_OFF_AFTER = 0.1
 """Seconds: who is still here when it ends was told so twice."""
-_log = logging.getLogger("slb.upstream")
-
-
-class RegistrationRefused(SlbError):
-    """The slb asked understood the registration and said no; asking again cannot help."""
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """Where to register: the URL of an slb (either listener), the route's path, this upstream as slb reaches it."""
-
-    url: str
-    path: str
-    target: str
-    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a user types of where an upstream listens and where it registers (`url` None: nowhere)."""
+    """What a user types of where an upstream listens and where it registers (`url` None: nowhere), for how many
+    seconds at a time (`ttl` None: for good)."""
 
     listen: str
     url: str | None = None
     path: str = "/"
     advertise: str | None = None
     token: str | None = None
+    ttl: float | None = None
 
     def check(self) -> None:
         """Raises RegistrationRefused where it would be no slb's to reach."""
@@ -70,7 +51,8 @@ class Place:
         """What to register, for an upstream that listens on `address`."""
         if self.url is None:
             return None
-        return Registration(self.url, self.path, self.advertise or address, self.token)
+        target = self.advertise or address
+        return Registration(self.url, self.path, target, ttl=self.ttl, token=self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,68 +63,6 @@ class Manner:
     service_time: float = 0.0
     slots: int = 1
     grace: float = 0.5
-
-
-class Registrar:
-    """Registers and deregisters; an slb that is not there yet, or has no Redis, is asked again. Why is said once,
-    and again where it is another reason."""
-
-    def __init__(self, registration: Registration) -> None:
-        self._registration = registration
-        self._body = {"path": registration.path, "target": registration.target}
-        token = registration.token
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._known = False
-
-    async def register(self) -> None:
-        """Until it is done. Raises RegistrationRefused."""
-        delay, told = _FIRST_RETRY, ""
-        while fault := await self._call("POST"):
-            if fault != told:
-                _log.warning("not registered yet, trying again until it is: %s", fault)
-                told = fault
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LAST_RETRY)
-        self._known = True
-        _log.info("registered %s for %s", self._registration.target, self._registration.path)
-
-    async def deregister(self) -> None:
-        """Once: whoever leaves cannot wait for an slb that is not there. One that was never told of this upstream
-        may have heard all the same, where only its answer was lost."""
-        try:
-            fault = await self._call("DELETE")
-        except RegistrationRefused as refused:
-            fault = str(refused)
-        if fault and self._known:
-            _log.warning("not deregistered: %s", fault)
-        elif not fault:
-            _log.info("deregistered %s from %s", self._registration.target, self._registration.path)
-
-    async def _call(self, method: str) -> str | None:
-        """Why the call has to be made again, or None. Raises RegistrationRefused."""
-        url = f"{self._registration.url.rstrip('/')}/register"
-        try:
-            async with (
-                ClientSession(timeout=_CALL_TIMEOUT, headers=self._headers) as session,
-                session.request(method, url, json=self._body) as reply,
-            ):
-                said = f"{reply.status} {_reason(await reply.text())}"
-                if 400 <= reply.status < 500:
-                    raise RegistrationRefused(f"{url} refused the registration: {said}")
-                return f"{url} answered {said}" if reply.status >= 500 else None
-        except InvalidURL:
-            raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
-        except (ClientError, OSError, TimeoutError) as error:
-            return f"{url}: {no_answer(error)}"
-
-
-def _reason(text: str) -> str:
-    """What an slb says of a refusal, without the id that is another in each."""
-    try:
-        said = json.loads(text)
-        return f"{said['error']}: {said['detail']}"
-    except (ValueError, TypeError, LookupError):  # what answers is no slb, or something before it
-        return " ".join(text.split())[:_SHOWN]
 
 
 class StandIn:
@@ -219,9 +139,9 @@ async def _body_size(request: web.Request) -> int:
 
 
 async def serve_stand_in(
-    stand_in: StandIn, bound: socket.socket, registrar: Registrar | None, stopping: Stopping
+    stand_in: StandIn, bound: socket.socket, registration: Registration | None, stopping: Stopping
 ) -> None:
-    """Serve on `bound`, registered with `registrar`, until asked to stop; then leave without failing anybody.
+    """Serve on `bound`, registered by `registration`, until asked to stop; then leave without failing anybody.
 
     Raises RegistrationRefused.
     """
@@ -232,17 +152,17 @@ async def serve_stand_in(
     await runner.setup()
     try:
         await web.SockSite(runner, bound).start()
-        await _stay(registrar, stopping)
-        await _leave(stand_in, stopping, known=registrar is not None)
+        await _stay(registration, stopping)
+        await _leave(stand_in, stopping, known=registration is not None)
     finally:
         await runner.cleanup()
 
 
-async def _stay(registrar: Registrar | None, stopping: Stopping) -> None:
-    if registrar is None:
+async def _stay(registration: Registration | None, stopping: Stopping) -> None:
+    if registration is None:
         await stopping.requested.wait()
         return
-    registering = asyncio.create_task(registrar.register())
+    registering = asyncio.create_task(registration.keep())
     leaving = asyncio.create_task(stopping.requested.wait())
     try:
         await asyncio.wait((registering, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -252,7 +172,7 @@ async def _stay(registrar: Registrar | None, stopping: Stopping) -> None:
     finally:
         registering.cancel()
         leaving.cancel()
-    await registrar.deregister()
+    await registration.deregister()
 
 
 async def _leave(stand_in: StandIn, stopping: Stopping, known: bool) -> None:
@@ -278,6 +198,6 @@ async def _run(place: Place, bound: socket.socket, manner: Manner, end_with_stdi
     address = shown_address(bound)
     named = replace(manner, name=manner.name or address)
     print(f"upstream {named.name} serves http://{address}", flush=True)
-    registration = place.registration(address)
-    registrar = Registrar(registration) if registration else None
-    await serve_stand_in(StandIn(named, asyncio.get_running_loop().time), bound, registrar, stopping)
+    await serve_stand_in(
+        StandIn(named, asyncio.get_running_loop().time), bound, place.registration(address), stopping
+    )

@@ -48,7 +48,25 @@ IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-class Registration(UpstreamAttributes):
+MIN_TTL, MAX_TTL = 5, 86_400
+"""Seconds. Who renews a shorter lease every third of it would lose it to a stall that slb cannot tell from none."""
+
+
+class Leased(UpstreamAttributes):
+    """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
+
+    ttl: Annotated[float, Field(ge=MIN_TTL, le=MAX_TTL, allow_inf_nan=False)] | None = None
+
+    def reply(self, verb: str, done: bool) -> dict[str, Any]:
+        """What is answered: `verb` is added or removed."""
+        lease = {"ttl": self.ttl} if self.ttl is not None and verb == "added" else {}
+        return {**self._named(), verb: done, **lease}
+
+    def _named(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class Registration(Leased):
     """An upstream of a route. `target` is an address or a name, http unless it says https://; no port means 80, or
     443 for https."""
 
@@ -64,12 +82,11 @@ class Registration(UpstreamAttributes):
         """The upstream in its normal form."""
         return self.target
 
-    def reply(self, verb: str, done: bool) -> dict[str, Any]:
-        """What is answered: `verb` is added or removed."""
-        return {"path": self.path, "target": self.target, verb: done}
+    def _named(self) -> dict[str, Any]:
+        return {"path": self.path, "target": self.target}
 
 
-class AddressRegistration(UpstreamAttributes):
+class AddressRegistration(Leased):
     """The older form of a registration, given in lists."""
 
     model_config = ConfigDict(strict=True)
@@ -85,9 +102,8 @@ class AddressRegistration(UpstreamAttributes):
         """The upstream in its normal form."""
         return join_member("http", self.ip_address, self.port)
 
-    def reply(self, verb: str, done: bool) -> dict[str, Any]:
-        """What is answered: `verb` is added or removed."""
-        return {"ip_address": self.ip_address, "port": self.port, "path": self.path, verb: done}
+    def _named(self) -> dict[str, Any]:
+        return {"ip_address": self.ip_address, "port": self.port, "path": self.path}
 
 
 AnyRegistration = Registration | AddressRegistration

@@ -68,7 +68,7 @@ class RegisterEndpoint:
             if index % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
-        added = await self._parts.registry.register_all(entries)
+        added = await self._parts.registry.register_all(entries, [each.ttl for each in asked])
         status = await followed(self._parts, lambda mirror: all(_shows(mirror, *entry) for entry in entries))
         return _reply("added", asked, added, is_list, status)
 

@@ -1,7 +1,7 @@
 """The shapes of the replies. Typed dicts: they cost nothing, mypy holds the code to them and pydantic makes the
 OpenAPI document from them."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -18,16 +18,22 @@ class Refusal(TypedDict):
 
 
 class Registered(TypedDict):
+    """`ttl` (seconds) where it was given."""
+
     path: str
     target: str
     added: bool
+    ttl: NotRequired[float]
 
 
 class AddressRegistered(TypedDict):
+    """`ttl` (seconds) where it was given."""
+
     ip_address: str
     port: int
     path: str
     added: bool
+    ttl: NotRequired[float]
 
 
 class Deregistered(TypedDict):

@@ -8,13 +8,26 @@ import orjson
 import typer
 
 from slb.addresses import is_address
-from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
+from slb.cli.client import (
+    DEFAULT_URL,
+    ApiClient,
+    ApiError,
+    JsonOption,
+    TokenOption,
+    UrlOption,
+    token_file,
+    url_parts,
+)
 from slb.cli.console import show
 from slb.cli.group import CommandGroup
+from slb.cli.options import duration_option
 from slb.cli.route_tables import in_order, route_tables, routes_table, told_settings
 from slb.cli.status_tables import unknown_routes
 from slb.errors import NO_ROUTE, ConfigError
 from slb.names import join_member, normal_member, normal_path, split_member
+
+_KEPT_FOR = 30.0
+"""Seconds: the ttl of `--keep` where none is given."""
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
@@ -41,12 +54,26 @@ def register(
     slots: Annotated[int | None, typer.Option(help="Requests it serves at the same time [1].")] = None,
     zone: Annotated[str | None, typer.Option(help="The zone it runs in.")] = None,
     node: Annotated[str | None, typer.Option(help="The machine it runs on.")] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option(help="Take them out after this long, such as 30s, unless they are registered again [never]."),
+    ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Stay, renew them every third of --ttl [30s], and deregister them at the end."),
+    ] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
     """Add upstreams to a route; a route comes to be with its first."""
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
-    attributes = {name: value for name, value in written.items() if value is not None}
+    attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
+    seconds = duration_option("ttl", ttl) if ttl is not None else None
+    if keep:
+        _keep(url, token, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
+        return
+    if seconds is not None:
+        attributes["ttl"] = seconds
     client = ApiClient(url, token)
     members = [split_member(normal_member(target)) for target in targets] if len(targets) > 1 else []
     if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
@@ -56,6 +83,19 @@ def register(
             _tell_added(each["path"], member, each["added"], attributes)
     else:  # the API takes names and https one at a time
         _register_singly(client, path, targets, attributes)
+
+
+def _keep(
+    url: str, token: str | None, path: str, targets: list[str], ttl: float, attributes: Mapping[str, Any]
+) -> None:
+    from slb.cli.keeping import keep_registered
+    from slb.registration import Registration
+
+    url_parts(url)
+    token = token or token_file()
+    keep_registered(
+        [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
+    )
 
 
 def _register_singly(client: ApiClient, path: str, targets: list[str], attributes: dict[str, Any]) -> None:

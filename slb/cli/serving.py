@@ -111,6 +111,9 @@ def upstream(
     slots: Annotated[int, typer.Option(min=1, help="Requests served at the same time; others wait.")] = 1,
     register: Annotated[str | None, typer.Option(help="URL of an slb to register with.")] = None,
     path: Annotated[str, typer.Option(help="The route to register for.")] = "/",
+    ttl: Annotated[
+        str, typer.Option(help="Be taken out after this long without a sign of life; 0 is never.")
+    ] = "10s",
     advertise: Annotated[str | None, typer.Option(help="HOST:PORT to register [where it listens].")] = None,
     grace: Annotated[str, typer.Option(help="Leaving: stay until nobody has come for this long.")] = "500ms",
     token: Annotated[
@@ -125,10 +128,11 @@ def upstream(
     manner = Manner(
         name or "", duration_option("service-time", service_time), slots, duration_option("grace", grace)
     )
+    seconds = duration_option("ttl", ttl)
     if register is not None:
         url_parts(register, "--register")
         token = token or token_file()
-    return run_stand_in(Place(listen, register, path, advertise, token), manner, end_with_stdin)
+    return run_stand_in(Place(listen, register, path, advertise, token, seconds or None), manner, end_with_stdin)
 
 
 def demo(

@@ -6,6 +6,7 @@ from slb.client.session import Session
 from slb.client.shedding import shed_when_full
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
+from slb.registration import Registration, RegistrationRefused
 
 __all__ = [
     "LONGEST_KEY",
@@ -13,6 +14,8 @@ __all__ = [
     "ConfigError",
     "OutboundCollector",
     "OutboundMetrics",
+    "Registration",
+    "RegistrationRefused",
     "Session",
     "SessionClosed",
     "shed_when_full",

@@ -4,7 +4,7 @@ from slb.control import keys
 
 _COMMANDS = (
     *("ping", "client|setname", "select", "psubscribe", "time"),
-    *("scan", "type", "exists", "get", "smembers", "hgetall", "evalsha", "script|load"),
+    *("scan", "type", "exists", "get", "smembers", "sismember", "hgetall", "evalsha", "script|load"),
     *("sadd", "srem", "hset", "hsetnx", "hdel", "del", "set", "pexpire", "multi", "exec"),
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),

@@ -1,7 +1,7 @@
 """The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance
 knows of it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slb.control import keys
 from slb.control.connection import Connection
@@ -14,8 +14,6 @@ Row = tuple[str, str, Sequence[str]]
 
 _MOST_BYTES = 32 << 20
 """Of the log, as Redis counts it: what is larger than 15,000 of the longest entries is none of ours."""
-
-_LONGEST_ENTRY = keys.LONGEST + keys.LONGEST_MEMBER + 1
 
 _AT_ONCE = 100
 """Changes by hand that get their number in one call."""
@@ -30,14 +28,14 @@ class Change:
     """`lua/change.lua`: whatever slb writes of the table."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(changes_source("change"))
+        self._script = connection.client.register_script(changes_source("leases", "change"))
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:
         """For each row whether something came or went. Nothing is asked for nothing."""
         if not rows:
             return []
         args = [text for operation, _, given in rows for text in (operation, len(given), *given)]
-        replies = await self._script(keys=[keys.CHANGES, *(key for _, key, _ in rows)], args=args)
+        replies = await self._script(keys=[keys.CHANGES, *(key for _, key, _ in rows), keys.LEASES], args=args)
         return [bool(reply) for reply in replies]
 
 
@@ -60,6 +58,26 @@ class WriteBack:
     async def finish(self, floor: int) -> None:
         """All has been written that is known as of `floor`."""
         await self._script(keys=[keys.CHANGES], args=[floor])
+
+
+def leaving(
+    operation: str, items: Sequence[tuple[str, str]], is_last_use: Callable[[str, Collection[str]], bool]
+) -> list[Row]:
+    """Members leave routes; `items`: path, member. Attributes go where `is_last_use(member, paths)`."""
+    paths: dict[str, set[str]] = {}
+    for path, member in items:
+        paths.setdefault(member, set()).add(path)
+    rows: list[Row] = []
+    for path, member in items:
+        rows.append((operation, keys.route_key(path), (member,)))
+        if is_last_use(member, paths[member]):
+            rows.append(("remove_after", keys.upstream_key(member), ()))
+    return rows
+
+
+def replies_of(operation: str, rows: Sequence[Row], replies: Sequence[bool]) -> list[bool]:
+    """The replies to rows of one operation."""
+    return [reply for reply, row in zip(replies, rows, strict=True) if row[0] == operation]
 
 
 def flat(fields: Mapping[str, str]) -> list[str]:
@@ -89,7 +107,7 @@ class Changes:
     async def read(self, whole: bool = False) -> History:
         """The log, or what is new in it since it was last read. One that ends before that is read whole."""
         since = 0 if whole else self.read_to
-        reply = await self._read(keys=[keys.CHANGES], args=[since, _MOST_BYTES, _LONGEST_ENTRY])
+        reply = await self._read(keys=[keys.CHANGES], args=[since, _MOST_BYTES, keys.LONGEST_ENTRY])
         if not reply:
             return History(is_known=False)
         last, floor, lines = reply

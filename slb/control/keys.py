@@ -9,12 +9,16 @@
 | `slb:instances`        | sorted set      | TTL 10 s                    | each heartbeat                      |
 | `slb:generation`       | string          | for good                    | the first non-empty sync, `reset`   |
 | `slb:changes`          | sorted set      | for good; 5,500 entries     | with each change of the above       |
+| `slb:leases`           | sorted set      | while there is a lease      | registry, expiry of leases          |
 | `slb:restoring`        | string          | TTL 5 s                     | the instance that writes back       |
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
 | `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
 
 `slb:changes` has a number for each entry that has changed, what left too: `<route's key> <member>`, or the key of a
 hash. `floor`: what does not stand there changed at this number, or before.
+
+`slb:leases` has the registrations that end unless they are renewed, named as in `slb:changes`, each with that end
+in milliseconds of a clock of the fleet's own, which stands there as `clock`: `lua/leases.lua`.
 
 `slb:instances` has ids, each with the end of that instance's life as its score, in Redis milliseconds.
 
@@ -83,6 +87,7 @@ CANARY = "slb:canary:"
 GENERATION = "slb:generation"
 RESTORING = "slb:restoring"
 CHANGES = "slb:changes"
+LEASES = "slb:leases"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
@@ -124,6 +129,13 @@ def instance_key(instance: str) -> str:
 def membership(path: str, member: str) -> str:
     """How `slb:changes` names that a member is in a route: `slb_p1 10.0.0.1:80`. No path has a blank."""
     return f"{route_key(path)} {member}"
+
+
+def membership_of(entry: str) -> tuple[str, str] | None:
+    """The path and the member an entry of that form names; None where it has another."""
+    key, _, member = entry.partition(" ")
+    path = path_of(key) if key.startswith(MEMBERS) else None
+    return (path, member) if path is not None and is_normal_member(member) else None
 
 
 def key_of(entry: str) -> str:
@@ -189,6 +201,9 @@ def member_of(key: str) -> str | None:
 
 
 LONGEST_MEMBER = len("https://") + 253 + len(":65535")
+
+LONGEST_ENTRY = LONGEST + LONGEST_MEMBER + 1
+"""Characters of an entry of `slb:changes` or `slb:leases`."""
 
 
 def is_normal_member(member: str) -> bool:

@@ -1,7 +1,7 @@
 """Writes routes, settings and attributes to Redis. Who wants to see them read the mirror."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 from uuid import uuid4
@@ -9,8 +9,9 @@ from uuid import uuid4
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
-from slb.control.changes import Change, Row, flat
+from slb.control.changes import Change, Row, flat, leaving, replies_of
 from slb.control.connection import Connection, is_unmade
+from slb.control.leases import Renew
 from slb.control.scripts import ReadMany, ScanNames, own
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
@@ -43,6 +44,7 @@ class Registry:
         self._connection = connection
         self._uses = uses
         self._change = Change(connection)
+        self._renew = Renew(connection)
         self._read_many = ReadMany(connection)
         self._scan_names = ScanNames(connection)
 
@@ -54,24 +56,31 @@ class Registry:
         """Take a member from a route; True where it was there."""
         return (await self.deregister_all([(path, member)]))[0]
 
-    async def register_all(self, items: Sequence[Registration]) -> list[bool]:
+    async def register_all(
+        self, items: Sequence[Registration], ttls: Sequence[float | None] | None = None
+    ) -> list[bool]:
         """Add them all or none; for each, whether it was not there yet. Attributes come before the member, so
-        that nobody reads a member without them."""
+        that nobody reads a member without them. `ttls`: for each the seconds until it ends unless it is registered
+        again, None for good. Where all of them are only renewed that is one call, and no change of the table."""
+        leases = [None if ttl is None else round(ttl * 1000) for ttl in ttls or [None] * len(items)]
         async with self._answering():
+            if all(leases) and await self._renew(items, leases):
+                return [False] * len(items)
             await self._check(
                 [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
             )
             described = [("describe", keys.upstream_key(each), flat(new)) for _, each, new in items if new]
-            joining = [("join", keys.route_key(path), (each,)) for path, each, _ in items]
-            return (await self._change([*described, *joining]))[len(described) :]
+            joining = [row for item, lease in zip(items, leases, strict=True) for row in _joining(*item[:2], lease)]
+            replies = await self._change([*described, *joining])
+        return replies_of("join", [*described, *joining], replies)
 
     async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]:
         """Take them all from their routes or none; for each, whether it was there."""
         async with self._answering():
             await self._check([_set_of(path) for path, _ in items])
-            rows = [row for of_one in self._rows(items) for row in of_one]
+            rows = leaving("leave", items, self._is_last_use)
             replies = await self._change(rows)
-        return [reply for reply, row in zip(replies, rows, strict=True) if row[0] == "leave"]
+        return replies_of("leave", rows, replies)
 
     async def settings(self, path: str) -> dict[str, str]:
         """The route's settings as they are written; empty where there are none. Where there are so many fields that
@@ -144,16 +153,6 @@ class Registry:
             for start in range(0, len(ours), _DELETE_AT_ONCE):
                 yield ours[start : start + _DELETE_AT_ONCE]
 
-    def _rows(self, items: Sequence[tuple[str, str]]) -> Iterator[list[Row]]:
-        """For each its member's leaving, and the attributes' where that is the last use."""
-        leaving: dict[str, set[str]] = {}
-        for path, member in items:
-            leaving.setdefault(member, set()).add(path)
-        last = {member: self._is_last_use(member, paths) for member, paths in leaving.items()}
-        for path, member in items:
-            leave: Row = ("leave", keys.route_key(path), (member,))
-            yield [leave, ("remove_after", keys.upstream_key(member), ())] if last[member] else [leave]
-
     def _is_last_use(self, member: str, paths: Collection[str]) -> bool:
         """Whether, as far as is known, no route but `paths` names `member`."""
         return self._uses is not None and self._uses(member, paths) <= 0
@@ -193,6 +192,12 @@ class Registry:
             raise RedisUnavailable(f"Redis refused: {error}") from None
         except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
+
+
+def _joining(path: str, member: str, lease: int | None) -> list[Row]:
+    """`lease`: milliseconds; None for good."""
+    join: Row = ("join", keys.route_key(path), (member,))
+    return [join] if lease is None else [join, ("lease", keys.route_key(path), (member, str(lease)))]
 
 
 def _set_of(path: str) -> _Wanted:

@@ -155,9 +155,14 @@ def ledger_source() -> str:
     return _source("pool") + _source("queue") + _source("ledger")
 
 
-def changes_source(name: str) -> str:
+def changes_source(*names: str) -> str:
     """A script that writes or reads `slb:changes`, whole: control/changes.py calls it."""
-    return _source("revisions") + _source(name)
+    return "".join(map(_source, ("revisions", *names)))
+
+
+def leases_source(name: str) -> str:
+    """A script that asks for `slb:leases` alone, whole: control/leases.py calls it."""
+    return _source("leases") + _source(name)
 
 
 def quota_source() -> str:

@@ -109,6 +109,11 @@ class MetricsCollector(Collector):
         metrics = self._metrics
         yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis_answers)
         yield CounterMetricFamily("slb_redis_reconnects", "Connections made again.", value=metrics.redis_reconnects)
+        yield CounterMetricFamily(
+            "slb_registrations_expired",
+            "Registrations this instance took out as their lease had ended.",
+            value=metrics.registrations_expired,
+        )
         yield CounterMetricFamily("slb_full_syncs", "Full syncs that succeeded.", value=metrics.full_syncs)
         yield GaugeMetricFamily(
             "slb_mirror_staleness_seconds", "Since the mirror was last known to be true.", value=metrics.staleness()

@@ -45,6 +45,7 @@ class Metrics:
         self.tls_reload_failures = 0
         self.tls_not_after: dict[str, float] = {}
         self.config_reloads: defaultdict[str, int] = defaultdict(int)
+        self.registrations_expired = 0
         self.ledger_reaped = 0
         self.ledger_drift = 0
         self.ledger_repaired = 0

@@ -1,8 +1,9 @@
 -- Changes routes, settings and attributes: whatever slb writes of the table, in one step and under one number.
--- Begins with lua/revisions.lua. KEYS[1]: slb:changes; then one key for each row. ARGV: for each row an operation, how
--- many arguments it has, and these.
+-- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row; then slb:leases.
+-- ARGV: for each row an operation, how many arguments it has, and these.
 -- Reply: for each row 1 where something came or went, else 0.
 mend()
+mend_leases()
 local number = next_number()
 local replies = {}
 
@@ -15,14 +16,35 @@ local function set_fields(key, first, last)
 end
 
 local operations = {
-  -- One member.
+  -- One member, for good.
   join = function(key, first)
     note(key .. ' ' .. ARGV[first])
-    return redis.call('SADD', key, ARGV[first])
+    local came = redis.call('SADD', key, ARGV[first])
+    redis.call('ZREM', LEASES, key .. ' ' .. ARGV[first])
+    return came
+  end,
+  -- For so many milliseconds, unless that is renewed: behind its `join`.
+  lease = function(key, first)
+    return redis.call('ZADD', LEASES, end_after(tonumber(ARGV[first + 1])), key .. ' ' .. ARGV[first])
   end,
   leave = function(key, first)
     note(key .. ' ' .. ARGV[first])
+    redis.call('ZREM', LEASES, key .. ' ' .. ARGV[first])
     return redis.call('SREM', key, ARGV[first])
+  end,
+  -- The same, where its lease has ended and was not renewed meanwhile.
+  expire = function(key, first)
+    local entry = key .. ' ' .. ARGV[first]
+    local ends, clock = redis.call('ZSCORE', LEASES, entry), read_clock()
+    if not ends or not clock or tonumber(ends) > clock then
+      return 0
+    end
+    redis.call('ZREM', LEASES, entry)
+    if redis.pcall('SREM', key, ARGV[first]) ~= 1 then
+      return 0
+    end
+    note(entry)
+    return 1
   end,
   -- Attributes of one that registers: fields and values in turn.
   describe = function(key, first, last)
@@ -58,6 +80,7 @@ local operations = {
     local there = redis.call('EXISTS', key)
     for index = first, last do
       redis.pcall('SREM', key, ARGV[index])
+      redis.call('ZREM', LEASES, key .. ' ' .. ARGV[index])
       note(key .. ' ' .. ARGV[index])
     end
     if redis.call('DEL', key) == 1 then
@@ -68,7 +91,7 @@ local operations = {
 }
 
 local at = 1
-for row = 2, #KEYS do
+for row = 2, #KEYS - 1 do
   local first = at + 2
   at = first + tonumber(ARGV[at + 1])
   replies[#replies + 1] = operations[ARGV[first - 2]](KEYS[row], first, at - 1)

@@ -9,10 +9,11 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from slb import standin
+from slb import registration
 from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
-from slb.standin import Manner, Registrar, Registration, RegistrationRefused, StandIn, serve_stand_in
+from slb.registration import Registration, RegistrationRefused
+from slb.standin import Manner, StandIn, serve_stand_in
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
@@ -132,19 +133,19 @@ BODY = {"path": "/p", "target": "127.0.0.1:9"}
 
 async def test_it_asks_again_until_slb_takes_the_registration(slb_at: Callable[[FakeSlb], Awaitable[str]]) -> None:
     slb = FakeSlb(503, 503, 200)
-    await Registrar(Registration(await slb_at(slb), "/p", "127.0.0.1:9", "secret")).register()
+    await Registration(await slb_at(slb), "/p", "127.0.0.1:9", ttl=None, token="secret").register()
     assert slb.calls == [("POST", BODY, "Bearer secret")] * 3
 
 
 async def test_why_it_is_not_registered_it_says_once_and_again_where_the_reason_is_another(
     slb_at: Callable[[FakeSlb], Awaitable[str]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standin, "_FIRST_RETRY", 0.001)
-    monkeypatch.setattr(standin, "_LAST_RETRY", 0.001)
+    monkeypatch.setattr(registration, "_FIRST_RETRY", 0.001)
+    monkeypatch.setattr(registration, "_LAST_RETRY", 0.001)
     slb = FakeSlb(503, 503, 503, 500, 500, 200)
     url = await slb_at(slb)
-    with caplog.at_level("INFO", "slb.upstream"):
-        await Registrar(Registration(url, "/p", "127.0.0.1:9")).register()
+    with caplog.at_level("INFO", "slb.registration"):
+        await Registration(url, "/p", "127.0.0.1:9").register()
     assert len(slb.calls) == 6
     trying = f"not registered yet, trying again until it is: {url}register answered"
     assert [record.getMessage() for record in caplog.records] == [
@@ -159,13 +160,13 @@ async def test_where_nobody_listens_it_says_so_in_the_systems_words_and_only_onc
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = "http://{}:{}".format(*closed.getsockname())
-    registrar = Registrar(Registration(url, "/p", "127.0.0.1:9"))
-    with caplog.at_level("INFO", "slb.upstream"):
-        trying = asyncio.create_task(registrar.register())
+    made = Registration(url, "/p", "127.0.0.1:9")
+    with caplog.at_level("INFO", "slb.registration"):
+        trying = asyncio.create_task(made.register())
         await eventually(lambda: bool(caplog.records))
         trying.cancel()
         await asyncio.wait([trying])
-        await registrar.deregister()
+        await made.deregister()
     told = [record.getMessage() for record in caplog.records]
     assert told == [f"not registered yet, trying again until it is: {url}/register: Connection refused"]
 
@@ -185,8 +186,8 @@ async def test_what_of_tls_failed_it_says_in_words(
     server = TestServer(app)
     await server.start_server(ssl=Authority(tmp_path).server("127.0.0.1") if encrypted else None)
     url = f"https://127.0.0.1:{server.port}"
-    with caplog.at_level("INFO", "slb.upstream"):
-        trying = asyncio.create_task(Registrar(Registration(url, "/p", "127.0.0.1:9")).register())
+    with caplog.at_level("INFO", "slb.registration"):
+        trying = asyncio.create_task(Registration(url, "/p", "127.0.0.1:9").register())
         await eventually(lambda: bool(caplog.records))
         trying.cancel()
         await asyncio.wait([trying])
@@ -197,8 +198,26 @@ async def test_what_of_tls_failed_it_says_in_words(
 async def test_a_refused_registration_is_not_tried_again(slb_at: Callable[[FakeSlb], Awaitable[str]]) -> None:
     slb = FakeSlb(403)
     with pytest.raises(RegistrationRefused, match="403"):
-        await Registrar(Registration(await slb_at(slb), "/p", "127.0.0.1:9")).register()
+        await Registration(await slb_at(slb), "/p", "127.0.0.1:9").register()
     assert len(slb.calls) == 1
+
+
+async def test_a_registration_is_renewed_until_it_is_left_whatever_is_answered_meanwhile(
+    slb_at: Callable[[FakeSlb], Awaitable[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    slb = FakeSlb(200, 200, 503, 403, 403, 200)
+    with caplog.at_level("INFO", "slb.registration"):
+        async with Registration(await slb_at(slb), "/p", "127.0.0.1:9", ttl=0.003, attributes={"weight": 2}):
+            await eventually(lambda: len(slb.calls) >= 8, what="renewals")
+    *renewals, last = slb.calls
+    assert all(each == ("POST", {**BODY, "weight": 2, "ttl": 0.003}, None) for each in renewals)
+    assert last == ("DELETE", BODY, None)
+    words = [message.partition(": ")[0] for message in caplog.messages]
+    assert words == [
+        "registered 127.0.0.1:9 for /p",
+        *("not renewed, trying again", "not renewed, trying again", "renewed again"),
+        "deregistered 127.0.0.1:9 from /p",
+    ]
 
 
 async def test_leaving_it_deregisters_first_and_serves_until_nobody_comes(
@@ -207,9 +226,9 @@ async def test_leaving_it_deregisters_first_and_serves_until_nobody_comes(
     slb, stopping = FakeSlb(200), Stopping()
     bound = listening_socket("127.0.0.1:0", "listen")
     address = shown_address(bound)
-    registrar = Registrar(Registration(await slb_at(slb), "/p", "127.0.0.1:9"))
+    made = Registration(await slb_at(slb), "/p", "127.0.0.1:9")
     stand_in = StandIn(Manner("a", grace=0.2), asyncio.get_running_loop().time)
-    serving = asyncio.create_task(serve_stand_in(stand_in, bound, registrar, stopping))
+    serving = asyncio.create_task(serve_stand_in(stand_in, bound, made, stopping))
     await eventually(lambda: len(slb.calls) == 1, what="registered")
     stopping.request()
     await eventually(lambda: len(slb.calls) == 2, what="deregistered")

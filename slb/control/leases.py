@@ -1,0 +1,105 @@
+"""Registrations that end unless they are renewed, `slb:leases`: how they are renewed, and how they end."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import structlog
+from redis.exceptions import RedisError
+
+from slb.control import keys
+from slb.control.cancelled import raise_if_cancelled
+from slb.control.changes import Change, flat, leaving, replies_of
+from slb.control.connection import Connection
+from slb.control.scripts import leases_source
+from slb.observe.metrics import Metrics
+
+PERIOD = 1.0
+"""Seconds between two looks; by `LONGEST_TICK` in lua/leases.lua a look may be one second late and still counts."""
+
+_AT_ONCE = 200
+_MOST_NAMED = 20
+
+_log = structlog.get_logger()
+
+
+class Renew:
+    """`lua/renew.lua`: one call for registrations that stand and only go on."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(leases_source("renew"))
+
+    async def __call__(
+        self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]
+    ) -> bool:
+        """`items`: path, member, attributes; `ttls`: milliseconds. False where something else is to change, for
+        any of them: then nothing was done."""
+        names: list[str] = []
+        args: list[str] = []
+        for (path, member, attributes), ttl in zip(items, ttls, strict=True):
+            names += [keys.route_key(path), keys.upstream_key(member)]
+            fields = flat(attributes)
+            args += [member, str(ttl), str(len(fields)), *fields]
+        return bool(await self._script(keys=[*names, keys.LEASES], args=args))
+
+
+class Leases:
+    """Takes out registrations whose lease has ended, and moves the clock on by which they do: `lua/leases.lua`.
+
+    `uses(member, besides)` as `Registry` has it: attributes go with the last route that names their member.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        uses: Callable[[str, Collection[str]], int],
+        metrics: Metrics,
+        period: float = PERIOD,
+    ) -> None:
+        self._connection = connection
+        self._due = connection.client.register_script(leases_source("leases_due"))
+        self._change = Change(connection)
+        self._uses = uses
+        self._metrics = metrics
+        self._period = period
+        self._answered = False
+
+    async def run(self) -> None:
+        """Look until cancelled. While Redis does not answer the fleet's clock stands still; the first look after
+        that, or after this process has started, does not count what has passed."""
+        while True:
+            try:
+                await self.expire()
+            except (RedisError, OSError, TimeoutError) as error:
+                _log.debug("leases_not_looked_at", error=str(error))
+                self._answered = False
+            raise_if_cancelled()
+            await asyncio.sleep(self._period)
+
+    async def expire(self) -> int:
+        """Look once; how many registrations this process has taken out. In steps of bounded size: a renewal that
+        comes between two of them holds."""
+        gone: list[tuple[str, str]] = []
+        while due := await self._look():
+            gone += await self._take_out(due)
+            if len(due) < _AT_ONCE:
+                break
+        if gone:
+            self._metrics.registrations_expired += len(gone)
+            named = [f"{member} of {path}" for path, member in gone[:_MOST_NAMED]]
+            _log.warning("registrations_expired", count=len(gone), upstreams=named)
+        return len(gone)
+
+    async def _look(self) -> list[str]:
+        args = [int(self._answered), keys.LONGEST_ENTRY, _AT_ONCE]
+        due: list[str] = await self._due(keys=[keys.LEASES], args=args)
+        self._answered = True
+        return due
+
+    async def _take_out(self, due: Sequence[str]) -> list[tuple[str, str]]:
+        named = {entry: keys.membership_of(entry) for entry in due}
+        if foreign := [entry for entry, each in named.items() if each is None]:
+            await self._connection.client.zrem(keys.LEASES, *foreign)
+        ended = [each for each in named.values() if each is not None]
+        rows = leaving("expire", ended, lambda member, paths: self._uses(member, paths) <= 0)
+        taken = replies_of("expire", rows, await self._change(rows))
+        return [each for each, is_gone in zip(ended, taken, strict=True) if is_gone]

@@ -1,0 +1,83 @@
+"""Leases across processes: a killed upstream leaves, and none that renews does, whatever becomes of Redis."""
+
+import asyncio
+
+from slb.control import keys
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+TTL = 5.0
+
+
+async def members(slb: Commands, serving: Serving) -> list[str]:
+    """Of /p; empty where there is no such route."""
+    listed = await slb.json(f"{serving.api}/routes")
+    return [each["member"] for route in listed["routes"] if route["path"] == "/p" for each in route["members"]]
+
+
+async def until_members(slb: Commands, serving: Serving, wanted: list[str]) -> None:
+    async with asyncio.timeout(20):
+        while sorted(await members(slb, serving)) != sorted(wanted):
+            await asyncio.sleep(0.02)
+
+
+async def joined(slb: Commands, name: str, serving: Serving) -> str:
+    """The member of a new upstream, once it is registered."""
+    _, member = await slb.upstream(name, "--register", serving.api, "--path", "/p", "--ttl", "5s")
+    await until_members(slb, serving, sorted({*await members(slb, serving), member}))
+    return member
+
+
+def ends(valkey: Valkey, member: str) -> float:
+    return float(valkey.admin.zscore(keys.LEASES, keys.membership("/p", member)) or 0.0)
+
+
+async def test_an_upstream_that_was_killed_leaves_every_instance_and_one_that_renews_stays(
+    slb: Commands, valkey: Valkey
+) -> None:
+    one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
+    lost, killed = await slb.upstream("a", "--register", one.api, "--path", "/p", "--ttl", "5s")
+    stays = await joined(slb, "b", other)
+    await until_members(slb, one, [stays, killed])
+    lost.kill()
+    for serving in (one, other):
+        await until_members(slb, serving, [stays])
+    logs = [serving.process.log.read_text() for serving in (one, other)]
+    assert sum(log.count("registrations_expired") for log in logs) == 1
+
+
+async def test_nothing_ends_while_redis_is_away_for_longer_than_the_lease(slb: Commands, valkey: Valkey) -> None:
+    one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
+    member = await joined(slb, "a", one)
+    valkey.freeze()
+    await asyncio.sleep(TTL + 1)  # that is what is tested: more time than the lease has
+    valkey.thaw()
+    before = ends(valkey, member)
+    await eventually(lambda: ends(valkey, member) > before, what="a renewal")
+    valkey.kill()
+    await asyncio.sleep(TTL + 1)
+    valkey.start()
+    before = ends(valkey, member)
+    await eventually(lambda: ends(valkey, member) > before, what="a renewal")
+    for serving in (one, other):
+        await until_members(slb, serving, [member])
+        assert "registrations_expired" not in serving.process.log.read_text()
+
+
+async def test_register_keep_renews_until_it_is_told_to_stop(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    words = ("/p", "127.0.0.1:9", "127.0.0.1:10", "--ttl", "5s", "--keep", "--url", serving.api)
+    kept = await slb.start("register", *words)
+    await until_members(slb, serving, ["127.0.0.1:9", "127.0.0.1:10"])
+    before = ends(valkey, "127.0.0.1:9")
+    await eventually(lambda: ends(valkey, "127.0.0.1:9") > before, what="a renewal")
+    assert await kept.stop() == 0
+    await until_members(slb, serving, [])
+
+
+async def test_register_keep_that_is_refused_ends(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    result = await slb.run("register", "/p", "127.0.0.1:9", "--ttl", "1s", "--keep", "--url", serving.api)
+    assert result.code == 1
+    assert "ttl" in result.err

@@ -1,0 +1,210 @@
+"""Registrations with a lease: renewed, ended, and left alone while nobody could hear a renewal."""
+
+import pytest
+
+from slb.control import keys
+from slb.control.leases import Leases
+from tests.support.following import Follower
+from tests.support.valkey import Valkey
+
+MEMBER, OTHER = "10.1.1.1:1", "10.2.2.2:2"
+
+
+def of(follower: Follower) -> Leases:
+    """Not running: a test looks when it wants to."""
+    return Leases(follower.connection, follower.mirror.uses, follower.metrics)
+
+
+async def register(follower: Follower, path: str, member: str, ttl: float | None, **attributes: str) -> bool:
+    return (await follower.registry.register_all([(path, member, attributes)], [ttl]))[0]
+
+
+def clock(valkey: Valkey) -> float:
+    found = valkey.admin.zscore(keys.LEASES, "clock")
+    assert found is not None
+    return float(found)
+
+
+def end(valkey: Valkey, path: str, member: str) -> float:
+    """0.0 where it has no lease."""
+    return float(valkey.admin.zscore(keys.LEASES, keys.membership(path, member)) or 0.0)
+
+
+def pass_time(valkey: Valkey, seconds: float) -> None:
+    """As if instances had looked that often meanwhile."""
+    valkey.admin.zincrby(keys.LEASES, seconds * 1000, "clock")
+
+
+def tick_back(valkey: Valkey, seconds: float) -> None:
+    """As if nobody had looked for so long."""
+    valkey.admin.zincrby(keys.LEASES, -seconds * 1000, "ticked")
+
+
+async def test_a_registration_ends_with_its_lease_and_leaves_a_trace(valkey: Valkey) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        assert await register(follower, "/a", MEMBER, 10.0, weight="2")
+        await register(follower, "/a", OTHER, None)
+        await follower.shows("/a", [MEMBER, OTHER])
+        number = float(admin.zscore(keys.CHANGES, keys.membership("/a", MEMBER)) or 0)
+        assert await leases.expire() == 0
+        pass_time(valkey, 11.0)
+        assert await leases.expire() == 1
+        await follower.shows("/a", [OTHER])
+        assert float(admin.zscore(keys.CHANGES, keys.membership("/a", MEMBER)) or 0) > number
+        assert not admin.exists(keys.upstream_key(MEMBER))
+        assert follower.metrics.registrations_expired == 1
+        assert await leases.expire() == 0
+        assert not admin.exists(keys.LEASES)
+
+
+async def test_attributes_stay_while_another_route_names_the_member(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0, weight="2")
+        await register(follower, "/b", MEMBER, None)
+        await follower.shows("/a", [MEMBER])
+        await follower.shows("/b", [MEMBER])
+        pass_time(valkey, 11.0)
+        assert await of(follower).expire() == 1
+        assert valkey.admin.smembers("slb_b") == {MEMBER}
+        assert valkey.admin.hget(keys.upstream_key(MEMBER), "weight") == "2"
+
+
+async def test_a_renewal_is_no_change_of_the_table(valkey: Valkey) -> None:
+    admin = valkey.admin
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0, weight="2")
+        await follower.shows("/a", [MEMBER])
+        log, before = admin.zrange(keys.CHANGES, 0, -1, withscores=True), end(valkey, "/a", MEMBER)
+        pass_time(valkey, 9.0)
+        calls = admin.info("commandstats")
+        assert not await register(follower, "/a", MEMBER, 10.0, weight="2")
+        after = admin.info("commandstats")
+        assert admin.zrange(keys.CHANGES, 0, -1, withscores=True) == log
+        assert end(valkey, "/a", MEMBER) >= before + 9000
+        assert not any(after[f"cmdstat_{name}"]["calls"] > calls[f"cmdstat_{name}"]["calls"] for name in WRITES)
+        pass_time(valkey, 9.0)
+        assert await of(follower).expire() == 0
+        await register(follower, "/a", MEMBER, 10.0, weight="3")
+        assert admin.zrange(keys.CHANGES, 0, -1, withscores=True) != log
+        assert admin.hget(keys.upstream_key(MEMBER), "weight") == "3"
+
+
+WRITES = ("sadd", "hset")
+"""Of which a keyspace event tells, even where nothing has become another."""
+
+
+async def test_a_renewal_that_comes_between_finding_and_ending_it_holds(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        for path in ("/a", "/b"):
+            await register(follower, path, MEMBER, 10.0)
+        pass_time(valkey, 11.0)
+        due = await leases._look()
+        assert sorted(due) == [keys.membership(path, MEMBER) for path in ("/a", "/b")]
+        await register(follower, "/a", MEMBER, 10.0)
+        assert await leases._take_out(due) == [("/b", MEMBER)]
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+        assert not valkey.admin.exists("slb_b")
+
+
+async def test_what_takes_a_registration_out_or_makes_it_stand_for_good_ends_its_lease(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        for path in ("/a", "/b", "/c"):
+            await register(follower, path, MEMBER, 10.0)
+        await follower.shows("/b", [MEMBER])
+        await register(follower, "/a", MEMBER, None)
+        assert end(valkey, "/a", MEMBER) == 0.0
+        await follower.registry.deregister("/b", MEMBER)
+        assert end(valkey, "/b", MEMBER) == 0.0
+        await follower.registry.delete_route("/c")
+        assert end(valkey, "/c", MEMBER) == 0.0
+        pass_time(valkey, 60.0)
+        assert await of(follower).expire() == 0
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_time_in_which_nobody_looked_does_not_count(valkey: Valkey) -> None:
+    """Redis or the whole fleet was away, or Redis's clock has jumped: to the script they are alike."""
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        await register(follower, "/a", MEMBER, 10.0)
+        await leases.expire()
+        before = clock(valkey)
+        for seconds in (3600.0, -7200.0):
+            tick_back(valkey, seconds)
+            assert await leases.expire() == 0
+            assert clock(valkey) == before
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_time_before_an_instance_was_answered_does_not_count(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        before = clock(valkey)
+        tick_back(valkey, 1.0)
+        await of(follower).expire()
+        assert clock(valkey) == before
+
+
+async def test_the_clock_goes_on_while_instances_look(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        await register(follower, "/a", MEMBER, 10.0)
+        await leases.expire()
+        before = clock(valkey)
+        tick_back(valkey, 1.0)
+        await leases.expire()
+        assert clock(valkey) >= before + 1000
+
+
+async def test_a_lease_begins_when_it_is_written_and_not_at_the_last_tick(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        tick_back(valkey, 1.0)
+        await register(follower, "/b", MEMBER, 10.0)
+        assert end(valkey, "/b", MEMBER) >= clock(valkey) + 11_000
+
+
+async def test_leases_of_an_old_snapshot_have_the_clock_of_that_time(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        await register(follower, "/a", MEMBER, 10.0)
+        snapshot = {"clock": clock(valkey), keys.membership("/a", MEMBER): end(valkey, "/a", MEMBER)}
+        for _ in range(3):
+            pass_time(valkey, 9.0)
+            await register(follower, "/a", MEMBER, 10.0)
+        valkey.admin.zadd(keys.LEASES, snapshot)
+        assert await leases.expire() == 0
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_many_leases_that_end_at_once_are_taken_out_in_steps(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        items: list[tuple[str, str, dict[str, str]]] = [
+            ("/a", f"10.3.{number // 250}.{number % 250 + 1}:80", {}) for number in range(1000)
+        ]
+        await follower.registry.register_all(items, [10.0] * len(items))
+        pass_time(valkey, 11.0)
+        assert await of(follower).expire() == 1000
+        assert not valkey.admin.exists("slb_a")
+
+
+@pytest.mark.parametrize("foreign", ["nonsense", "slb_a ", "slb:route:/a x", "x" * 5000])
+async def test_what_is_no_lease_is_removed(valkey: Valkey, foreign: str) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        valkey.admin.zadd(keys.LEASES, {foreign: -1})
+        assert await of(follower).expire() == 0
+        assert valkey.admin.zscore(keys.LEASES, foreign) is None
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_another_type_of_key_makes_way(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        valkey.admin.set(keys.LEASES, "a string")
+        assert await of(follower).expire() == 0
+        valkey.admin.set(keys.LEASES, "a string")
+        assert await register(follower, "/a", MEMBER, 10.0)
+        assert end(valkey, "/a", MEMBER)
