@@ -1,4 +1,4 @@
-"""Whether Redis may throw away what slb keeps there: said once, at the start."""
+"""Whether Redis may throw away what slb keeps there, said once at the start, and whether it has."""
 
 import structlog
 from redis.exceptions import ResponseError
@@ -27,3 +27,35 @@ async def warn_of_eviction(connection: Connection) -> None:
             maxmemory=most,
             help=f"set maxmemory-policy {_KEEPS_ALL}: routes and counts of slots are no cache",
         )
+
+
+class Evictions:
+    """`happened`: Redis has thrown keys away since all that is known here stood there. What is missing then has not
+    been removed. Where INFO is forbidden, this is not known, and False."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: int | None = None
+        self._before = 0
+        self.happened = False
+
+    async def begin(self) -> None:
+        """The table will be read: what is thrown away from now on may not be missed in it yet."""
+        self._before = await self._count()
+        if self._known is None:
+            self._known = self._before
+
+    async def look(self) -> bool:
+        """Ask Redis; `happened`."""
+        self.happened = 0 < await self._count() != self._known
+        return self.happened
+
+    def settled(self) -> None:
+        """Nothing was missing in the table that was read."""
+        self._known = self._before
+
+    async def _count(self) -> int:
+        try:
+            return int((await self._connection.client.info("stats")).get("evicted_keys", 0))
+        except ResponseError:
+            return 0

@@ -61,3 +61,20 @@ def joined(good: RouteRecord, now: RouteRecord | None) -> RouteRecord:
     if found.members <= good.members and settings == good.settings:
         return good
     return RouteRecord(good.members | found.members, settings)
+
+
+def kept_with(
+    good: Snapshot, present: Snapshot, part: Snapshot
+) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:
+    """The changes of a batch, `part`, while Redis lacks what is known here, `good`: nothing of that goes. `present`
+    is what Redis has, and follows."""
+    for path in part.gone:
+        present.records.pop(path, None)
+    present.records.update(part.records)
+    present.attributes.update({member: each for member, each in part.attributes.items() if each})
+    changes: dict[str, RouteRecord | None] = {}
+    for path in (*part.records, *part.gone):
+        known, now = good.records.get(path), part.records.get(path)
+        changes[path] = joined(known, now) if known else now
+    attributes = {member: each or good.attributes.get(member, {}) for member, each in part.attributes.items()}
+    return changes, attributes

@@ -115,6 +115,19 @@ def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
                 yield each
 
 
+def evicted(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
+    """The entries that `mine` has and `theirs` lacks, though nobody is known to have changed them since; None now
+    and then, where the caller may rest."""
+    for entry in differing(mine, theirs):
+        if entry is None or _is_evicted(entry, mine, theirs):
+            yield entry
+
+
+def _is_evicted(entry: str, mine: Snapshot, theirs: Snapshot) -> bool:
+    known = state(entry, mine)
+    return known is not None and bool(known.value) and known.number >= theirs.history.revision(entry)
+
+
 def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
     """The entries in which two tables differ; None now and then, where the caller may rest. Costs one look at each
     route and upstream that is the same object in both."""

@@ -1,7 +1,7 @@
 """Makes the mirror true: by reading everything, or what is dirty; and gives Redis back what it lost."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,9 +13,10 @@ from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
 from slb.control.disk import DiskTable
-from slb.control.generation import RestoreTiming, joined, lost, union
+from slb.control.eviction import Evictions
+from slb.control.generation import RestoreTiming, kept_with, lost, union
 from slb.control.heap import Heap
-from slb.control.history import Snapshot, State, changed_by, differing, newer, state, with_states
+from slb.control.history import Snapshot, State, changed_by, differing, evicted, newer, state, with_states
 from slb.control.orphans import Orphans
 from slb.control.reader import GenerationChanged, Reader
 from slb.control.restore import Restorer
@@ -87,6 +88,7 @@ class Sync:
         self._reader = Reader(connection, Skipped(metrics))
         self._restorer = Restorer(connection, self._changes)
         self.heap = Heap()
+        self._evictions = Evictions(connection)
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._started = clock()
         self._synced = False
@@ -146,7 +148,7 @@ class Sync:
         elif self._make_at is not None:
             self._make_at = retry_at
             with self._writing():
-                self._generation = await self._restorer.make_generation()
+                self._generation = await self._restorer.make_generation(self._changes.history.generation)
                 self._changes.history.generation = self._generation or None  # else a restore would make another
                 self._make_at = None
             if self._make_at is None:
@@ -161,7 +163,7 @@ class Sync:
             served = await self._judged(found)
             self._reconnected = False
             if not self._mirror.ready or await self._differs(served):
-                await self._number(differing(self._table(), served))
+                await self._number(await self._by_hand(differing(self._table(), served)))
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
             if self._is_settled and self._has_no_log(found):
@@ -193,10 +195,15 @@ class Sync:
         changes: dict[str, RouteRecord | None] = {**part.records, **dict.fromkeys(part.gone)}
         attributes = part.attributes
         if self._loss is not None:
-            changes, attributes = _with_good(self._loss, part)
+            changes, attributes = kept_with(self._loss.good, self._loss.present, part)
         await asyncio.sleep(0)
         if changes or attributes:
-            await self._number(changed_by(changes, attributes, self._mirror.records, self._mirror.attributes))
+            mirror = self._mirror
+            by_hand = await self._by_hand(changed_by(changes, attributes, mirror.records, mirror.attributes))
+            if by_hand and await self._evictions.look():
+                await self.full()
+                return
+            await self._number(by_hand)
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
@@ -204,10 +211,12 @@ class Sync:
         self._finish()
 
     async def look(self) -> None:
-        """Ask whether Redis still has its data: a FLUSHALL tells nobody. What is new in the log is read, too."""
+        """Ask whether Redis still has its data: a FLUSHALL tells nobody, nor does an eviction. What is new in the
+        log is read, too."""
         history = await self._changes.read()
         there = await self._restorer.has_generation()
-        if there is (self._generation is None) or history.last < self._changes.read_to:
+        is_doubtful = there is (self._generation is None) or history.last < self._changes.read_to
+        if is_doubtful or await self._evictions.look():
             await self.full()
             return
         await self._changes.arrived(history)
@@ -222,18 +231,22 @@ class Sync:
                 self.dirty.mark(key)
             await slices.rest()
 
-    async def _number(self, changed: Iterable[str | None]) -> None:
-        """Changes made by hand get their number from whoever sees them first. What is found at the start is as it
-        is, and what Redis has lost has its numbers."""
-        if not (self._synced and self._is_settled):
-            return
-        slices = Slices()
-        by_hand: list[str] = []
-        for entry in changed:
-            if entry is not None and not self._changes.explain(entry):
-                by_hand.append(entry)
-            await slices.rest()
+    async def _by_hand(self, changed: Iterable[str | None]) -> list[str]:
+        """Of these the entries that have no number. What is found at the start is as it is, and what Redis has lost
+        has its numbers."""
+        found: list[str] = []
+        if self._synced and self._is_settled:
+            slices = Slices()
+            for entry in changed:
+                if entry is not None and not self._changes.explain(entry):
+                    found.append(entry)
+                await slices.rest()
+        return found
+
+    async def _number(self, by_hand: Collection[str]) -> None:
+        """Changes made by hand get their number from whoever sees them first."""
         if by_hand:
+            slices = Slices()
             with self._writing():
                 for key in await self._changes.number(by_hand):
                     self.dirty.mark(key)
@@ -242,10 +255,12 @@ class Sync:
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again."""
         for _ in range(_READ_TRIES):
+            await self._evictions.begin()
             try:
                 history = await self._changes.read(whole=self._is_in_doubt)
                 found = await self._reader.everything(self._mirror.records, self._mirror.attributes)
                 found.history = history
+                await self._evictions.look()
                 return found
             except GenerationChanged:
                 _log.info("generation_changed_while_reading")
@@ -269,6 +284,8 @@ class Sync:
             await self._look_for_newer(snapshot)
             self._loss = None
         self._generation = snapshot.generation
+        if self._is_settled:
+            self._evictions.settled()
         await self._changes.arrived(snapshot.history)
         if self._behind is not None:
             return with_states(snapshot, self._behind.lost.values())
@@ -284,21 +301,26 @@ class Sync:
         if known.generation not in (None, snapshot.generation):
             self._changes.forget()  # another table has taken the place of the one that was known
             snapshot.history = await self._changes.read(whole=True)
-        elif (
-            self._is_in_doubt or was_behind or snapshot.history.last < self._changes.read_to
-        ) and snapshot.history.is_known:
+        elif self._may_lack(snapshot, was_behind is not None) and snapshot.history.is_known:
             good = self._last_good() or Snapshot()
-            lost = await _newer(good, snapshot)
-            if lost:
-                self._behind = _Behind(lost, good.history.floor, self._clock())
+            lost = await _states(good, newer(good, snapshot))
+            if self._evictions.happened:
+                lost |= await _states(good, evicted(good, snapshot))
+            self._behind = _Behind(lost, good.history.floor, self._clock()) if lost else None
             if lost and was_behind is None:
-                redis = self._connection.url_shown
-                _log.warning("redis_came_back_behind", changes=len(lost), writing_back=True, redis=redis)
+                event = "redis_evicted" if self._evictions.happened else "redis_came_back_behind"
+                _log.warning(event, changes=len(lost), writing_back=True, redis=self._connection.url_shown)
         self._changes.history.generation = snapshot.generation
+
+    def _may_lack(self, snapshot: Snapshot, was_behind: bool) -> bool:
+        """Whether it may be older than what is known here, or lack some of it."""
+        is_older = was_behind or snapshot.history.last < self._changes.read_to
+        return is_older or self._is_in_doubt or self._evictions.happened
 
     async def _look_for_loss(self, snapshot: Snapshot) -> None:
         """Without a generation from the start and an unbroken connection, what is gone was removed, not lost."""
-        if self._loss is not None or not (self._reconnected or self._generation is not None):
+        is_doubtful = self._reconnected or self._generation is not None or self._evictions.happened
+        if self._loss is not None or not is_doubtful:
             return
         good = self._last_good()
         if good is not None and await lost(good, snapshot, Slices()):
@@ -368,26 +390,12 @@ class Sync:
             self._disk.changed()
 
 
-async def _newer(good: Snapshot, snapshot: Snapshot) -> dict[str, State]:
-    """What `good` knows to be newer, and what it is there."""
+async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
+    """What they are in `good`."""
     slices = Slices()
     found: dict[str, State] = {}
-    for entry in newer(good, snapshot):
+    for entry in entries:
         if entry is not None and (each := state(entry, good)):
             found[entry] = each
         await slices.rest()
     return found
-
-
-def _with_good(loss: _Loss, part: Snapshot) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:
-    """The changes of a batch while Redis lacks what we know: nothing of that goes."""
-    for path in part.gone:
-        loss.present.records.pop(path, None)
-    loss.present.records.update(part.records)
-    loss.present.attributes.update({member: each for member, each in part.attributes.items() if each})
-    changes: dict[str, RouteRecord | None] = {}
-    for path in (*part.records, *part.gone):
-        good, now = loss.good.records.get(path), part.records.get(path)
-        changes[path] = joined(good, now) if good else now
-    attributes = {member: each or loss.good.attributes.get(member, {}) for member, each in part.attributes.items()}
-    return changes, attributes

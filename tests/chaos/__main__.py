@@ -12,13 +12,17 @@ import typer
 from slb.errors import ConfigError
 from tests.chaos.faults import FAULTS
 from tests.chaos.long_run import Found, Plan, Run, lab_of
+from tests.chaos.watchdog import NOTED_SECONDS, PATIENCE_SECONDS, Watchdog
 
 INTERRUPTED, USAGE_ERROR = 130, 2
 
 
 def chaos(
     minutes: Annotated[float, typer.Option(min=0, help="Rounds begin until then; one is run at least.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the order of faults, of who is hit and for how long.")] = 1,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Of the order of faults, of who is hit and for how long: 1. Several: one run each."),
+    ] = None,
     redis: Annotated[Path | None, typer.Option(help="A server program; without it the embedded Valkey.")] = None,
     faults: Annotated[str, typer.Option(help=f"Some of: {', '.join(FAULTS)}.")] = "",
     instances: Annotated[int, typer.Option(min=2, help="Of `slb serve`.")] = 5,
@@ -38,17 +42,20 @@ def chaos(
     names = [word.strip() for word in faults.split(",") if word.strip()] or list(FAULTS)
     if unknown := sorted(set(names) - set(FAULTS)):
         refuse(f"--faults: {', '.join(unknown)}: known are {', '.join(FAULTS)}")
-    plan, found = Plan(minutes * 60, seed, names, redis, instances, warm_up), Found()
-    try:
-        asyncio.run(run(plan, found, logs))
-        interrupted = False
-    except ConfigError as error:
-        refuse(str(error))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        interrupted = True
-        print("interrupted: what follows is not all that was asked for", file=sys.stderr)
-    tell(plan, found)
-    raise typer.Exit(INTERRUPTED if interrupted else int(bool(found.violations)))
+    violations = 0
+    for each in seed or [1]:
+        plan, found = Plan(minutes * 60, each, names, redis, instances, warm_up), Found()
+        try:
+            asyncio.run(run(plan, found, logs))
+        except ConfigError as error:
+            refuse(str(error))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            print("interrupted: what follows is not all that was asked for", file=sys.stderr)
+            tell(plan, found)
+            raise typer.Exit(INTERRUPTED) from None
+        tell(plan, found)
+        violations += len(found.violations)
+    raise typer.Exit(int(bool(violations)))
 
 
 def refuse(why: str) -> NoReturn:
@@ -69,14 +76,20 @@ async def run(plan: Plan, found: Found, logs: Path | None) -> None:
                 f"{plan.instances} instances; {', '.join(plan.faults)}",
                 flush=True,
             )
-            await Run(plan, lab, found, lambda line: print(line, flush=True)).rounds()
+            async with Watchdog().watching(lab.server.url.removeprefix("unix://")) as watchdog:
+                await Run(plan, lab, watchdog, found, lambda line: print(line, flush=True)).rounds()
 
 
 def tell(plan: Plan, found: Found) -> None:
-    """The end of it, in three lines."""
+    """The end of it, in some lines."""
     print(f"seed {plan.seed}: {found.rounds} rounds, {sum(found.done.values())} faults, {found.grants:,} grants")
+    print("done: " + ", ".join(f"{name} {found.done[name]}" for name in plan.faults))
     print(f"most at once at one upstream where that may be: {found.worst}")
-    print(f"{len(found.violations)} violations")
+    print(
+        f"Redis silent {NOTED_SECONDS:g} s or more: {found.silences} times, {found.longest_silence:.1f} s at most. "
+        f"{PATIENCE_SECONDS:g} s or more, though no fault was to do that: {found.unmeant} times"
+    )
+    print(f"{len(found.violations)} violations", flush=True)
 
 
 if __name__ == "__main__":

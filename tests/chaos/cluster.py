@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import ClientError
@@ -20,7 +20,6 @@ from slb.control.keys import pool_keys
 from tests.chaos.history import Expired, History, Left, Queued, Returned, Scored, Span
 from tests.chaos.upstream import ASK, INSTANCE, PRIORITY, Leases, Upstream
 from tests.process.commands import Commands, Serving
-from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 PRIORITIES = {"critical": 3, "batch": 1}
@@ -28,6 +27,16 @@ _LOOK = 0.025
 _SETTLE = 2.5
 """Seconds in which instances tell a Redis that lost its data what they hold."""
 _INFLIGHT, _HOLDERS = pool_keys("/p")[:2]
+
+
+class RedisServer(Protocol):
+    """Where instances find Redis, and a client of the tests' own."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def admin(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ class Cluster:
     """`start` instances, let `clients` come, break things; `history` has all of it."""
 
     def __init__(
-        self, slb: Commands, valkey: Valkey, history: History, leases: Leases, upstreams: Iterable[Upstream]
+        self, slb: Commands, valkey: RedisServer, history: History, leases: Leases, upstreams: Iterable[Upstream]
     ) -> None:
         self.history = history
         self._leases = leases

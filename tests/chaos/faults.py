@@ -1,14 +1,18 @@
 """What is done to a running fleet and its Redis, each fault by its name."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
+from redis.exceptions import ResponseError
+
 from tests.chaos.cap import Cap
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import Span
+from tests.chaos.refusing import REPLIES, Refusing
 from tests.chaos.route_book import RouteBook
 from tests.chaos.server import Server
 
@@ -16,6 +20,12 @@ SETTLED_SECONDS = 5.0
 """After a Redis has come back that lost something, or was away for longer than a request waits for it."""
 
 STALL_SECONDS = 0.06, 0.3
+THROUGH_SECONDS = 0.1, 0.5
+"""Before and after it refuses, a relay only passes on."""
+
+BUSY_AFTER_MS = 10
+STOP_SECONDS = 5.0
+EVICTED_BYTES = 2_000, 200_000
 AWAY_SECONDS = 2.0, 4.0
 """Longer than requests wait for Redis (`ledger_patience`, 1.5 s)."""
 
@@ -41,6 +51,14 @@ class Lab:
     def excuse(self, since: float, seconds: float) -> None:
         """From `since` until so many seconds from now the cap need not hold."""
         self.cap.excused.append(Span(since, self.now() + seconds))
+
+    @asynccontextmanager
+    async def lossy(self) -> AsyncIterator[None]:
+        """While this lasts Redis is away or loses something: until it has settled the cap need not hold."""
+        excused = Span(self.now())
+        self.cap.excused.append(excused)
+        yield
+        excused.end = self.now() + SETTLED_SECONDS
 
 
 class Fault(Protocol):
@@ -87,6 +105,47 @@ async def flush_scripts(lab: Lab) -> None:
     lab.server.admin.script_flush()
 
 
+async def busy_script(lab: Lab) -> None:
+    """A script of somebody else runs for up to 0.3 s, and all others are answered BUSY."""
+    admin: Any = lab.server.admin
+    admin.config_set("lua-time-limit", BUSY_AFTER_MS)
+    running = asyncio.create_task(asyncio.to_thread(_run_without_end, admin))
+    await asyncio.sleep(lab.rng.uniform(*STALL_SECONDS))
+    async with asyncio.timeout(STOP_SECONDS):
+        while not running.done():
+            with suppress(ResponseError):  # NOTBUSY: it has not begun, or has ended
+                admin.script_kill()
+            await asyncio.sleep(0.01)
+
+
+def _run_without_end(admin: Any) -> None:
+    with suppress(ResponseError):  # it is killed
+        admin.eval("while true do end", 0)
+
+
+async def moved(lab: Lab) -> None:
+    """MOVED, TRYAGAIN, CLUSTERDOWN, LOADING or MASTERDOWN to every command with a key, for up to 0.3 s."""
+    async with Refusing(lab.server.place / "refusing.sock", lab.server.socket) as relay:
+        lab.server.point_to(relay.path)
+        await cut_all(lab)
+        await asyncio.sleep(lab.rng.uniform(*THROUGH_SECONDS))
+        relay.reply = lab.rng.choice(REPLIES)
+        await asyncio.sleep(lab.rng.uniform(*STALL_SECONDS))
+        relay.reply = None
+        await asyncio.sleep(lab.rng.uniform(*THROUGH_SECONDS))
+        lab.server.restore_address()
+
+
+async def failover(lab: Lab) -> None:
+    """A replica that has all takes over; the server before refuses writes (READONLY), and then ends."""
+    await asyncio.to_thread(lab.server.replicate)
+    await asyncio.to_thread(lab.server.hand_over)
+    await asyncio.sleep(lab.rng.uniform(0, max(STALL_SECONDS)))
+    end_the_other = lab.server.fail_over()
+    await asyncio.sleep(lab.rng.uniform(0, max(STALL_SECONDS)))
+    await asyncio.to_thread(end_the_other)
+
+
 async def restart_quickly(lab: Lab) -> None:
     """kill -9 of Redis, and at once another with all its data."""
     await asyncio.to_thread(lab.server.kill)
@@ -126,9 +185,45 @@ async def restart_slowly(lab: Lab) -> None:
 async def older_snapshot(lab: Lab) -> None:
     """Redis comes back as it was before routes were changed."""
     await asyncio.to_thread(lab.server.keep_copy)
-    for _ in range(2):
-        await lab.book.change(lab.cluster.alive)
+    await lab.book.change(lab.cluster.alive, 2)
     await _away(lab, lab.server.return_to_copy, 0)
+
+
+async def lagging_replica(lab: Lab) -> None:
+    """Redis is killed, and a replica takes over that has not heard of the last changes."""
+    await asyncio.to_thread(lab.server.replicate)
+    lab.server.stop_replicating()
+    await lab.book.change(lab.cluster.alive, 2)
+    async with lab.lossy():
+        await asyncio.to_thread(lab.server.fail_over())
+
+
+async def cut_file(lab: Lab) -> None:
+    """kill -9 of Redis; its append-only file ends somewhere before the last changes."""
+    first = lab.server.written()
+    await lab.book.change(lab.cluster.alive, 2)
+    last = lab.server.written()
+    size = lab.rng.randrange(min(first, last), last)
+    await _away(lab, lambda: lab.server.cut_file(size), 0)
+
+
+async def evict(lab: Lab) -> None:
+    """`maxmemory` with a policy that evicts: Redis throws some keys away, or all, and may refuse to write."""
+    admin: Any = lab.server.admin
+    async with lab.lossy():
+        admin.config_set("maxmemory-policy", "allkeys-random")
+        admin.config_set("maxmemory", admin.info("memory")["used_memory"] - lab.rng.randrange(*EVICTED_BYTES))
+        await asyncio.sleep(lab.rng.uniform(*STALL_SECONDS))
+        admin.config_set("maxmemory", 0)
+
+
+async def unequal_knowledge(lab: Lab) -> None:
+    """One instance is frozen while routes change; then Redis comes back as it was before, or empty."""
+    lose = lab.rng.choice([lab.server.return_to_copy, lab.server.lose_data])
+    async with lab.cluster.frozen(lab.rng.choice(lab.cluster.alive)):
+        await asyncio.to_thread(lab.server.keep_copy)
+        await lab.book.change(lab.cluster.alive, 2)
+        await _away(lab, lose, 0)
 
 
 async def restart_empty(lab: Lab) -> None:
@@ -138,26 +233,27 @@ async def restart_empty(lab: Lab) -> None:
 
 async def flush_all(lab: Lab) -> None:
     """FLUSHALL."""
-    since = lab.now()
-    lab.server.admin.flushall()
-    lab.excuse(since, SETTLED_SECONDS)
+    async with lab.lossy():
+        lab.server.admin.flushall()
 
 
 async def _away(lab: Lab, meanwhile: Callable[[], None], seconds: float) -> None:
-    excused = Span(lab.now())  # for as long as it takes
-    lab.cap.excused.append(excused)
-    await asyncio.to_thread(lab.server.kill)
-    meanwhile()
-    await asyncio.sleep(seconds)
-    await asyncio.to_thread(lab.server.start)
-    excused.end = lab.now() + SETTLED_SECONDS
+    async with lab.lossy():
+        await asyncio.to_thread(lab.server.kill)
+        meanwhile()
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(lab.server.start)
 
 
 def _named(*faults: Fault) -> dict[str, Fault]:
     return {fault.__name__.replace("_", "-"): fault for fault in faults}
 
 
-GENTLE = _named(cut_one, cut_all, pause_clients, stall, flush_scripts, restart_quickly)
+GENTLE = _named(
+    cut_one, cut_all, pause_clients, stall, flush_scripts, busy_script, moved, failover, restart_quickly
+)
 OF_INSTANCES = _named(kill_instance, freeze_briefly, freeze_past_lease)
-LOSSES = _named(restart_slowly, older_snapshot, restart_empty, flush_all)
+LOSSES = _named(
+    restart_slowly, older_snapshot, lagging_replica, cut_file, evict, unequal_knowledge, restart_empty, flush_all
+)
 FAULTS: Mapping[str, Fault] = {**GENTLE, **OF_INSTANCES, **LOSSES}

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,11 +12,12 @@ from random import Random
 from tests.chaos.cap import Cap, CountedLeases
 from tests.chaos.checker import Checker, Violation
 from tests.chaos.cluster import Cluster, Failure
-from tests.chaos.faults import FAULTS, GENTLE, OF_INSTANCES, Lab
-from tests.chaos.history import Granted, History
+from tests.chaos.faults import FAULTS, GENTLE, OF_INSTANCES, SETTLED_SECONDS, Lab
+from tests.chaos.history import Granted, History, Span
 from tests.chaos.route_book import RouteBook
 from tests.chaos.server import Server
 from tests.chaos.upstream import Upstream
+from tests.chaos.watchdog import Watchdog
 from tests.process.commands import Commands
 
 UPSTREAMS = 5
@@ -32,6 +33,11 @@ CALM_SECONDS = 0.0, 3.0
 
 EMPTY_SECONDS = 15.0
 """In which all counts are zero once everybody has been answered: a dead instance's lease has to end."""
+
+TOLD_BEFORE = 4
+"""Faults before a violation that its line names."""
+
+SILENCE_BEFORE_SECONDS = 10.0
 
 _LOOK = 0.1
 
@@ -57,6 +63,10 @@ class Found:
     rounds: int = 0
     grants: int = 0
     worst: int = 0
+    silences: int = 0
+    longest_silence: float = 0.0
+    unmeant: int = 0
+    """Silences beyond what requests wait for, though no fault was to make one: the machine is too busy."""
 
 
 Say = Callable[[str], None]
@@ -65,12 +75,14 @@ Say = Callable[[str], None]
 class Run:
     """One fleet through all rounds; `say` gets a line for each violation, as soon as it is known."""
 
-    def __init__(self, plan: Plan, lab: Lab, found: Found, say: Say) -> None:
+    def __init__(self, plan: Plan, lab: Lab, watchdog: Watchdog, found: Found, say: Say) -> None:
         self._plan = plan
         self._lab = lab
         self._say = say
         self._found = found
+        self._watchdog = watchdog
         self._begun = lab.now()
+        self._before: deque[str] = deque(maxlen=TOLD_BEFORE)
 
     async def rounds(self) -> None:
         """Until the time is over; the last round is not cut short."""
@@ -108,11 +120,21 @@ class Run:
         lab, name = self._lab, " and ".join(names)
         await lab.book.change(lab.cluster.alive)
         self._found.done.update(names)
+        self._before.append(f"{name} at {lab.now() - self._begun:.3f} s")
         await asyncio.gather(*(FAULTS[each](lab) for each in names))
         await asyncio.sleep(lab.rng.uniform(*CALM_SECONDS))
         self._tell(await lab.book.judged(lab.cluster.alive, lab.now(), name))
-        self._tell(lab.cap.judged(lab.now(), name))
+        self._tell(self._crowds(name))
         self._tell(self._failures(name))
+
+    def _crowds(self, what: str) -> list[Violation]:
+        """Too many at one upstream, though Redis was never silent for longer than requests wait for it."""
+        cap, found, watchdog = self._lab.cap, self._found, self._watchdog
+        for silence in watchdog.beyond_patience():
+            found.unmeant += not any(span.meets(silence.start, silence.end) for span in cap.excused)
+            cap.excused.append(Span(silence.start, silence.end + SETTLED_SECONDS))
+        found.silences, found.longest_silence = len(watchdog.silences), watchdog.longest(0.0)
+        return cap.judged(self._lab.now(), what)
 
     def _failures(self, what: str) -> list[Violation]:
         """Requests whose instance was there all the while, in one for each status."""
@@ -135,7 +157,7 @@ class Run:
             await asyncio.sleep(_LOOK)
         left = ", ".join(f"{name}: {count}" for name, count in remaining.items())
         self._tell([Violation("not zero", lab.now(), f"{left}: {what}")] if left else [])
-        self._tell([*lab.cap.judged(lab.now(), what), *self._failures(what)])
+        self._tell([*self._crowds(what), *self._failures(what)])
         self._found.grants += sum(isinstance(event, Granted) for event in history.events)
         self._found.worst = lab.cap.worst
         history.events.clear()
@@ -158,7 +180,11 @@ class Run:
     def _tell(self, violations: Sequence[Violation]) -> None:
         self._found.violations += violations
         for each in violations:
-            self._say(f"seed {self._plan.seed} {each.time - self._begun:8.3f} s {each.rule}: {each.what}")
+            silent = self._watchdog.longest(each.time - SILENCE_BEFORE_SECONDS)
+            self._say(
+                f"seed {self._plan.seed} {each.time - self._begun:8.3f} s {each.rule}: {each.what} "
+                f"(done: {', '.join(self._before)}; Redis silent for {silent:.1f} s at most)"
+            )
 
 
 @asynccontextmanager

@@ -38,16 +38,16 @@ class RouteBook:
     async def begin(self, instances: Sequence[Instance]) -> None:
         """Register the first ones."""
         await self._call("POST", instances, STEADY)
-        for _ in range(3):
-            await self.change(instances)
+        await self.change(instances, 3)
 
-    async def change(self, instances: Sequence[Instance]) -> None:
+    async def change(self, instances: Sequence[Instance], times: int = 1) -> None:
         """One more, and often one less. Only while Redis is whole: it has to be answered."""
-        self._number += 1
-        await self._call("POST", instances, f"10.9.{self._number // 250}.{self._number % 250 + 1}:80")
-        others = sorted(self.truth - {STEADY})
-        if len(others) > 2:
-            await self._call("DELETE", instances, self._rng.choice(others))
+        for _ in range(times):
+            self._number += 1
+            await self._call("POST", instances, f"10.9.{self._number // 250}.{self._number % 250 + 1}:80")
+            others = sorted(self.truth - {STEADY})
+            if len(others) > 2:
+                await self._call("DELETE", instances, self._rng.choice(others))
 
     async def judged(self, instances: Sequence[Instance], now: float, what: str) -> list[Violation]:
         """One for all tables, Redis's own among them, that are not right within SOON and are wrong in the same way;

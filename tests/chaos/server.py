@@ -1,12 +1,19 @@
-"""The Redis of a long run: the embedded Valkey, or any server program; with older data to come back with."""
+"""The Redis of a long run: the embedded Valkey, or any server program; with older data, or another in its place."""
 
+import os
 import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Cut
+from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from slb.control.valkey_process import ValkeyProcess
@@ -15,6 +22,9 @@ from tests.support.valkey import Valkey
 
 _DATA, _COPY = "appendonlydir", "copy"
 _TRIES = 3
+_LOOPBACK = "127.0.0.1"
+_REPLICATED_SECONDS = 20.0
+_POLL = 0.01
 
 
 class _Program(ValkeyProcess):
@@ -28,13 +38,16 @@ class _Program(ValkeyProcess):
         return [str(self._program), *super()._command()[1:]]
 
 
-class Server(Valkey):
-    """`program`: None for the embedded Valkey."""
+class _Node(Valkey):
+    """One server process. It also listens on a TCP port of loopback, by which servers replicate. What it has
+    answered is in its file: the server writes before it answers, but while it syncs its file every second."""
 
     def __init__(self, program: Path | None) -> None:
         self._program = program
+        with socket.create_server((_LOOPBACK, 0)) as bound:
+            self.port = bound.getsockname()[1]
         try:
-            super().__init__()
+            super().__init__(port=str(self.port), bind=_LOOPBACK, appendfsync="no", repl_diskless_sync_delay="0")
         except ConfigError:
             shutil.rmtree(self.directory)
             raise
@@ -45,7 +58,8 @@ class Server(Valkey):
         return _Program(self._program, self.directory, options)
 
     @cached_property
-    def admin(self) -> Redis:  # one for the whole run, that connects again when it is cut
+    def commands(self) -> Any:
+        """A client for the whole run, that connects again when it is cut."""
         client = Redis(
             unix_socket_path=str(self.process.socket),
             decode_responses=True,
@@ -55,19 +69,155 @@ class Server(Valkey):
         self._clients.append(client)
         return client
 
+    def info(self, section: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.commands.info(section)
+        return found
+
+    def is_synced(self) -> bool:
+        """Whether this replica has all, in its own file too."""
+        file = self.info("persistence")
+        is_written = not (file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"])
+        return self.info("replication").get("master_link_status") == "up" and is_written
+
+
+class Server:
+    """What instances know as Redis: one address, and a server behind it. `program`: None for the embedded Valkey.
+
+    The address is a symbolic link to the socket of a server. To fail over is to let it point to another: who
+    connects then meets that one, and connections to the one before stay, as they do where a name moves.
+    """
+
+    def __init__(self, program: Path | None) -> None:
+        self._program = program
+        self._node = _Node(program)
+        self.place = Path(tempfile.mkdtemp(prefix="slb-chaos-redis-"))
+        self._standby: _Node | None = None
+        self.restore_address()
+
+    @property
+    def url(self) -> str:
+        """For `redis_url`."""
+        return f"unix://{self.place / 'redis.sock'}"
+
+    @property
+    def socket(self) -> Path:
+        """Of the server behind the address."""
+        return self._node.process.socket
+
+    @property
+    def admin(self) -> Any:
+        """A blocking client of the server itself, whatever the address says; it connects again when it is cut."""
+        return self._node.commands
+
     @property
     def version(self) -> str:
         """As the server names itself."""
-        found = self.admin.info("server")
+        found = self._node.info("server")
         name = "valkey" if "valkey_version" in found else "redis"
         return f"{name} {found[f'{name}_version']}"
 
+    def point_to(self, there: Path) -> None:
+        """Who connects from now on meets what listens there."""
+        new = self.place / "new"
+        new.symlink_to(there)
+        new.rename(self.place / "redis.sock")
+
+    def restore_address(self) -> None:
+        """Who connects from now on meets the server."""
+        self.point_to(self.socket)
+
+    def close(self) -> None:
+        """Stop all, and remove everything."""
+        for node in filter(None, (self._node, self._standby)):
+            node.close()
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    # -- one process
+
+    def start(self) -> None:
+        """Start it, with the data it had."""
+        self._node.start()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._node.kill()
+
+    def freeze(self) -> None:
+        """It holds its connections and answers nothing."""
+        self._node.freeze()
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        self._node.thaw()
+
+    # -- its data
+
+    def lose_data(self) -> None:
+        """Of a killed server: it will start empty."""
+        self._node.lose_data()
+
     def keep_copy(self) -> None:
         """Put aside what it has now; its file is whole but for a last entry that is being written."""
-        shutil.rmtree(self.directory / _COPY, ignore_errors=True)
-        shutil.copytree(self.directory / _DATA, self.directory / _COPY)
+        copy = self._node.directory / _COPY
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self._node.directory / _DATA, copy)
 
     def return_to_copy(self) -> None:
         """Of a killed server: it will start with what was put aside."""
         self.lose_data()
-        (self.directory / _COPY).rename(self.directory / _DATA)
+        (self._node.directory / _COPY).rename(self._node.directory / _DATA)
+
+    def written(self) -> int:
+        """How many bytes the file that it appends to has."""
+        return self._appended().stat().st_size
+
+    def cut_file(self, size: int) -> None:
+        """Of a killed server: what was written behind so many bytes is lost."""
+        os.truncate(self._appended(), size)
+
+    def _appended(self) -> Path:
+        found = (self._node.directory / _DATA).glob("*.incr.aof")
+        return max(found, key=lambda file: int(file.name.split(".")[-3]))
+
+    # -- another server in its place
+
+    def replicate(self) -> None:
+        """Start a replica; it has all when this returns."""
+        assert self._standby is None
+        self._standby = _Node(self._program)
+        self._standby.commands.replicaof(_LOOPBACK, self._node.port)
+        _until(self._standby.is_synced)
+
+    def stop_replicating(self) -> None:
+        """The replica hears nothing from now on, and takes writes, as one that a sentinel has promoted."""
+        assert self._standby is not None
+        self._standby.commands.replicaof("NO", "ONE")
+
+    def hand_over(self) -> None:
+        """The two change their parts when the replica has all. The one that served refuses writes then."""
+        assert self._standby is not None
+        self._node.commands.execute_command("FAILOVER")
+        promoted = self._standby
+        _until(lambda: promoted.info("replication")["role"] == "master")
+
+    def fail_over(self) -> Callable[[], None]:
+        """The address leads to the other server. What is returned kills the one that served, and removes it."""
+        assert self._standby is not None
+        old, self._node, self._standby = self._node, self._standby, None
+        self.restore_address()
+        return old.close
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + _REPLICATED_SECONDS
+    while not _is(is_so):
+        if time.monotonic() > end:
+            raise TimeoutError("the replica does not follow")
+        time.sleep(_POLL)
+
+
+def _is(is_so: Callable[[], bool]) -> bool:
+    try:
+        return is_so()
+    except RedisError:  # it loads what it was sent
+        return False

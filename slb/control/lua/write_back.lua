@@ -1,10 +1,11 @@
--- Writes back what this server has lost: of each entry only what is newer than what stands here, so that instances
--- that know different things end with the newest of all, in whatever order they come.
+-- Writes back what this server has lost: of each entry only what is not older than what stands here, so that
+-- instances that know different things end with the newest of all, in whatever order they come. Of the same number
+-- it may be the key that was lost, and not its number: a server that evicts takes one key or the other.
 -- Begins with lua/revisions.lua. KEYS[1]: slb:changes; then one key for each row. ARGV: for each row an entry, its
 -- number, "logged" or "floor" (it does not stand in the caller's log: its number is the caller's floor),
 -- "join" or "leave" or "replace", how many arguments it has, and these: a member, or fields and values in turn (none
 -- where the hash has left). Without rows: the caller's floor, which all that it knows has been written to.
--- Reply: {how many rows were newer, how many of them another type of key was in the way of}.
+-- Reply: {how many rows were written, how many of them another type of key was in the way of}.
 mend()
 local operations = {
   join = function(key, first)
@@ -30,8 +31,7 @@ local written, refused, at = 0, 0, 1
 for row = 2, #KEYS do
   local entry, number, is_logged, first = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == 'logged', at + 5
   at = first + tonumber(ARGV[at + 4])
-  local standing = stands(entry)
-  if number > standing or number == standing and not is_logged then
+  if number >= stands(entry) then
     local reply = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
     if type(reply) == 'table' and reply.err then
       refused = refused + 1

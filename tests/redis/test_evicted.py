@@ -1,0 +1,79 @@
+"""Redis throws away what the instances know: it stays with them, and goes back."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from slb.control import keys
+from tests.redis.old_data_rig import known, members
+from tests.support.following import Follower
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
+
+SPEC = {"weight": "3"}
+
+
+def evict(valkey: Valkey, *names: str) -> None:
+    """Have it throw away these keys: the only ones with a lifetime, but for those of instances."""
+    admin = valkey.admin
+    for name in names:
+        admin.pexpire(name, 3_600_000)
+    admin.config_set("maxmemory-policy", "volatile-ttl")
+    admin.config_set("maxmemory", "1")
+    assert admin.exists(*names) == 0
+    admin.config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["slb_a"],
+        ["slb:route:/a", "slb:upstream:10.1.1.1:1"],
+        ["slb_a", keys.CHANGES],
+        ["slb_a", keys.GENERATION],
+        [keys.GENERATION],
+        ["slb_a", "slb:route:/a", keys.GENERATION, keys.CHANGES],
+    ],
+    ids=" ".join,
+)
+async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names: list[str]) -> None:
+    async with Follower(valkey.url) as one, Follower(valkey.url) as other:
+        await one.registry.register("/a", "10.1.1.1:1", SPEC)
+        await one.registry.put_settings("/a", {"policy": "p2c"})
+        for each in (one, other):
+            await known(each, valkey)
+            await each.shows("/a", ["10.1.1.1:1"])
+        shown: list[object] = []
+        for mirror in (one.mirror, other.mirror):
+            mirror.on_swap(lambda _: shown.extend(each.members("/a") for each in (one, other)))
+        evict(valkey, *names)
+        await eventually(lambda: valkey.admin.exists(*names) == len(names), timeout=5)
+        assert valkey.admin.hgetall("slb:upstream:10.1.1.1:1").items() >= SPEC.items()
+        assert valkey.admin.hgetall("slb:route:/a") == {"policy": "p2c"}
+        await eventually(lambda: all(each.watcher._sync._is_settled for each in (one, other)), timeout=5)
+        assert all(each == ["10.1.1.1:1"] for each in shown)
+
+
+async def test_a_registration_right_after_does_not_make_the_others_leave(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+        await known(follower, valkey)
+        await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        with capture_logs() as logs:
+            evict(valkey, "slb_a")
+            await follower.registry.register("/a", "10.3.3.3:3", {})
+            await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2", "10.3.3.3:3"])
+            await eventually(lambda: len(members(valkey, "slb_a")) == 3, timeout=5)
+        assert [line["changes"] for line in logs if line["event"] == "redis_evicted"] == [2]
+
+
+async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+        await known(follower, valkey)
+        evict(valkey, "slb_a")
+        await eventually(lambda: len(members(valkey, "slb_a")) == 2, timeout=5)
+        await eventually(lambda: not follower.watcher._sync._evictions.happened, what="all is there again")
+        valkey.admin.srem("slb_a", "10.1.1.1:1")
+        await follower.shows("/a", ["10.2.2.2:2"])
+        valkey.admin.srem("slb_a", "10.2.2.2:2")
+        await follower.shows("/a", None)
