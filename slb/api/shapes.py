@@ -81,9 +81,21 @@ class MemberShown(AttributesShown):
 
 
 class UpstreamShown(AttributesShown):
-    """`routes` name it; `inflight` is this process's own count."""
+    """`routes` name it; `inflight` is this process's own count. `alive_ago`: seconds since a check or a request of
+    this process found it alive, null for never; `known_for`: since this process knows it. `failing`: the last check
+    or request failed, or it is ejected."""
 
     routes: list[str]
+    alive_ago: float | None
+    known_for: float
+    failing: bool
+
+
+class UpstreamsListed(TypedDict):
+    """`instances`: whose answer it is, one id; of a supervisor those of its workers as well."""
+
+    instances: list[str]
+    upstreams: list[UpstreamShown]
 
 
 class RouteShown(TypedDict):
