@@ -91,6 +91,13 @@ class UpstreamShown(AttributesShown):
     failing: bool
 
 
+class UpstreamExplained(UpstreamShown):
+    """`leases`: of each route in which it has one the seconds until it ends unless it is renewed; null where Redis
+    does not say."""
+
+    leases: dict[str, float] | None
+
+
 class UpstreamsListed(TypedDict):
     """`instances`: whose answer it is, one id; of a supervisor those of its workers as well."""
 
@@ -112,9 +119,11 @@ class RouteShown(TypedDict):
 
 
 class RouteExplained(RouteShown):
-    """With why the last request that is known of went where it went; null where none is."""
+    """With why the last request that is known of went where it went; null where none is. `leases`: of each member
+    that has one the seconds until it ends unless it is renewed; null where Redis does not say."""
 
     decision: Decision | None
+    leases: dict[str, float] | None
 
 
 class RoutesShown(TypedDict):

@@ -14,8 +14,8 @@ from slb.api.endpoints import Endpoint
 from slb.api.following import change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
-from slb.api.shapes import UpstreamShown, UpstreamsListed
-from slb.api.show_route import show_attributes
+from slb.api.shapes import UpstreamExplained, UpstreamShown, UpstreamsListed
+from slb.api.show_route import leases_by, show_attributes
 from slb.api.silent import agreed, silence
 from slb.balance.upstream import LiveUpstream
 from slb.control.slices import Slices
@@ -51,9 +51,15 @@ class UpstreamsEndpoint:
             Endpoint(
                 "GET", "/upstreams", self.show_all, every, UpstreamsListed, None, (BAD_REQUEST,), query=("silent",)
             ),
-            Endpoint("GET", path, self.show, "One upstream", UpstreamShown, None, missing),
+            Endpoint("GET", path, self.show, "One upstream", UpstreamExplained, None, missing),
             change(
-                "PATCH", path, self.patch, "Drain it, weigh it", UpstreamShown, UpstreamChanges, (*missing, *body)
+                "PATCH",
+                path,
+                self.patch,
+                "Drain it, weigh it",
+                UpstreamExplained,
+                UpstreamChanges,
+                (*missing, *body),
             ),
         ]
 
@@ -83,7 +89,7 @@ class UpstreamsEndpoint:
         return found
 
     async def show(self, request: web.Request) -> web.Response:
-        return json_reply(self._shown(self._known(request)))
+        return json_reply(await self._explained(self._known(request)))
 
     async def patch(self, request: web.Request) -> web.Response:
         member = self._known(request)
@@ -92,7 +98,7 @@ class UpstreamsEndpoint:
         await self._parts.registry.patch_upstream(member, changes)
         _log.info("upstream_changed", upstream=member, **{name: body[name] for name in changes})
         status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
-        return json_reply(self._shown(member), status)
+        return json_reply(await self._explained(member), status)
 
     def _known(self, request: web.Request) -> str:
         """The member the request names. Raises Refused where no route does."""
@@ -109,6 +115,11 @@ class UpstreamsEndpoint:
         if live is None:
             raise Refused(NO_ROUTE, f"no route names {member}")
         return self._of(live, sorted(route.path for route in self._parts.mirror.routes_of([member])))
+
+    async def _explained(self, member: str) -> UpstreamExplained:
+        shown = self._shown(member)
+        leases = await self._parts.registry.leases([(path, member) for path in shown["routes"]])
+        return {**shown, "leases": leases_by(shown["routes"], leases)}
 
     def _of(self, live: LiveUpstream, routes: Sequence[str]) -> UpstreamShown:
         now = time.monotonic()

@@ -1,5 +1,7 @@
 """Registrations with a lease: renewed, ended, and left alone while nobody could hear a renewal."""
 
+from typing import Any
+
 import pytest
 
 from slb.control import keys
@@ -213,7 +215,8 @@ async def test_another_type_of_key_makes_way(valkey: Valkey) -> None:
 
 async def test_a_login_without_a_right_that_only_renewals_need_renews_all_the_same(valkey: Valkey) -> None:
     rules = [rule for rule in acl_rules() if rule != "+sismember"]
-    valkey.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
     async with Follower(valkey.url.replace("unix://", "unix://slb:pw@")) as follower:
         assert await register(follower, "/a", MEMBER, 10.0)
         pass_time(valkey, 9.0)

@@ -144,3 +144,33 @@ def test_several_agree_on_what_none_of_them_has_found_alive() -> None:
     assert (both["member"], both["alive_ago"], both["failing"]) == ("b:80", 650.0, True)
     assert agreed([one, []]) == []
     assert silence(both) == 650.0
+
+
+async def test_a_lease_is_shown_with_the_upstream_and_with_its_route(registered: Api) -> None:
+    body = {"path": "/p1", "target": MEMBER, "ttl": 60}
+    answer = await registered.call("POST", "/register", body)
+    assert answer.json == {"path": "/p1", "target": MEMBER, "added": False, "ttl": 60}
+    leases = (await registered.call("GET", f"/upstreams/{MEMBER}")).json["leases"]
+    assert leases.keys() == {"/p1"}
+    assert 0 < leases["/p1"] <= 60
+    assert (await registered.call("GET", "/routes/p1")).json["leases"].keys() == {MEMBER}
+    assert (await registered.call("GET", "/routes/p2")).json["leases"] == {}
+    await registered.call("POST", "/register", {"path": "/p1", "target": MEMBER})
+    assert (await registered.call("GET", "/routes/p1")).json["leases"] == {}
+
+
+@pytest.mark.parametrize("ttl", [4.9, 86401, "30s", True])
+async def test_a_ttl_is_a_number_of_seconds_within_bounds(api: Api, ttl: object) -> None:
+    for body in (
+        {"path": "/p1", "target": MEMBER, "ttl": ttl},
+        [{"path": "/p1", "ip_address": "10.0.0.1", "ttl": ttl}],
+    ):
+        answer = await api.call("POST", "/register", body)
+        assert (answer.status, "ttl: " in answer.json["detail"]) == (400, True), answer.json
+
+
+async def test_a_list_takes_a_ttl_for_each(api: Api) -> None:
+    body = [{"path": "/p1", "ip_address": "10.0.0.1", "ttl": 60}, {"path": "/p1", "ip_address": "10.0.0.2"}]
+    answer = await api.call("POST", "/register", body)
+    assert [each.get("ttl") for each in answer.json] == [60, None]
+    assert (await api.call("GET", "/routes/p1")).json["leases"].keys() == {"10.0.0.1:80"}
