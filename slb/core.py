@@ -153,9 +153,10 @@ class Core:
         ledger: Callable[[], LedgerShown],
         explain: Callable[[str], Awaitable[Decision | None]],
         serving: Callable[[], bool] = lambda: True,
+        **more: Any,
     ) -> ApiParts:
         """The API's view of this process. `serving`: whether somebody listens for traffic; of a supervisor,
-        any worker."""
+        any worker. `more`: as ApiParts has them."""
         parts = ApiParts(
             settings=self.settings,
             mirror=self.mirror,
@@ -173,6 +174,7 @@ class Core:
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
+            **more,
         )
         self._parts.append(parts)
         return parts

@@ -227,6 +227,7 @@ def test_the_architecture_has_every_key_there_is() -> None:
         "INSTANCES",
         "GENERATION",
         "CHANGES",
+        "LEASES",
         "RESTORING",
         "CANARY",
         "HEALTH",

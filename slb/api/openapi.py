@@ -22,6 +22,7 @@ _PARAMETERS = {
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }
 _QUERY = {
+    "silent": "Only those that neither a check nor a request has found alive for so many seconds.",
     "state": "What became of the tasks: abandoned.",
     "limit": "How many at most, up to 1000.",
     "after": "A task's id: only those that came after it.",

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from slb import quotas
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
+from slb.api.shapes import UpstreamsListed
 from slb.config import Settings
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -22,6 +23,7 @@ class Registry(Protocol):
         self, items: Sequence[Entry], ttls: Sequence[float | None] | None = None
     ) -> list[bool]: ...
     async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]: ...
+    async def leases(self, items: Sequence[tuple[str, str]]) -> list[float | None] | None: ...
     async def settings(self, path: str) -> dict[str, str]: ...
     async def put_settings(self, path: str, settings: Mapping[str, str]) -> None: ...
     async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None: ...
@@ -95,13 +97,18 @@ class Quota(Protocol):
     async def delete(self, model: str) -> bool: ...
 
 
+async def _nowhere(seconds: float) -> Sequence[UpstreamsListed]:
+    return []
+
+
 @dataclass
 class ApiParts:
     """`settings` is another after a reload; `quota` is None where that role is off.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
     `ledger` and `explain` (of a route's path) tell who has which slots, and why;
-    `serving`: of a supervisor, whether any worker does;
+    `serving`: of a supervisor, whether any worker does; `silent_elsewhere`: which upstreams each of its workers
+    finds silent for so many seconds;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
 
     settings: Settings
@@ -120,3 +127,4 @@ class ApiParts:
     address_rules: AddressRules
     quota: Quota | None = None
     serving: Callable[[], bool] = lambda: True
+    silent_elsewhere: Callable[[float], Awaitable[Sequence[UpstreamsListed]]] = _nowhere

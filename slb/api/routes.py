@@ -13,7 +13,7 @@ from slb.api.following import change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
-from slb.api.show_route import show_route
+from slb.api.show_route import leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
 from slb.model import LONGEST_PATH, RouteRecord
@@ -73,7 +73,11 @@ class RoutesEndpoint:
         record = self._parts.mirror.records.get(path)
         if record is None:
             raise _no_route(path)
-        explained = RouteExplained(**self._shown(path, record), decision=await self._parts.explain(path))
+        members = sorted(record.members)
+        leases = await self._parts.registry.leases([(path, member) for member in members])
+        explained = RouteExplained(
+            **self._shown(path, record), decision=await self._parts.explain(path), leases=leases_by(members, leases)
+        )
         return json_reply(explained)
 
     async def put(self, request: web.Request) -> web.Response:

@@ -81,9 +81,28 @@ class MemberShown(AttributesShown):
 
 
 class UpstreamShown(AttributesShown):
-    """`routes` name it; `inflight` is this process's own count."""
+    """`routes` name it; `inflight` is this process's own count. `alive_ago`: seconds since a check or a request of
+    this process found it alive, null for never; `known_for`: since this process knows it. `failing`: the last check
+    or request failed, or it is ejected."""
 
     routes: list[str]
+    alive_ago: float | None
+    known_for: float
+    failing: bool
+
+
+class UpstreamExplained(UpstreamShown):
+    """`leases`: of each route in which it has one the seconds until it ends unless it is renewed; null where Redis
+    does not say."""
+
+    leases: dict[str, float] | None
+
+
+class UpstreamsListed(TypedDict):
+    """`instances`: whose answer it is, one id; of a supervisor those of its workers as well."""
+
+    instances: list[str]
+    upstreams: list[UpstreamShown]
 
 
 class RouteShown(TypedDict):
@@ -100,9 +119,11 @@ class RouteShown(TypedDict):
 
 
 class RouteExplained(RouteShown):
-    """With why the last request that is known of went where it went; null where none is."""
+    """With why the last request that is known of went where it went; null where none is. `leases`: of each member
+    that has one the seconds until it ends unless it is renewed; null where Redis does not say."""
 
     decision: Decision | None
+    leases: dict[str, float] | None
 
 
 class RoutesShown(TypedDict):

@@ -1,5 +1,6 @@
 """A route as the API shows it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from slb.api.shapes import AttributesShown, MemberShown, RouteShown, SettingSource
@@ -36,6 +37,13 @@ def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) ->
 def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> MemberShown:
     live = mirror.upstream(member) or LiveUpstream(Upstream.of(member, mirror.attributes.get(member)))
     return {**show_attributes(live), "health": condition(live, settings), "failures": live.failures}
+
+
+def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> dict[str, float] | None:
+    """Of those that have a lease how long it lasts still."""
+    if seconds is None:
+        return None
+    return {name: left for name, left in zip(names, seconds, strict=True) if left is not None}
 
 
 def show_attributes(live: LiveUpstream) -> AttributesShown:

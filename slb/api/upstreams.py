@@ -1,6 +1,9 @@
-"""/upstreams/<member>: what is said of an upstream besides its address, wherever it is routed to."""
+"""/upstreams and /upstreams/<member>: what is known of upstreams, wherever they are routed to."""
 
-from collections.abc import Mapping
+import math
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import structlog
 from aiohttp import web
@@ -11,8 +14,11 @@ from slb.api.endpoints import Endpoint
 from slb.api.following import change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
-from slb.api.shapes import UpstreamShown
-from slb.api.show_route import show_attributes
+from slb.api.shapes import UpstreamExplained, UpstreamShown, UpstreamsListed
+from slb.api.show_route import leases_by, show_attributes
+from slb.api.silent import agreed, silence
+from slb.balance.upstream import LiveUpstream
+from slb.control.slices import Slices
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
 from slb.model import UpstreamAttributes
 from slb.names import normal_member
@@ -35,19 +41,55 @@ class UpstreamsEndpoint:
 
     def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
+        self._since = time.monotonic()
 
     def endpoints(self) -> list[Endpoint]:
         path, missing = "/upstreams/{member}", (BAD_REQUEST, NO_ROUTE)
         body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        every = "Every upstream, or those that are silent"
         return [
-            Endpoint("GET", path, self.show, "One upstream", UpstreamShown, None, missing),
+            Endpoint(
+                "GET", "/upstreams", self.show_all, every, UpstreamsListed, None, (BAD_REQUEST,), query=("silent",)
+            ),
+            Endpoint("GET", path, self.show, "One upstream", UpstreamExplained, None, missing),
             change(
-                "PATCH", path, self.patch, "Drain it, weigh it", UpstreamShown, UpstreamChanges, (*missing, *body)
+                "PATCH",
+                path,
+                self.patch,
+                "Drain it, weigh it",
+                UpstreamExplained,
+                UpstreamChanges,
+                (*missing, *body),
             ),
         ]
 
+    async def show_all(self, request: web.Request) -> web.Response:
+        """With `silent`, those that neither a check nor a request has found alive for so many seconds: of a
+        supervisor, at no worker."""
+        seconds = _seconds(request.query.get("silent", "0"))
+        elsewhere = await self._parts.silent_elsewhere(seconds)
+        ids = [self._parts.instances.info.id, *(each for answer in elsewhere for each in answer["instances"])]
+        found = agreed([await self._silent(seconds), *(answer["upstreams"] for answer in elsewhere)])
+        return json_reply(UpstreamsListed(instances=ids, upstreams=found))
+
+    async def _silent(self, seconds: float) -> list[UpstreamShown]:
+        """In slices, as there may be many."""
+        mirror, slices = self._parts.mirror, Slices()
+        routes: defaultdict[str, list[str]] = defaultdict(list)
+        for path, record in sorted(mirror.records.items()):
+            for member in record.members:
+                routes[member].append(path)
+            await slices.rest()
+        found: list[UpstreamShown] = []
+        for member, paths in routes.items():
+            live = mirror.upstream(member)
+            if live is not None and silence(shown := self._of(live, paths)) >= seconds:
+                found.append(shown)
+            await slices.rest()
+        return found
+
     async def show(self, request: web.Request) -> web.Response:
-        return json_reply(_shown(self._parts.mirror, self._known(request)))
+        return json_reply(await self._explained(self._known(request)))
 
     async def patch(self, request: web.Request) -> web.Response:
         member = self._known(request)
@@ -56,7 +98,7 @@ class UpstreamsEndpoint:
         await self._parts.registry.patch_upstream(member, changes)
         _log.info("upstream_changed", upstream=member, **{name: body[name] for name in changes})
         status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
-        return json_reply(_shown(self._parts.mirror, member), status)
+        return json_reply(await self._explained(member), status)
 
     def _known(self, request: web.Request) -> str:
         """The member the request names. Raises Refused where no route does."""
@@ -67,6 +109,39 @@ class UpstreamsEndpoint:
         if not self._parts.mirror.uses(member):
             raise Refused(NO_ROUTE, f"no route names {member}")
         return member
+
+    def _shown(self, member: str) -> UpstreamShown:
+        live = self._parts.mirror.upstream(member)
+        if live is None:
+            raise Refused(NO_ROUTE, f"no route names {member}")
+        return self._of(live, sorted(route.path for route in self._parts.mirror.routes_of([member])))
+
+    async def _explained(self, member: str) -> UpstreamExplained:
+        shown = self._shown(member)
+        leases = await self._parts.registry.leases([(path, member) for path in shown["routes"]])
+        return {**shown, "leases": leases_by(shown["routes"], leases)}
+
+    def _of(self, live: LiveUpstream, routes: Sequence[str]) -> UpstreamShown:
+        now = time.monotonic()
+        alive_at = now if live.passing else max(live.answered_at, live.passed_at)
+        return {
+            **show_attributes(live),
+            "routes": list(routes),
+            "alive_ago": round(now - alive_at, 3) if alive_at else None,
+            "known_for": round(now - max(live.seen, self._since), 3),
+            "failing": bool(live.failures or live.down or not live.available),
+        }
+
+
+def _seconds(text: str) -> float:
+    """Raises Refused."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise Refused(BAD_REQUEST, "silent: has to be a number of seconds")
+    return seconds
 
 
 def _changes(body: Mapping[str, object]) -> dict[str, str | None]:
@@ -85,10 +160,3 @@ def _text(value: object) -> str | None:
 def _follows(mirror: Mirror, member: str, changes: Mapping[str, str | None]) -> bool:
     stored = mirror.attributes.get(member, {})
     return all(stored.get(name) == value for name, value in changes.items())
-
-
-def _shown(mirror: Mirror, member: str) -> UpstreamShown:
-    live = mirror.upstream(member)
-    if live is None:
-        raise Refused(NO_ROUTE, f"no route names {member}")
-    return {**show_attributes(live), "routes": sorted(route.path for route in mirror.routes_of([member]))}

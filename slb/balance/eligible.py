@@ -43,7 +43,7 @@ def condition(
         return out
     if upstream.failures:
         return "failing"
-    return "up" if upstream.answered or settings.health_check in upstream.passing else "unchecked"
+    return "up" if upstream.answered_at or settings.health_check in upstream.passing else "unchecked"
 
 
 def served(upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> tuple[tuple[LiveUpstream, ...], bool]:

@@ -16,19 +16,21 @@ class LiveUpstream:
 
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, `on_probation` is
     True from then until it has served again, and `down` has the active checks that found it down; routes follow
-    `available` and `down` when they are refreshed. `answered` (whether it has ever, a request of this process) and
-    `passing` (the active checks that found it up) are only shown. `seen` is when it joined as far as this process
-    can tell, in seconds of the mirror's clock. `signals`: how busy it is, None where nobody asks.
+    `available` and `down` when they are refreshed. `answered_at` (when it last has, a request of this process),
+    `passing` (the active checks that found it up) and `passed_at` (until when one did) are only shown; times are of
+    the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the
+    mirror's clock. `signals`: how busy it is, None where nobody asks.
     """
 
     __slots__ = (
-        "answered",
+        "answered_at",
         "available",
         "down",
         "failures",
         "inflight",
         "member",
         "on_probation",
+        "passed_at",
         "passing",
         "seen",
         "signals",
@@ -43,9 +45,10 @@ class LiveUpstream:
         self.available = True
         self.failures = 0
         self.on_probation = False
-        self.answered = False
+        self.answered_at = 0.0
         self.down = _NONE
         self.passing = _NONE
+        self.passed_at = 0.0
         self.signals: Signals | None = None
 
     def __repr__(self) -> str:

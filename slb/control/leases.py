@@ -17,7 +17,9 @@ PERIOD = 1.0
 """Seconds between two looks; by `LONGEST_TICK` in lua/leases.lua a look may be one second late and still counts."""
 
 _AT_ONCE = 200
+_READ_AT_ONCE = 1000
 _MOST_NAMED = 20
+_CLOCK = "clock"
 
 _log = structlog.get_logger()
 
@@ -40,6 +42,16 @@ class Renew:
             fields = flat(attributes)
             args += [member, str(ttl), str(len(fields)), *fields]
         return bool(await self._script(keys=[*names, keys.LEASES], args=args))
+
+
+async def seconds_left(connection: Connection, items: Sequence[tuple[str, str]]) -> list[float | None]:
+    """Of each registration (path, member) the seconds until its lease ends, None where it stands for good."""
+    found: list[float | None] = []
+    for start in range(0, len(items), _READ_AT_ONCE):
+        entries = [keys.membership(*item) for item in items[start : start + _READ_AT_ONCE]]
+        clock, *ends = await connection.client.zmscore(keys.LEASES, [_CLOCK, *entries])
+        found += [None if end is None else max(0.0, end - (clock or 0.0)) / 1000 for end in ends]
+    return found
 
 
 class Leases:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 from slb.control import keys
 from slb.control.changes import Change, Row, flat, leaving, replies_of
 from slb.control.connection import Connection, is_unmade
-from slb.control.leases import Renew
+from slb.control.leases import Renew, seconds_left
 from slb.control.scripts import ReadMany, ScanNames, own
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
@@ -20,6 +20,8 @@ Registration = tuple[str, str, Mapping[str, str]]
 
 _DELETE_AT_ONCE = 200
 _MOST_TRACED = 1000
+_PATIENCE = 0.25
+"""Seconds for what is shown beside what this instance knows by itself."""
 
 
 class _Wanted(NamedTuple):
@@ -81,6 +83,17 @@ class Registry:
             rows = leaving("leave", items, self._is_last_use)
             replies = await self._change(rows)
         return replies_of("leave", rows, replies)
+
+    async def leases(self, items: Sequence[tuple[str, str]]) -> list[float | None] | None:
+        """Of each registration the seconds until it ends, None where it stands for good. None where Redis does not
+        say, or not soon: it is only shown."""
+        if not self._connection.up:
+            return None
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await seconds_left(self._connection, items)
+        except (RedisError, OSError, TimeoutError):
+            return None
 
     async def settings(self, path: str) -> dict[str, str]:
         """The route's settings as they are written; empty where there are none. Where there are so many fields that

@@ -204,6 +204,8 @@ class Active:
             return
         upstream, check = watched.upstream, watched.check
         is_up = tally.state is State.UP
+        if before is State.UP:
+            upstream.passed_at = self._clock()
         upstream.down = upstream.down - {check} if is_up else upstream.down | {check}
         upstream.passing = upstream.passing | {check} if is_up else upstream.passing - {check}
         self._availability.moved(upstream, before, tally.state, f"{check.path}: {why}")

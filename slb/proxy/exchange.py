@@ -179,15 +179,15 @@ class Exchange(Timed):
 
     def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
-        upstream = connection.pool.upstream
+        upstream, now = connection.pool.upstream, self._plane.clock()
         if head.status in NOT_SERVED:
             self.detail = f"{connection.destination} answered {head.status}"
             self._plane.on_failure(upstream, str(head.status))
             if may_repeat(self) and after_failure(self, self._plane, upstream, str(head.status)):
                 return
         else:
-            upstream.answered = True
-        now = self.first_byte_at = self._plane.clock()
+            upstream.answered_at = now
+        self.first_byte_at = now
         self.status = head.status
         self._reply_keep_alive = head.keep_alive
         if head.length < 0 and self.method != b"HEAD":

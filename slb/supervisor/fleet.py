@@ -10,7 +10,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import UpstreamsShown
+from slb.api.shapes import UpstreamsListed, UpstreamsShown
 from slb.supervisor.pools import combined, latest
 from slb.supervisor.sums import Sums
 from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
@@ -81,6 +81,14 @@ class Fleet:
         """The last decision any worker made of this route."""
         answers = await asyncio.gather(*(self._read(worker, f"/routes{path}") for worker in self._ready_workers()))
         return latest(orjson.loads(text)["decision"] for _, _, text in answers if text is not None)
+
+    async def silent(self, seconds: float) -> list[UpstreamsListed]:
+        """Of each worker the upstreams that it has not found alive for so long. Of one that does not answer none:
+        then none is agreed on."""
+        path = f"/upstreams?silent={seconds:g}"
+        answers = await asyncio.gather(*(self._read(worker, path) for worker in self._ready_workers()))
+        unknown = UpstreamsListed(instances=[], upstreams=[])
+        return [unknown if text is None else orjson.loads(text) for _, _, text in answers]
 
     async def watch(self) -> None:
         """Look at the workers' traffic, until cancelled."""

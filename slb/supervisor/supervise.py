@@ -88,7 +88,12 @@ class Supervisor:
         core.tasks.start("health", core.health(makes_checks=False).run())
         fleet = self._fleet
         parts = core.api_parts(
-            fleet.metrics_text, fleet.status_extra, fleet.ledger, fleet.explain, serving=fleet.ready
+            fleet.metrics_text,
+            fleet.status_extra,
+            fleet.ledger,
+            fleet.explain,
+            serving=fleet.ready,
+            silent_elsewhere=fleet.silent,
         )
         await core.serve_api(parts)
         ends = (stopping.requested, core.tasks.failed)

@@ -81,3 +81,35 @@ async def test_register_keep_that_is_refused_ends(slb: Commands, valkey: Valkey)
     result = await slb.run("register", "/p", "127.0.0.1:9", "--ttl", "1s", "--keep", "--url", serving.api)
     assert result.code == 1
     assert "ttl" in result.err
+
+
+async def test_dead_upstreams_are_those_all_instances_agree_on_and_can_be_removed(
+    slb: Commands, valkey: Valkey
+) -> None:
+    one = await slb.until_ready(await slb.serve(redis=valkey.url))
+    other = await slb.until_ready(await slb.serve("--workers", "2", redis=valkey.url))
+    words = ("--register", one.api, "--path", "/p", "--ttl", "0")
+    lost, dead = await slb.upstream("a", *words)
+    _, idle = await slb.upstream("b", *words)
+    await until_members(slb, one, [dead, idle])
+    lost.kill()
+    command = ("upstreams", "--dead", "--for", "3s", "--remove", "--yes", "--url", one.api)
+    async with asyncio.timeout(30):
+        while dead not in (result := await slb.run(*command)).out or "removed" not in result.out:
+            await slb.get(f"{other.url}/p")  # one instance alone finds out that nobody listens there
+    assert f"/p: {dead} removed" in result.out
+    assert result.code == 0
+    await until_members(slb, other, [idle])
+
+
+async def test_nothing_is_removed_where_an_instance_could_not_be_asked(slb: Commands, valkey: Valkey) -> None:
+    one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
+    _, member = await slb.upstream("a", "--register", one.api, "--path", "/p", "--ttl", "0")
+    await until_members(slb, one, [member])
+    async with asyncio.timeout(10):
+        while len((await slb.json(f"{one.api}/instances"))["instances"]) < 2:
+            await asyncio.sleep(0.02)
+    other.process.kill()
+    result = await slb.run("upstreams", "--dead", "--for", "0s", "--remove", "--yes", "--url", one.api)
+    assert "not asked" in result.err or result.code == 0  # its death may be known already
+    assert valkey.admin.smembers("slb_p") == {member}

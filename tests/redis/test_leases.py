@@ -1,8 +1,11 @@
 """Registrations with a lease: renewed, ended, and left alone while nobody could hear a renewal."""
 
+from typing import Any
+
 import pytest
 
 from slb.control import keys
+from slb.control.acl import acl_rules
 from slb.control.leases import Leases
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
@@ -208,3 +211,15 @@ async def test_another_type_of_key_makes_way(valkey: Valkey) -> None:
         valkey.admin.set(keys.LEASES, "a string")
         assert await register(follower, "/a", MEMBER, 10.0)
         assert end(valkey, "/a", MEMBER)
+
+
+async def test_a_login_without_a_right_that_only_renewals_need_renews_all_the_same(valkey: Valkey) -> None:
+    rules = [rule for rule in acl_rules() if rule != "+sismember"]
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
+    async with Follower(valkey.url.replace("unix://", "unix://slb:pw@")) as follower:
+        assert await register(follower, "/a", MEMBER, 10.0)
+        pass_time(valkey, 9.0)
+        assert not await register(follower, "/a", MEMBER, 10.0)
+        pass_time(valkey, 9.0)
+        assert await of(follower).expire() == 0

@@ -24,7 +24,7 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
     await registered(api)
     await api.call("PATCH", "/routes/p1", {"policy": "p2c"})
     route = (await api.call("GET", "/routes/p1")).json
-    assert route.pop("decision") is None
+    assert (route.pop("decision"), route.pop("leases")) == (None, {})
     assert route["path"] == "/p1"
     (member,) = route["members"]
     joined = member.pop("joined")
@@ -115,7 +115,7 @@ async def test_put_replaces_the_settings_and_keeps_the_members(api: Api) -> None
     assert [member["member"] for member in route["members"]] == ["10.0.0.1:80"]
     in_force = api.parts.mirror.table.routes["/p1"].settings
     assert (in_force.request_timeout, in_force.strip_prefix, in_force.retries) == (120.0, True, 1)
-    assert (await api.call("GET", "/routes/p1")).json == {**route, "decision": None}
+    assert (await api.call("GET", "/routes/p1")).json == {**route, "decision": None, "leases": {}}
 
 
 async def test_patch_merges_and_null_resets(api: Api) -> None:

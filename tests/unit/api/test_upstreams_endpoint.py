@@ -1,12 +1,21 @@
 """/upstreams/<member>: drained, weighed, shown."""
 
+import time
+from typing import cast
+
 import pytest
 from structlog.testing import capture_logs
 
+from slb.api.shapes import UpstreamShown
+from slb.api.show_route import show_attributes
+from slb.api.silent import agreed, silence
+from slb.api.upstreams import UpstreamsEndpoint
+from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
 from slb.control.registry import Registry
+from slb.model import HealthCheck, Upstream
 from slb.observe.metrics import Metrics
-from tests.unit.api.conftest import Api, ApiMaker
+from tests.unit.api.conftest import Answer, Api, ApiMaker
 
 MEMBER = "10.0.0.1:80"
 
@@ -44,7 +53,8 @@ async def test_attributes_change_and_null_takes_one_back(registered: Api) -> Non
     changed = {"event": "upstream_changed", "log_level": "info", "upstream": MEMBER, **body}
     assert [line for line in told if line["event"] == "upstream_changed"] == [changed]
     assert (answer.json["weight"], answer.json["slots"], answer.json["node"]) == (1, 4, "gpu-7")
-    assert (await registered.call("GET", f"/upstreams/{MEMBER}")).json == answer.json
+    shown = (await registered.call("GET", f"/upstreams/{MEMBER}")).json
+    assert {**shown, "known_for": answer.json["known_for"]} == answer.json
 
 
 @pytest.mark.parametrize("written", ["https://gpu.test:443", "https%3A%2F%2Fgpu.test", "HTTPS://gpu.test"])
@@ -83,3 +93,84 @@ async def test_without_redis_it_says_so(serve: ApiMaker) -> None:
     answer = await api.call("PATCH", f"/upstreams/{MEMBER}", {"drain": True})
     assert (answer.status, answer.json["error"]) == (503, "redis_down")
     await away.aclose()
+
+
+def silent(answer: Answer) -> list[str]:
+    return [each["member"] for each in answer.json["upstreams"]]
+
+
+async def test_silent_upstreams_are_those_that_nothing_has_found_alive(registered: Api) -> None:
+    members = [f"10.0.0.{number}:80" for number in range(2, 6)]
+    for member in members:
+        await registered.call("POST", "/register", {"path": "/p1", "target": member})
+    long_ago = time.monotonic() - 3600
+    alive = registered.parts.mirror.upstreams
+    for each in alive.values():
+        each.seen = long_ago
+    answered, checked, fell, busy = (alive[member] for member in members)
+    answered.answered_at = time.monotonic()
+    checked.passing = frozenset({HealthCheck("/", 1.0, 1, 1, 1.0)})
+    fell.passed_at = fell.answered_at = long_ago
+    fell.failures = 1
+    busy.inflight = 1
+    assert len(silent(await registered.call("GET", "/upstreams"))) == 5
+    endpoint = UpstreamsEndpoint(registered.parts)
+    endpoint._since = long_ago  # an instance that has run for an hour
+    shown = {each["member"]: each for each in await endpoint._silent(600)}
+    assert sorted(shown) == [MEMBER, fell.member]
+    assert shown[MEMBER]["alive_ago"] is None
+    assert shown[MEMBER]["routes"] == ["/p1", "/p2"]
+    assert (shown[fell.member]["alive_ago"] or 0) >= 3600
+    assert (shown[MEMBER]["failing"], shown[fell.member]["failing"]) == (False, True)
+    assert silent(await registered.call("GET", "/upstreams?silent=600")) == []  # it has not run for so long
+
+
+async def test_silent_is_a_number_of_seconds(api: Api) -> None:
+    for text in ("x", "-1", "nan", "inf"):
+        answer = await api.call("GET", f"/upstreams?silent={text}")
+        assert (answer.status, answer.json["error"]) == (400, "bad_request")
+
+
+def seen(member: str, alive_ago: float | None, failing: bool = False) -> UpstreamShown:
+    live = LiveUpstream(Upstream.of(member))
+    more = {"routes": ["/p"], "alive_ago": alive_ago, "known_for": 900.0, "failing": failing}
+    return cast("UpstreamShown", {**show_attributes(live), **more})
+
+
+def test_several_agree_on_what_none_of_them_has_found_alive() -> None:
+    one = [seen("a:80", None), seen("b:80", 700.0)]
+    other = [seen("b:80", 650.0, failing=True), seen("c:80", None)]
+    (both,) = agreed([one, other])
+    assert (both["member"], both["alive_ago"], both["failing"]) == ("b:80", 650.0, True)
+    assert agreed([one, []]) == []
+    assert silence(both) == 650.0
+
+
+async def test_a_lease_is_shown_with_the_upstream_and_with_its_route(registered: Api) -> None:
+    body = {"path": "/p1", "target": MEMBER, "ttl": 60}
+    answer = await registered.call("POST", "/register", body)
+    assert answer.json == {"path": "/p1", "target": MEMBER, "added": False, "ttl": 60}
+    leases = (await registered.call("GET", f"/upstreams/{MEMBER}")).json["leases"]
+    assert leases.keys() == {"/p1"}
+    assert 0 < leases["/p1"] <= 60
+    assert (await registered.call("GET", "/routes/p1")).json["leases"].keys() == {MEMBER}
+    assert (await registered.call("GET", "/routes/p2")).json["leases"] == {}
+    await registered.call("POST", "/register", {"path": "/p1", "target": MEMBER})
+    assert (await registered.call("GET", "/routes/p1")).json["leases"] == {}
+
+
+@pytest.mark.parametrize("ttl", [4.9, 86401, "30s", True])
+async def test_a_ttl_is_a_number_of_seconds_within_bounds(api: Api, ttl: object) -> None:
+    for body in (
+        {"path": "/p1", "target": MEMBER, "ttl": ttl},
+        [{"path": "/p1", "ip_address": "10.0.0.1", "ttl": ttl}],
+    ):
+        answer = await api.call("POST", "/register", body)
+        assert (answer.status, "ttl: " in answer.json["detail"]) == (400, True), answer.json
+
+
+async def test_a_list_takes_a_ttl_for_each(api: Api) -> None:
+    body = [{"path": "/p1", "ip_address": "10.0.0.1", "ttl": 60}, {"path": "/p1", "ip_address": "10.0.0.2"}]
+    answer = await api.call("POST", "/register", body)
+    assert [each.get("ttl") for each in answer.json] == [60, None]
+    assert (await api.call("GET", "/routes/p1")).json["leases"].keys() == {"10.0.0.1:80"}

@@ -91,7 +91,7 @@ def test_an_upstream_is_up_once_it_has_answered_and_until_then_nobody_knows() ->
     (live,) = upstreams("a")
     settings = RouteSettings()
     found = [condition(live, settings)]
-    live.answered = True
+    live.answered_at = 1.0
     found.append(condition(live, settings))
     live.failures = 1
     found.append(condition(live, settings))
