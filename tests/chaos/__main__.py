@@ -76,7 +76,7 @@ async def run(plan: Plan, found: Found, logs: Path | None) -> None:
                 f"{plan.instances} instances; {', '.join(plan.faults)}",
                 flush=True,
             )
-            async with Watchdog().watching(lab.server.url.removeprefix("unix://")) as watchdog:
+            async with Watchdog().watching(lab.server.address) as watchdog:
                 await Run(plan, lab, watchdog, found, lambda line: print(line, flush=True)).rounds()
 
 

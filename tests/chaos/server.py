@@ -97,7 +97,12 @@ class Server:
     @property
     def url(self) -> str:
         """For `redis_url`."""
-        return f"unix://{self.place / 'redis.sock'}"
+        return f"unix://{self.address}"
+
+    @property
+    def address(self) -> Path:
+        """Where instances find it."""
+        return self.place / "redis.sock"
 
     @property
     def socket(self) -> Path:
@@ -120,7 +125,7 @@ class Server:
         """Who connects from now on meets what listens there."""
         new = self.place / "new"
         new.symlink_to(there)
-        new.rename(self.place / "redis.sock")
+        new.rename(self.address)
 
     def restore_address(self) -> None:
         """Who connects from now on meets the server."""

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from tests.chaos.history import Span
 
@@ -32,7 +33,7 @@ class Watchdog:
         self._taken = 0
 
     @asynccontextmanager
-    async def watching(self, address: str) -> AsyncIterator["Watchdog"]:
+    async def watching(self, address: Path) -> AsyncIterator["Watchdog"]:
         """While this lasts, the process runs."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.chaos.watchdog", address), stdout=asyncio.subprocess.PIPE
