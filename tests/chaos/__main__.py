@@ -76,7 +76,7 @@ async def run(plan: Plan, found: Found, logs: Path | None) -> None:
                 f"{plan.instances} instances; {', '.join(plan.faults)}",
                 flush=True,
             )
-            async with Watchdog().watching(lab.server.url.removeprefix("unix://")) as watchdog:
+            async with Watchdog().watching(lab.server.address) as watchdog:
                 await Run(plan, lab, watchdog, found, lambda line: print(line, flush=True)).rounds()
 
 
@@ -84,7 +84,7 @@ def tell(plan: Plan, found: Found) -> None:
     """The end of it, in some lines."""
     print(f"seed {plan.seed}: {found.rounds} rounds, {sum(found.done.values())} faults, {found.grants:,} grants")
     print("done: " + ", ".join(f"{name} {found.done[name]}" for name in plan.faults))
-    print(f"most at once at one upstream where that may be: {found.worst}")
+    print(f"served while the cap had to hold: {found.strict:,}; most at once at one upstream else: {found.worst}")
     print(
         f"Redis silent {NOTED_SECONDS:g} s or more: {found.silences} times, {found.longest_silence:.1f} s at most. "
         f"{PATIENCE_SECONDS:g} s or more, though no fault was to do that: {found.unmeant} times"

@@ -18,7 +18,8 @@ class Crowd:
 
 
 class Cap:
-    """Fed with what runs; `excused`: when the cap need not hold. `worst`: the most at once while it was excused."""
+    """Fed with what runs; `excused`: when the cap need not hold. `worst`: the most at once while it was excused.
+    `strict`: how many requests of those that were judged came while it was not."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -27,9 +28,12 @@ class Cap:
         self._crowds: list[Crowd] = []
         self.excused: list[Span] = []
         self.worst = 0
+        self.strict = 0
+        self._times: list[float] = []
 
     def began(self, time: float, ask: str, member: str) -> None:
         """A request has come to its upstream."""
+        self._times.append(time)
         running = self._running[member]
         running.add(ask)
         self._member_of[ask] = member
@@ -44,8 +48,10 @@ class Cap:
     def judged(self, now: float, what: str) -> list[Violation]:
         """Of all that came since the last judgement: one violation, if any. `what` was done meanwhile."""
         crowds, self._crowds = self._crowds, []
-        wrong = [crowd for crowd in crowds if not self._is_excused(crowd)]
-        self.worst = max([self.worst, *(crowd.count for crowd in crowds if self._is_excused(crowd))])
+        times, self._times = self._times, []
+        self.strict += sum(not self._is_excused(time) for time in times)
+        wrong = [crowd for crowd in crowds if not self._is_excused(crowd.time)]
+        self.worst = max([self.worst, *(crowd.count for crowd in crowds if self._is_excused(crowd.time))])
         self.excused = [span for span in self.excused if span.end > now]
         if not wrong:
             return []
@@ -53,8 +59,8 @@ class Cap:
         words = f"{most.count} at once of {self._cap} at {most.member}, {len(wrong)} requests too many: {what}"
         return [Violation("above the cap", wrong[0].time, words)]
 
-    def _is_excused(self, crowd: Crowd) -> bool:
-        return any(span.meets(crowd.time, crowd.time) for span in self.excused)
+    def _is_excused(self, time: float) -> bool:
+        return any(span.meets(time, time) for span in self.excused)
 
 
 class CountedLeases(Leases):

@@ -73,6 +73,10 @@ class _Node(Valkey):
         found: dict[str, Any] = self.commands.info(section)
         return found
 
+    def offset(self) -> int:
+        """How far it has come in what a master replicates."""
+        return int(self.info("replication")["master_repl_offset"])
+
     def is_synced(self) -> bool:
         """Whether this replica has all, in its own file too."""
         file = self.info("persistence")
@@ -97,7 +101,12 @@ class Server:
     @property
     def url(self) -> str:
         """For `redis_url`."""
-        return f"unix://{self.place / 'redis.sock'}"
+        return f"unix://{self.address}"
+
+    @property
+    def address(self) -> Path:
+        """Where instances find it."""
+        return self.place / "redis.sock"
 
     @property
     def socket(self) -> Path:
@@ -120,7 +129,7 @@ class Server:
         """Who connects from now on meets what listens there."""
         new = self.place / "new"
         new.symlink_to(there)
-        new.rename(self.place / "redis.sock")
+        new.rename(self.address)
 
     def restore_address(self) -> None:
         """Who connects from now on meets the server."""
@@ -194,11 +203,15 @@ class Server:
         self._standby.commands.replicaof("NO", "ONE")
 
     def hand_over(self) -> None:
-        """The two change their parts when the replica has all. The one that served refuses writes then."""
+        """The two change their parts, while writes wait until the replica has all. The one that served refuses them
+        then. (FAILOVER does the same, but the replica says only now and then what it has: up to seconds.)"""
         assert self._standby is not None
-        self._node.commands.execute_command("FAILOVER")
-        promoted = self._standby
-        _until(lambda: promoted.info("replication")["role"] == "master")
+        old, new = self._node, self._standby
+        old.commands.client_pause(round(_REPLICATED_SECONDS * 1000), all=False)
+        _until(lambda: new.offset() == old.offset())
+        new.commands.replicaof("NO", "ONE")
+        old.commands.replicaof(_LOOPBACK, new.port)
+        old.commands.client_unpause()
 
     def fail_over(self) -> Callable[[], None]:
         """The address leads to the other server. What is returned kills the one that served, and removes it."""

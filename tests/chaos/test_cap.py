@@ -35,6 +35,7 @@ def test_while_it_is_excused_the_most_is_noted_and_nobody_is_blamed() -> None:
     assert (judged(cap), cap.worst) == ([], 2)
     cap.began(11, "c", A)
     assert judged(cap) == [(11, f"3 at once of 1 at {A}, 1 requests too many: stall")]
+    assert cap.strict == 1
 
 
 def test_who_has_left_is_not_counted_even_where_the_request_comes_later() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from tests.chaos.checker import Checker
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import History
+from tests.chaos.long_run import Found, Plan, Run, lab_of
 from tests.chaos.upstream import Leases, Upstream
+from tests.chaos.watchdog import Watchdog
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -66,6 +69,16 @@ async def test_slots_are_given_out_rightly_whatever_breaks(
     print(verdict)
     assert not verdict.violations, f"seed {seed}: {verdict}"
     assert verdict.strict > 300
+
+
+async def test_what_a_failover_does_and_what_redis_loses_is_not_noticed(tmp_path: Path) -> None:
+    """A round of the long run, with the faults that no other test has."""
+    faults = ("busy-script", "moved", "failover", "lagging-replica", "cut-file", "evict", "unequal-knowledge")
+    plan, found = Plan(0, 4, faults, None, 2, 0), Found()
+    async with lab_of(plan, tmp_path) as lab, Watchdog().watching(lab.server.address) as watchdog:
+        await Run(plan, lab, watchdog, found, print).rounds()
+    assert found.done == Counter(faults)
+    assert not found.violations
 
 
 async def freeze_one_past_its_lease(cluster: Cluster, valkey: Valkey, rng: Random) -> None:

@@ -1,8 +1,8 @@
 """Whether Redis answers a plain process, which does nothing else: `python -m tests.chaos.watchdog SOCKET`.
 
-It asks for a PONG again and again, and writes a line for each time without one: from when until when Redis was
-silent, be it that it did not serve, or that the machine did not let one of the two run. What excuses slb is not its
-own word.
+It writes one key again and again, and prints a line for each time that Redis was silent: since when and until when,
+be it that it took no writes, or that the machine did not let one of the two run. What excuses slb is not its own
+word.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from tests.chaos.history import Span
 
@@ -32,7 +33,7 @@ class Watchdog:
         self._taken = 0
 
     @asynccontextmanager
-    async def watching(self, address: str) -> AsyncIterator["Watchdog"]:
+    async def watching(self, address: Path) -> AsyncIterator["Watchdog"]:
         """While this lasts, the process runs."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.chaos.watchdog", address), stdout=asyncio.subprocess.PIPE
@@ -70,8 +71,8 @@ def watch(address: str) -> None:
             connection.settimeout(_GIVE_UP)
             connection.connect(address)
             while os.getppid() == parent:
-                connection.sendall(b"*1\r\n$4\r\nPING\r\n")
-                if connection.recv(64) != b"+PONG\r\n":
+                connection.sendall(b"*3\r\n$3\r\nSET\r\n$8\r\nwatchdog\r\n$1\r\n1\r\n")
+                if connection.recv(64) != b"+OK\r\n":
                     break
                 now = time.time()
                 if now - heard - _PAUSE >= NOTED_SECONDS:
