@@ -16,6 +16,8 @@ MOST_HELD = 128
 MOST_WAITING = 32
 """Members, and tickets, that a beat says at most: who has more says another part with each."""
 
+_LONGEST_KEY = 15
+
 _FIRST = 8
 """Candidates of an ask in the order of its policy; behind them Redis goes on in the order of the view."""
 
@@ -34,9 +36,10 @@ class Ticket:
 class Batch:
     """`join`: this holder need not be known yet. `fresh`: the first on its connection. `settling`: it waits for the
     others to say what they hold. `full`: what it holds and who waits, whatever was said before (`held`,
-    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks`
-    are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting tickets
-    have other candidates now. `bye`: this holder leaves for good."""
+    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `took`: grants
+    that messages told of and that are used (key of the ticket -> member), in each batch until one has been run.
+    `asks` are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting
+    tickets have other candidates now. `bye`: this holder leaves for good."""
 
     seq: int
     join: bool = False
@@ -49,6 +52,7 @@ class Batch:
     waiting: Sequence[Ticket] = ()
     release: Mapping[str, int] = field(default_factory=dict)
     leave: Sequence[int] = ()
+    took: Mapping[int, str] = field(default_factory=dict)
     changed: Iterable[str] = ()
     asks: Sequence[Ticket] = ()
     views: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +79,7 @@ class Batch:
                 "waiting": [_row(holder, ticket) for ticket in self.waiting],
                 "release": self.release,
                 "leave": [ticket_name(holder, key) for key in self.leave],
+                "took": [[ticket_name(holder, key), member] for key, member in self.took.items()],
                 "changed": list(self.changed),
                 "asks": [_row(holder, ticket) for ticket in self.asks],
                 "views": self.views,
@@ -102,6 +107,12 @@ class Seen(NamedTuple):
 def ticket_name(holder: str, key: int) -> str:
     """A ticket's name in Redis."""
     return f"{holder}/{key}"
+
+
+def key_of(name: str, holder: str) -> int:
+    """The key of one of this holder's tickets; 0, which is none, for any other name."""
+    prefix, _, key = name.rpartition("/")
+    return int(key) if prefix == holder and key.isdecimal() and len(key) <= _LONGEST_KEY else 0
 
 
 def _row(holder: str, ticket: Ticket) -> list[Any]:

@@ -3,8 +3,9 @@
 -- Reply, JSON: {"gone": true, "epoch"} where this holder is not known (its lease has ended, or Redis has lost it);
 --   {"stale": true, "epoch"} for a batch that was given up, and comes late; {"unknown": [view, ...]} where it names
 --   candidates that are not stored here, and nothing was done: it is to be sent again with them; else
---   {"granted": [[ticket, member], ...], "answers": one for each ask, "holders": how many there are, "pushed": how
---   many of them have said what they hold since the epoch began (0 where neither `fresh` nor `settling` asks for it),
+--   {"granted": [[ticket, member], ...], "late": how many of the grants in `took` had been taken back, "answers": one
+--   for each ask, "holders": how many there are, "pushed": how many of them have said what they hold since the epoch
+--   began (0 where neither `fresh` nor `settling` asks for it),
 --   "queued": how many wait, "number": the last place in the queue that was given before this batch (false where none
 --   of it may queue), "seen": the scores the last ask found, "differs": whether what this holder counts is not
 --   what is counted here, so that its next batch has to be full, "last": the sequence number known before (-1: the
@@ -208,6 +209,13 @@ local function drop_others(rows)
   end
 end
 
+local late = 0
+for _, taken_up in ipairs(batch.took) do
+  if acknowledge(taken_up[1], taken_up[2]) then
+    late, freed = late + 1, true
+  end
+end
+
 -- What this instance truly holds and who truly waits with it, whatever stood here.
 if batch.full then
   local grants, truth = pending(), batch.held
@@ -359,7 +367,7 @@ if batch.full or batch.beat then
 elseif is_new then
   renew(INFLIGHT)
 end
-announce(ARGV[2], ARGV[3], id)
+announce(ARGV[2], ARGV[3])
 
 local pushed = 0
 if batch.fresh or batch.settling then
@@ -371,6 +379,7 @@ if batch.fresh or batch.settling then
 end
 return cjson.encode({
   granted = taken,
+  late = late,
   answers = answers,
   seen = seen,
   holders = redis.call('ZCARD', HOLDERS),

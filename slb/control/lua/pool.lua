@@ -14,6 +14,7 @@ local VIRTUAL, OWED = ' ', '  '  -- fields of the classes' hash that can be no c
 local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
 local CHUNK = 250  -- members that one command takes
 local MOST_SEEN = 100  -- candidates whose scores are told to who asks why
+local MOST_TOLD = 100  -- grants in one message
 local MOST_SERVED = 256  -- grants of one call: Redis does nothing else meanwhile
 
 local function is_member(field)

@@ -3,7 +3,7 @@
 -- The queue. A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one
 -- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
 -- first number of each line, by the view it goes by and by class: who is next is found without looking at who is not.
-local granted = {}  -- holder -> whether it has been granted something in this run
+local granted = {}  -- instance -> what its tickets have been granted in this run: {ticket, member}
 local taken = {}  -- what the caller has been granted, as it is told: {ticket, member}
 
 local function owner(ticket)
@@ -171,7 +171,9 @@ local function grant(ticket, packed, member)
   if redis.call('ZCARD', GRANTED_OF .. id) == 1 then
     renew(GRANTED_OF .. id)
   end
-  granted[id] = true
+  local instance = string.match(id, '^[^-]*')
+  granted[instance] = granted[instance] or {}
+  table.insert(granted[instance], {ticket, member})
 end
 
 local function forget_grant(ticket)
@@ -184,6 +186,23 @@ end
 local function ungrant(ticket, record)
   forget_grant(ticket)
   return add(owner(ticket), record[2], -1) ~= 0
+end
+
+-- Its holder uses a grant that it was told of by message. Whether it had been taken back meanwhile, and maybe given to
+-- another ticket: then it counts beside that. One that a reply told of since, or that was acknowledged before, has left
+-- no trace, and is counted already.
+local function acknowledge(ticket, member)
+  local record = read_grant(redis.call('HGET', GRANTS, ticket) or '')
+  if record and record[2] == member then
+    forget_grant(ticket)
+    return false
+  elseif record then
+    ungrant(ticket, record)
+  elseif not remove(ticket) then
+    return false
+  end
+  add(owner(ticket), member, 1)
+  return true
 end
 
 -- Grants that nobody has taken up for so many milliseconds: their tickets keep their places, but the next is served
@@ -308,11 +327,14 @@ local function serve_queue()
   return ended
 end
 
--- Tell the instances that something waits for them; a hint: what was granted stands in GRANTS.
-local function announce(channel, pool, besides)
-  for id in pairs(granted) do
-    if id ~= besides then
-      redis.call('PUBLISH', channel .. string.match(id, '^[^-]*'), pool)
+-- Tell the instances what they have been granted: pool, time, epoch, and [ticket, member] of each; of more than
+-- MOST_TOLD they learn by their next batch, as of all that they do not take from the message.
+local function announce(channel, pool)
+  for instance, grants in pairs(granted) do
+    local told = {pool = pool, at = now, epoch = redis.call('GET', EPOCH) or '', grants = grants}
+    for index = #grants, MOST_TOLD + 1, -1 do
+      grants[index] = nil
     end
+    redis.call('PUBLISH', channel .. instance, cjson.encode(told))
   end
 end

@@ -366,5 +366,5 @@ end
 local taken_back = take_back_lapsed(patience)
 serve_queue()
 write()
-announce(ARGV[5], ARGV[6], '')
+announce(ARGV[5], ARGV[6])
 return {1, reaped, string.format('%.17g', drift), repaired, taken_back, more}
