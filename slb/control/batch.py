@@ -1,6 +1,6 @@
 """What one call of the ledger's script says, as `lua/ledger.lua` reads it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -53,7 +53,7 @@ class Batch:
     release: Mapping[str, int] = field(default_factory=dict)
     leave: Sequence[int] = ()
     took: Mapping[int, str] = field(default_factory=dict)
-    changed: Iterable[str] = ()
+    changed: Sequence[str] = ()
     asks: Sequence[Ticket] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     uses: Sequence[str] = ()
@@ -63,44 +63,39 @@ class Batch:
     waits: int = 0
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
-        """JSON. `start`: where the search among equals begins. `lease`, `life`, `patience`: milliseconds until this
-        holder counts as dead, until the keys go, and until a grant nobody took up goes to the next."""
-        return orjson.dumps(
-            {
-                "id": holder,
-                "seq": self.seq,
-                "join": self.join,
-                "fresh": self.fresh,
-                "settling": self.settling,
-                "full": self.full,
-                "beat": self.beat,
-                "bye": self.bye,
-                "held": self.held,
-                "waiting": [_row(holder, ticket) for ticket in self.waiting],
-                "release": self.release,
-                "leave": [ticket_name(holder, key) for key in self.leave],
-                "took": [[ticket_name(holder, key), member] for key, member in self.took.items()],
-                "changed": list(self.changed),
-                "asks": [_row(holder, ticket) for ticket in self.asks],
-                "views": self.views,
-                "uses": self.uses,
-                "contents": self.contents,
-                "holds": self.holds,
-                "waits": self.waits,
-                "start": start,
-                "lease": lease,
-                "life": life,
-                "patience": patience,
-            }
-        )
+        """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:
+        milliseconds until this holder counts as dead, until the keys go, and until a grant nobody took up goes to
+        the next."""
+        said = {
+            "join": self.join,
+            "fresh": self.fresh,
+            "settling": self.settling,
+            "full": self.full,
+            "beat": self.beat,
+            "bye": self.bye,
+            "held": self.held,
+            "waiting": [_row(holder, ticket) for ticket in self.waiting],
+            "release": self.release,
+            "leave": [ticket_name(holder, key) for key in self.leave],
+            "took": [[ticket_name(holder, key), member] for key, member in self.took.items()],
+            "changed": self.changed,
+            "asks": [_row(holder, ticket) for ticket in self.asks],
+            "views": self.views,
+            "uses": self.uses,
+            "contents": self.contents,
+            "holds": self.holds,
+            "waits": self.waits,
+        }
+        always = {"id": holder, "seq": self.seq, "start": start, "lease": lease, "life": life, "patience": patience}
+        return orjson.dumps(always | {name: value for name, value in said.items() if value})
 
 
 class Seen(NamedTuple):
-    """The scores `ask` found, as member and score, at `at` by the event loop's clock; none where there were too
-    many candidates to tell."""
+    """The scores `ask` found, of those in flight, at `at` by the event loop's clock; None where there were too many
+    to tell."""
 
     ask: Ask
-    scores: Sequence[tuple[str, int]]
+    scores: Mapping[str, int] | None
     at: float
 
 

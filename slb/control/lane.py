@@ -269,7 +269,7 @@ class Lane:
             self._on_late(reply["late"])
         if batch.asks:
             ask = batch.asks[-1].ask
-            self.seen[ask.view] = Seen(ask, reply["seen"], self._loop.time())
+            self.seen[ask.view] = Seen(ask, reply.get("seen"), self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
         self.standing.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)

@@ -100,17 +100,25 @@ async def test_a_grant_is_used_before_redis_is_asked_and_acknowledged_by_the_nex
         assert (fleet.books.scores(), fleet.held()) == ({"u0": 1}, {"u0": 1})
 
 
+async def taken_while_a_batch_is_in_flight(fleet: Fleet) -> Instance:
+    """The same, and it has used it; what it says next waits for a reply."""
+    one, other = fleet.instances
+    for each in (other, one):
+        await fleet.ask(each)
+        await fleet.come_to_rest()
+    await fleet.look(one)
+    await fleet.run(one)
+    await fleet.end(other, 0)
+    await fleet.run(other)
+    await fleet.answer(other)
+    await fleet.hear(one, 0, again=False)
+    assert one.running
+    return one
+
+
 async def test_what_was_taken_is_counted_once_by_a_batch_that_says_what_is_held(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
-        one, other = fleet.instances
-        for each in (other, one):
-            await fleet.ask(each)
-            await fleet.come_to_rest()
-        await fleet.look(one)
-        await fleet.run(one)
-        await fleet.end(other, 0)
-        await fleet.run(other)
-        await fleet.hear(one, 0, again=False)
+        one = await taken_while_a_batch_is_in_flight(fleet)
         await fleet.beat(one, full=True)
         await fleet.come_to_rest()
         assert (fleet.books.grants(), fleet.books.scores(), fleet.held()) == ([], {"u0": 1}, {"u0": 1})
@@ -148,6 +156,15 @@ async def test_a_grant_that_was_taken_back_before_it_is_acknowledged_counts_besi
         await fleet.come_to_rest()
         assert (fleet.held(), fleet.books.scores(), one.late) == ({"u0": 2}, {"u0": 2}, 1)
         assert (fleet.books.tickets(), fleet.books.grants()) == ([], [])
+
+
+async def test_a_grant_that_was_taken_back_and_has_ended_by_now_is_not_counted(valkey: Valkey) -> None:
+    async with Fleet(valkey, 2, 1, 1) as fleet:
+        one = await taken_while_a_batch_is_in_flight(fleet)
+        await fleet.reap(patience=-1)
+        await fleet.end(one, 0)
+        await fleet.come_to_rest()
+        assert (fleet.held(), fleet.books.scores(), one.late) == ({}, {}, 1)
 
 
 async def test_a_message_of_another_epoch_is_not_believed(valkey: Valkey) -> None:

@@ -1,10 +1,15 @@
--- What the ledger's scripts share of the queue; it stands behind pool.lua.
+-- What the ledger's scripts share of the queue: the body of `open_queue(size)`, behind pool.lua; `size` is how many
+-- wait. Most calls have nothing to do with the queue, and do not open it: to make its functions costs as much as a
+-- dozen commands.
+-- Reply: its functions, and the tables `taken` and `silent`.
 
 -- The queue. A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one
 -- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
 -- first number of each line, by the view it goes by and by class: who is next is found without looking at who is not.
-local granted = {}  -- instance -> what its tickets have been granted in this run: {ticket, member}
-local taken = {}  -- what the caller has been granted, as it is told: {ticket, member}
+local granted = {}  -- instance -> what its tickets have been granted in this run: {ticket, member} each
+local MOST_TOLD = 100  -- grants in one message
+local MOST_SERVED = 256  -- grants of one call: Redis does nothing else meanwhile
+local taken = {}  -- what the caller has been granted: {ticket, member} each
 
 local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''
@@ -105,20 +110,31 @@ local function show_heads(id)
 end
 
 local function forget_if_empty()
-  if redis.call('HLEN', TICKETS) == 0 then
+  if size == 0 then
     redis.call('DEL', CLASSES)
   end
+end
+
+-- How many wait in a class. Raises DAMAGED where its key is of another type; reap.lua finds it, and mends it.
+local function size_of(class)
+  local found = redis.pcall('ZCARD', CLASS .. class)
+  if type(found) == 'table' then
+    write()  -- what has been given is counted all the same
+    redis.call('HSETNX', CLASSES, class, '0')
+    error({err = 'DAMAGED ' .. CLASS .. class .. ': ' .. found.err})
+  end
+  return found
 end
 
 local function push(ticket, packed)
   local fields = read_ticket(packed)
   local class, id, line = CLASS .. fields[2], owner(ticket), line_of(fields)
-  if redis.call('EXISTS', class) == 0 then
+  if size_of(fields[2]) == 0 then
     local virtual = pass_of(redis.call('HGET', CLASSES, VIRTUAL))
     local pass = pass_of(redis.call('HGET', CLASSES, fields[2]))
     redis.call('HSET', CLASSES, fields[2], string.format('%.17g', math.max(pass, virtual)))
   end
-  redis.call('HSET', TICKETS, ticket, packed)
+  size = size + redis.call('HSET', TICKETS, ticket, packed)
   if redis.call('ZADD', class, fields[1], ticket) == 1 and redis.call('ZCARD', class) == 1 then
     for _, key in ipairs({TICKETS, CLASSES, VIEWS, NUMBER, class}) do
       renew(key)
@@ -133,7 +149,7 @@ end
 
 local function take_out(ticket, fields)
   local id, line = owner(ticket), line_of(fields)
-  redis.call('HDEL', TICKETS, ticket)
+  size = size - redis.call('HDEL', TICKETS, ticket)
   redis.call('ZREM', CLASS .. fields[2], ticket)
   local rank = redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket)
   if rank then
@@ -150,7 +166,7 @@ local function remove(ticket)
   if fields then
     take_out(ticket, fields)
   elseif packed then
-    redis.call('HDEL', TICKETS, ticket)
+    size = size - redis.call('HDEL', TICKETS, ticket)
   end
   return packed
 end
@@ -289,7 +305,7 @@ end
 -- MOST_SERVED could be served (a cap was raised, many upstreams joined), OWED says so, and the next call goes on.
 -- Whether it came to an end.
 local function serve_queue()
-  if redis.call('HLEN', TICKETS) == 0 then
+  if size == 0 then
     forget_if_empty()
     return true
   end
@@ -338,3 +354,25 @@ local function announce(channel, pool)
     redis.call('PUBLISH', channel .. instance, cjson.encode(told))
   end
 end
+
+return {
+  acknowledge = acknowledge,
+  announce = announce,
+  forget_grant = forget_grant,
+  forget_if_empty = forget_if_empty,
+  line_of = line_of,
+  owner = owner,
+  push = push,
+  read_grant = read_grant,
+  read_ticket = read_ticket,
+  remove = remove,
+  serve = serve_queue,
+  show_head = show_head,
+  show_heads = show_heads,
+  silent = silent,
+  size = function() return size end,
+  size_of = size_of,
+  take_back_lapsed = take_back_lapsed,
+  taken = taken,
+  ungrant = ungrant,
+}
