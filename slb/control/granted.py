@@ -1,4 +1,4 @@
-"""The message that tells an instance of slots its tickets have been granted, as `lua/queue.lua` publishes it."""
+"""The message that tells an instance of slots its tickets have been granted, as `lua/grants.lua` publishes it."""
 
 from typing import NamedTuple
 

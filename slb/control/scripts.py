@@ -178,7 +178,7 @@ def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
 
 
 def _with_pool(name: str) -> str:
-    queue = f"local function open_queue(size)\n{_source('queue')}end\n"
+    queue = f"local function open_queue(size)\n{_source('queue')}{_source('grants')}end\n"
     return _source("pool") + queue + _source(name)
 
 

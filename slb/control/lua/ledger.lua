@@ -287,12 +287,7 @@ local function follow_queue()
   end
 
   if changed or freed or redis.call('HEXISTS', CLASSES, OWED) == 1 then
-    local fine, ended = pcall(queue.serve)
-    if not fine then  -- something is of another type: what has been given is counted all the same
-      write()
-      error(ended, 0)
-    end
-    return not ended
+    return not queue.serve()
   elseif #leave > 0 then
     queue.forget_if_empty()
   end
@@ -385,7 +380,7 @@ elseif in_flight == 0 then
   renew(INFLIGHT)
 end
 if queue then
-  queue.announce(ARGV[2], ARGV[3])
+  queue.announce(ARGV[2], ARGV[3], batch.lease, batch.patience)
 end
 
 local pushed = 0

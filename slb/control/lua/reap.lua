@@ -368,5 +368,5 @@ end
 local taken_back = queue.take_back_lapsed(patience)
 queue.serve()
 write()
-queue.announce(ARGV[5], ARGV[6])
+queue.announce(ARGV[5], ARGV[6], lease, patience)
 return {1, reaped, string.format('%.17g', drift), repaired, taken_back, more}
