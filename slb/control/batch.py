@@ -59,8 +59,9 @@ class Batch:
     waits: int = 0
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
-        """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`: milliseconds until this
-        holder counts as dead, until the keys go, and until a grant nobody took up goes to the next."""
+        """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:
+        milliseconds until this holder counts as dead, until the keys go, and until a grant nobody took up goes to
+        the next."""
         said = {
             "join": self.join,
             "fresh": self.fresh,

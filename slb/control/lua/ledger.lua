@@ -150,7 +150,10 @@ local function pending()
   return found
 end
 
--- What a batch says to those who wait, or may free for them. Whether more can be served than one call serves.
+-- Whether more can be served than one call serves.
+local owed = queued > 0 and redis.call('HEXISTS', CLASSES, OWED) == 1
+
+-- What a batch says to those who wait, or may free for them.
 local function follow_queue()
   need_queue()
 
@@ -278,21 +281,23 @@ local function follow_queue()
     keep_waiting(waiting)
   end
 
-  if changed or freed or redis.call('HEXISTS', CLASSES, OWED) == 1 then
+  if changed or freed or owed then
     local fine, ended = pcall(queue.serve)
     if not fine then  -- something is of another type: what has been given is counted all the same
       write()
       error(ended, 0)
     end
-    return not ended
+    owed = not ended
   elseif #leave > 0 then
     queue.forget_if_empty()
   end
-  return false
 end
 
--- Where nobody waits and no grant is open there is nothing to follow; what a hand has damaged the next beat mends.
-local owed = (is_beat or queued > 0 or granted > 0 or known[2] or batch.changed) and follow_queue()
+-- Most batches change nothing for those who wait; what a hand has damaged there the next beat mends.
+local serves = queued > 0 and (changed or freed or owed or #leave > 0)
+if is_beat or serves or granted > 0 or known[2] or batch.changed then
+  follow_queue()
+end
 queued = queue and queue.size() or queued
 
 -- After each step nobody waits who could use what is free: so what is free now is nobody's turn before this one's.
