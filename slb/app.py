@@ -17,7 +17,6 @@ from slb.admission.shown import Decision
 from slb.api.application import make_data_api
 from slb.config import Settings
 from slb.control.connection import connect
-from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
@@ -40,8 +39,8 @@ class App:
         self.core = core
         self._data_api: web.AppRunner | None = None
         self._serves = False
-        timing = LaneTiming(budget=core.settings.redis_budget, silence=core.settings.ledger_patience)
-        self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random(), timing)
+        self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
+        self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
         core.instances.on_death = self._ledger.bury
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
         self._rings = Rings(core.mirror, time.monotonic)

@@ -87,8 +87,8 @@ class _Verdicts:
     def __init__(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> None:
         self._route = route
         self._entry = entry
-        self._scores = dict(seen.scores)
-        self._recorded = bool(self._scores) or entry.is_here  # what is not held here is 0
+        self._scores = seen.scores or {}
+        self._recorded = seen.scores is not None
         self._candidates = {each.member: each for each in entry.candidates}
         self._capacity = capacity
         chosen = self._candidates.get(entry.chosen)

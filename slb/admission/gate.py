@@ -208,7 +208,7 @@ class Gate:
             return
         entry.is_here = True
         self._metrics.local_decisions += 1
-        self.seen[entry.view] = Seen(entry, tuple(self.lane.held.items()), self._loop.time())
+        self.seen[entry.view] = Seen(entry, dict(self.lane.held), self._loop.time())
         self._local.ask(entry)
 
     def _bound(self, entry: Entry) -> None:

@@ -1,6 +1,6 @@
 """What one call of the ledger's script says, as `lua/ledger.lua` reads it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ MOST_ASKS = 256
 MOST_HELD = 128
 MOST_WAITING = 32
 """Members, and tickets, that a beat says at most: who has more says another part with each."""
+
+_LONGEST_KEY = 15
 
 _FIRST = 8
 """Candidates of an ask in the order of its policy; behind them Redis goes on in the order of the view."""
@@ -34,9 +36,10 @@ class Ticket:
 class Batch:
     """`join`: this holder need not be known yet. `fresh`: the first on its connection. `settling`: it waits for the
     others to say what they hold. `full`: what it holds and who waits, whatever was said before (`held`,
-    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `asks`
-    are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting tickets
-    have other candidates now. `bye`: this holder leaves for good."""
+    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `took`: grants
+    that messages told of and that are used (key of the ticket -> member), in each batch until one has been run.
+    `asks` are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting
+    tickets have other candidates now. `bye`: this holder leaves for good."""
 
     seq: int
     join: bool = False
@@ -49,7 +52,8 @@ class Batch:
     waiting: Sequence[Ticket] = ()
     release: Mapping[str, int] = field(default_factory=dict)
     leave: Sequence[int] = ()
-    changed: Iterable[str] = ()
+    took: Mapping[int, str] = field(default_factory=dict)
+    changed: Sequence[str] = ()
     asks: Sequence[Ticket] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     uses: Sequence[str] = ()
@@ -59,49 +63,51 @@ class Batch:
     waits: int = 0
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
-        """JSON. `start`: where the search among equals begins. `lease`, `life`, `patience`: milliseconds until this
-        holder counts as dead, until the keys go, and until a grant nobody took up goes to the next."""
-        return orjson.dumps(
-            {
-                "id": holder,
-                "seq": self.seq,
-                "join": self.join,
-                "fresh": self.fresh,
-                "settling": self.settling,
-                "full": self.full,
-                "beat": self.beat,
-                "bye": self.bye,
-                "held": self.held,
-                "waiting": [_row(holder, ticket) for ticket in self.waiting],
-                "release": self.release,
-                "leave": [ticket_name(holder, key) for key in self.leave],
-                "changed": list(self.changed),
-                "asks": [_row(holder, ticket) for ticket in self.asks],
-                "views": self.views,
-                "uses": self.uses,
-                "contents": self.contents,
-                "holds": self.holds,
-                "waits": self.waits,
-                "start": start,
-                "lease": lease,
-                "life": life,
-                "patience": patience,
-            }
-        )
+        """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:
+        milliseconds until this holder counts as dead, until the keys go, and until a grant nobody took up goes to
+        the next."""
+        said = {
+            "join": self.join,
+            "fresh": self.fresh,
+            "settling": self.settling,
+            "full": self.full,
+            "beat": self.beat,
+            "bye": self.bye,
+            "held": self.held,
+            "waiting": [_row(holder, ticket) for ticket in self.waiting],
+            "release": self.release,
+            "leave": [ticket_name(holder, key) for key in self.leave],
+            "took": [[ticket_name(holder, key), member] for key, member in self.took.items()],
+            "changed": self.changed,
+            "asks": [_row(holder, ticket) for ticket in self.asks],
+            "views": self.views,
+            "uses": self.uses,
+            "contents": self.contents,
+            "holds": self.holds,
+            "waits": self.waits,
+        }
+        always = {"id": holder, "seq": self.seq, "start": start, "lease": lease, "life": life, "patience": patience}
+        return orjson.dumps(always | {name: value for name, value in said.items() if value})
 
 
 class Seen(NamedTuple):
-    """The scores `ask` found, as member and score, at `at` by the event loop's clock; none where there were too
-    many candidates to tell."""
+    """The scores `ask` found, of those in flight, at `at` by the event loop's clock; None where there were too many
+    to tell."""
 
     ask: Ask
-    scores: Sequence[tuple[str, int]]
+    scores: Mapping[str, int] | None
     at: float
 
 
 def ticket_name(holder: str, key: int) -> str:
     """A ticket's name in Redis."""
     return f"{holder}/{key}"
+
+
+def key_of(name: str, holder: str) -> int:
+    """The key of one of this holder's tickets; 0, which is none, for any other name."""
+    prefix, _, key = name.rpartition("/")
+    return int(key) if prefix == holder and key.isdecimal() and len(key) <= _LONGEST_KEY else 0
 
 
 def _row(holder: str, ticket: Ticket) -> list[Any]:

@@ -24,7 +24,9 @@ from redis.exceptions import (
 from slb.config import Settings
 from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
+from slb.control.endpoint import Endpoint
 from slb.control.script_line import ScriptLine
+from slb.control.wire import OnReply, Wire
 from slb.errors import RedisRefused
 from slb.observe.metrics import Metrics
 
@@ -58,6 +60,7 @@ class Connection:
         self._clock = clock
         self._pool = make_pool(url, command_deadline)
         self._client = Redis(connection_pool=self._pool)
+        self._endpoint = Endpoint(self._pool.make_connection())  # type: ignore[no-untyped-call]
         self._changed_at: float | None = None
 
     @property
@@ -106,9 +109,11 @@ class Connection:
 
     def script_line(self, source: str) -> ScriptLine:
         """A connection of its own for one script; not connected yet, and without a deadline of its own."""
-        connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
-        connection.socket_timeout = None
-        return ScriptLine(connection, source)
+        return ScriptLine(self.wire, source)
+
+    def wire(self, on_push: OnReply | None = None) -> Wire:
+        """A connection beside the pool, being made now."""
+        return Wire(self._endpoint, on_push)
 
     async def aclose(self) -> None:
         """Close every connection, and leave the embedded server where there is one."""

@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-import orjson
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from slb.balance.asking import Ask, Candidate
-from slb.control import keys
 from slb.control.asks import Asks, is_capped
-from slb.control.batch import Batch, Seen, Ticket
+from slb.control.batch import Batch, Seen, Ticket, key_of
+from slb.control.batch_line import BatchLine
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.deadline import Deadline
+from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 from slb.control.outgoing import Outgoing
 from slb.control.retry import Backoff, may_pass
@@ -39,9 +39,9 @@ class Lane:
     asks that are patient may be brought here; the others not while it is `late`, for Redis takes longer than the
     budget, and those of capped routes not while `settling`, for Redis does not know what others hold.
     `on_change(undecided)` is called when one of the three has changed, with the asks that this lane can no longer
-    decide. `silent`: Redis did not answer; `answered`: it ever has. `queued`: how many wait in the whole pool;
-    `number`: the last place that was given there before the last batch's asks. `seen`: by view the last ask that
-    was its batch's last."""
+    decide, `on_late` with how many grants were acknowledged that Redis had taken back. `silent`: Redis did not
+    answer; `answered`: it ever has. `queued`: how many wait in the whole pool; `number`: the last place that was
+    given there before the last batch's asks. `seen`: by view the last ask that was its batch's last."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Lane:
         timing: LaneTiming,
         on_change: Callable[[Sequence[Ask]], None],
         on_damage: Callable[[], None],
+        on_late: Callable[[int], None],
     ) -> None:
         self.pool = pool
         self.held: Counter[str] = Counter()
@@ -63,14 +64,11 @@ class Lane:
         self.number = 0
         self.error = "not connected yet"
         self.seen: dict[str, Seen] = {}
-        self._line = line
-        self._keys = keys.pool_keys(pool)
-        self._new_holder = new_holder
-        self._holder = new_holder()
-        self._start = start
+        self._line = BatchLine(pool, line, new_holder, start)
         self.timing = timing
         self._on_change = on_change
         self._on_damage = on_damage
+        self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._asks = Asks()
@@ -136,11 +134,31 @@ class Lane:
         self._outgoing.say_all()
         self._wake.set()
 
+    def hear(self, granted: Granted) -> None:
+        """A message of grants: they are used at once. Where that is not safe, or none of them is for one that waits
+        here, Redis is asked."""
+        taken = 0
+        if self.ready and self.standing.trusts(granted, self._loop.time(), self.timing):
+            for name, member in granted.grants:
+                taken += self._take(key_of(name, self._line.holder), member)
+        if not taken:
+            self.look()
+
     def look(self) -> None:
         """Something may have been granted to a ticket of ours."""
-        if self._asks.queued:
+        if self._asks.queued or self._asks.flying:
             self._outgoing.look()
             self._wake.set()
+
+    def _take(self, key: int, member: str) -> bool:
+        """Whether this ticket waits still: it is granted."""
+        ticket = self._asks.take(key)
+        if ticket is None:
+            return False
+        self._outgoing.take(key, member)
+        self._wake.set()
+        self._grant(ticket.ask, member)
+        return True
 
     def dismiss(self, name: str, candidates: tuple[Candidate, ...]) -> None:
         """These are a route's candidates now: who waits there and can use none of them waits for nothing."""
@@ -212,7 +230,7 @@ class Lane:
             self._linger = None
         batch = self._outgoing.batch(self._loop.time(), self.timing.beat, self.settling)
         try:
-            return self._settle(batch, await self._say(batch))
+            return self._settle(batch, await self._line.run(batch, self._outgoing, self.timing))
         except (RedisError, OSError) as error:
             if not (self.ready and may_pass(error)):
                 raise
@@ -231,28 +249,9 @@ class Lane:
         if self.ready and self.standing.steady_since:
             try:
                 async with Deadline(self._loop.time() + self.timing.deadline):
-                    await self._say(self._outgoing.goodbye())
+                    await self._line.run(self._outgoing.goodbye(), self._outgoing, self.timing)
             finally:
                 await self._line.drop()
-
-    async def _say(self, batch: Batch) -> Any:
-        reply = await self._send_batch(batch)
-        if "unknown" in reply:
-            self._outgoing.lacks(batch, reply["unknown"])
-            reply = await self._send_batch(batch)
-        self._start = (self._start + len(batch.asks)) % (1 << 30)
-        return reply
-
-    async def _send_batch(self, batch: Batch) -> Any:
-        timing = self.timing
-        data = batch.encode(
-            self._holder,
-            self._start,
-            lease=int(timing.lease * 1000),
-            life=int(timing.life * 1000),
-            patience=int(timing.patience * 1000),
-        )
-        return orjson.loads(await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self.pool)))
 
     # -- replies
 
@@ -265,13 +264,15 @@ class Lane:
         if reply["differs"]:
             self._outgoing.say_all()
         for name, member in reply["granted"]:
-            self._ticket_granted(int(name.rpartition("/")[2]), member)
+            self._ticket_granted(key_of(name, self._line.holder), member)
+        if reply["late"]:
+            self._on_late(reply["late"])
         if batch.asks:
             ask = batch.asks[-1].ask
-            self.seen[ask.view] = Seen(ask, reply["seen"], self._loop.time())
+            self.seen[ask.view] = Seen(ask, reply.get("seen"), self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
-        self.standing.follow(batch, reply, self._loop.time(), self.timing)
+        self.standing.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
         if batch.fresh and not batch.full:
             return False
         self._follow(reply)
@@ -283,12 +284,14 @@ class Lane:
         self._outgoing.begin_anew()
         self._asks.turn_back()
         if self.standing.renamed(reply, self._loop.time(), self.timing.lease):
-            self._holder = self._new_holder()
+            self._line.rename()
             _log.warning("ledger_lease_ended", pool=self.pool, held=self.held.total())
         else:
             raise ConnectionError("Redis has lost the ledger")
 
     def _ticket_granted(self, key: int, member: str) -> None:
+        if self._outgoing.was_taken(key, member):
+            return
         ticket = self._asks.take(key)
         if ticket is None:  # it has left
             self._give_back(member)

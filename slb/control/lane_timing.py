@@ -2,16 +2,21 @@
 
 from dataclasses import dataclass
 
+SPARE = 0.5
+"""Seconds that a grant waits for longer than Redis, or the way to it, may stall: half for the message that tells of
+it, half for the batch that acknowledges it."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaneTiming:
     """Seconds. `budget`: how long Redis may take to answer a batch before it is late, and asks that are not patient
     are handed back; so one of them waits for two budgets at most, if it comes while another batch is in flight.
     `silence`: how long Redis may not answer before this instance decides alone. `look`: between two looks of who
-    waits in the queue; `patience`: how long a grant may wait to be taken up. `settle`: how long others may take to
-    say what they hold after Redis has lost it. `linger`: how long a release may wait for an ask to go with, where
-    there is no cap. `deadline`: of a batch while this instance decides alone. `backoff`: before the second attempt
-    of those in a row that fail, and doubled up to `longest_backoff` from then on."""
+    waits in the queue; `patience`: how long a grant may wait to be taken up; where that is not longer than
+    `silence`, none is taken from a message. `settle`: how long others may take to say what they hold after Redis
+    has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of
+    a batch while this instance decides alone. `backoff`: before the second attempt of those in a row that fail, and
+    doubled up to `longest_backoff` from then on."""
 
     budget: float = 0.05
     silence: float = 1.5
@@ -19,7 +24,7 @@ class LaneTiming:
     lease: float = 10.0
     life: float = 60.0
     look: float = 0.25
-    patience: float = 1.0
+    patience: float = 1.5 + SPARE
     settle: float = 2.0
     linger: float = 0.002
     deadline: float = 1.0

@@ -5,6 +5,7 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import structlog
@@ -14,8 +15,9 @@ from slb.balance.asking import Ask
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
+from slb.control.granted import read_granted
 from slb.control.lane import Lane
-from slb.control.lane_timing import LaneTiming
+from slb.control.lane_timing import SPARE, LaneTiming
 from slb.control.scripts import ReadMany, Reap, ledger_source, own
 from slb.control.subscription import hear
 from slb.observe.metrics import Metrics
@@ -58,8 +60,8 @@ class Ledger:
         self._damaged.set()
 
     def set_patience(self, budget: float, silence: float) -> None:
-        """How long Redis may take, in seconds, from now on: see `LaneTiming`."""
-        self._timing = replace(self._timing, budget=budget, silence=silence)
+        """How long Redis may take, in seconds, from now on, and a grant to be taken up: see `LaneTiming`."""
+        self._timing = replace(self._timing, budget=budget, silence=silence, patience=silence + SPARE)
         for lane in self._lanes.values():
             lane.timing = self._timing
 
@@ -72,7 +74,8 @@ class Ledger:
         """A new pool's lane, running from now on."""
         line = self._connection.script_line(ledger_source())
         start = self._rng.randrange(1 << 16)
-        lane = Lane(pool, line, self._new_holder, start, self._timing, on_change, self._damaged.set)
+        on_late = partial(self._acknowledged_late, pool)
+        lane = Lane(pool, line, self._new_holder, start, self._timing, on_change, self._damaged.set, on_late)
         self._lanes[pool] = lane
         task = self._tasks[pool] = asyncio.get_running_loop().create_task(lane.run(), name=f"lane {pool}")
         task.add_done_callback(self._lane_ended)
@@ -187,12 +190,17 @@ class Ledger:
         scores = zip(found[::2], map(float, found[1::2]), strict=True)
         return {member: int(score) for member, score in scores if math.isfinite(score)}
 
-    # -- hints
+    # -- grants
 
     async def _listen_for_ever(self) -> None:
-        """A hint that is lost costs a quarter of a second: who waits looks by itself."""
+        """A message that is lost costs a quarter of a second: who waits looks by itself."""
         await hear(self._connection, keys.GRANTED_CHANNEL + self._instance, self._granted_in, _RECONNECT)
 
-    def _granted_in(self, _: str, pool: str) -> None:
-        if (lane := self._lanes.get(pool)) is not None:
-            lane.look()
+    def _granted_in(self, _: str, text: str) -> None:
+        granted = read_granted(text)
+        if granted is not None and (lane := self._lanes.get(granted.pool)) is not None:
+            lane.hear(granted)
+
+    def _acknowledged_late(self, pool: str, grants: int) -> None:
+        self._metrics.local_grants += grants
+        _log.warning("ledger_late", pool=pool, grants=grants)

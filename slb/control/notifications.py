@@ -1,7 +1,6 @@
 """Keyspace notifications: switched on, subscribed to, and doubted."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
@@ -29,13 +28,11 @@ _log = structlog.get_logger()
 class KeyEvents:
     """A subscription to what happens to our keys: entering it subscribes, any error ends it."""
 
-    def __init__(
-        self, connection: Connection, ping_interval: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, connection: Connection, ping_interval: float) -> None:
         self._connection = connection
         self._prefix = keys.channel_prefix(connection.db)
         patterns = keys.channel_patterns(connection.db)
-        self._subscription = Subscription(connection, patterns=patterns, ping=ping_interval, clock=clock)
+        self._subscription = Subscription(connection, patterns=patterns, ping=ping_interval)
         self._canary_key = keys.CANARY + uuid4().hex
         self._canary_seen = asyncio.Event()
 

@@ -23,6 +23,7 @@ class Outgoing:
         self._views = views
         self._released: Counter[str] = Counter()
         self._left: list[int] = []
+        self._taken: dict[int, str] = {}
         self._changed: set[str] = set()
         self._join = True
         self._fresh = True
@@ -48,6 +49,18 @@ class Outgoing:
         """Nobody waits for this ticket any more."""
         self._left.append(key)
 
+    def take(self, key: int, member: str) -> None:
+        """A message told of this grant, and it is used: the next batch, which is due now, acknowledges it."""
+        self._taken[key] = member
+        self._hurries = True
+
+    def was_taken(self, key: int, member: str) -> bool:
+        """Whether the grant that a reply tells of was taken from a message. Then nothing is left to acknowledge."""
+        if self._taken.get(key) != member:
+            return False
+        del self._taken[key]
+        return True
+
     def change(self, view: str) -> None:
         """Those who wait there have other candidates now."""
         self._changed.add(view)
@@ -70,7 +83,7 @@ class Outgoing:
     @property
     def is_idle(self) -> bool:
         """Whether Redis knows of all that has ended here."""
-        return not (self._released or self._left)
+        return not (self._released or self._left or self._taken)
 
     @property
     def is_full(self) -> bool:
@@ -86,7 +99,8 @@ class Outgoing:
     def batch(self, now: float, beat: float, settling: bool) -> Batch:
         """The next one, taken out of here. The first on a connection only looks which Redis that is, and takes
         nothing out. Nobody asks, or waits in its queue, before it has been told all: it may have lost what others
-        hold. While `settling` nobody waits there either."""
+        hold. While `settling` nobody waits there either. All
+        others acknowledge the grants that were taken, until one that does has been run."""
         if self._fresh and not self._join:
             self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)
@@ -113,6 +127,7 @@ class Outgoing:
             waits=0 if self._owes_queue else len(self._asks.queued),
             release={} if is_full else dict(self._released),
             leave=() if is_full else self._left,
+            took=dict(self._taken),
             changed=tuple(self._changed),
             asks=list(self._asks.flying.values()),
         )
@@ -154,6 +169,8 @@ class Outgoing:
         self._join = self._fresh = False
         self._untold = self._untold and not batch.full
         self._views.stored(batch.contents)
+        for key, member in batch.took.items():
+            self.was_taken(key, member)
 
     def settled(self) -> None:
         """Redis knows what everybody holds: who waits here may have what is free."""
@@ -170,8 +187,9 @@ class Outgoing:
         self._views.lost()
 
     def begin_anew(self) -> None:
-        """Redis knows nothing of this holder."""
+        """Redis knows nothing of this holder, nor of its grants."""
         self._join = True
+        self._taken.clear()
         self.failed()
 
 

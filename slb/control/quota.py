@@ -13,6 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, is_unmade
+from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE, Backoff
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable, ScriptFailed
@@ -35,11 +36,13 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class QuotaTiming:
     """Seconds. A batch may take `deadline`; something is said every `beat`, so that leases are reclaimed while
-    nobody asks; a Redis that does not answer is tried again after `backoff`."""
+    nobody asks. A Redis that does not answer is tried again at once, then after `backoff`, and twice as long each
+    time up to `longest_backoff`."""
 
     beat: float = 1.0
     deadline: float = 1.0
-    backoff: float = 0.25
+    backoff: float = FIRST_PAUSE
+    longest_backoff: float = LONGEST_PAUSE
 
 
 class QuotaLane:
@@ -60,6 +63,7 @@ class QuotaLane:
         self._pending: list[tuple[Ask, asyncio.Future[Answer]]] = []
         self._wake = asyncio.Event()
         self._keys = keys.quota_keys()
+        self._backoff = Backoff()
         self.up = True
         self.batches = 0
         self._faults: set[str] = set()
@@ -92,7 +96,7 @@ class QuotaLane:
             await self._line.drop()
 
     async def _until_due(self) -> None:
-        if self._pending:
+        if self._pending or not self.up:
             return
         self._wake.clear()
         await set_within(self._wake, self._timing.beat)
@@ -144,7 +148,8 @@ class QuotaLane:
         waiting, self._pending = self._pending, []
         self._refuse([*batch, *waiting], str(error) or "no answer in time", reached=not is_unmade(error))
         await self._line.drop()
-        await asyncio.sleep(self._timing.backoff)
+        now, timing = asyncio.get_running_loop().time(), self._timing
+        await asyncio.sleep(self._backoff.pause(now, timing.backoff, timing.longest_backoff))
 
     def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
         for _, answer in batch:

@@ -1,44 +1,105 @@
 """One connection to Redis that runs one script, call after call: what the hot path speaks through."""
 
+import asyncio
 import hashlib
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, RedisError
+
+from slb.control.endpoint import again
+from slb.control.resp import Word, pack
+from slb.control.wire import Wire
+
+
+class _Call:
+    """`forgotten`: Redis did not know the script."""
+
+    __slots__ = ("answer", "command", "forgotten")
+
+    def __init__(self, command: bytes) -> None:
+        self.command = command
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.forgotten: NoScriptError | None = None
+
+    def settle(self, reply: Any) -> None:
+        """One that was cancelled needs no reply."""
+        if self.answer.done():
+            return
+        if isinstance(reply, RedisError):
+            self.answer.set_exception(reply)
+        else:
+            self.answer.set_result(reply)
 
 
 class ScriptLine:
-    """Made without being connected; a call connects where that is needed. It has no deadline of its own, and no
-    command is sent twice: who calls bounds the call, and drops the line where it has not ended."""
+    """Made without being connected; a call connects where that is needed. Calls may be made while others are under
+    way: they run in the order they were made, and the end of the connection ends all of them. It has no deadline of
+    its own, and no call is run twice: who calls bounds the call, and drops the line where it has not ended."""
 
-    def __init__(self, connection: AbstractConnection, source: str) -> None:
-        self._connection = connection
-        self._source = source
+    def __init__(self, new_wire: Callable[[], Wire], source: str) -> None:
+        self._new_wire = new_wire
+        self._load = pack("SCRIPT", "LOAD", source)
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self._wire: Wire | None = None
+        self._under_way = 0
+        self._forgotten: list[_Call] = []
+        self._held: list[_Call] = []
+        self._not_loaded: RedisError | None = None
 
-    async def call(self, keys: Sequence[str], args: Sequence[str | bytes]) -> Any:
-        """The script's reply. The first call on a connection brings the script along, and so does one that finds it
-        forgotten: a server far away is not asked twice. Raises RedisError, OSError."""
-        command = ("EVALSHA", self._sha, len(keys), *keys, *args)
-        if self._connection.is_connected:
-            try:
-                await self._send(*command)
-                return await self._read()
-            except NoScriptError:
-                pass
-        await self._send("SCRIPT LOAD", self._source)
-        await self._send(*command)
-        await self._read()
-        return await self._read()
-
-    async def _send(self, *command: Any) -> None:
-        await self._connection.send_command(*command, check_health=False)
-
-    async def _read(self) -> Any:
-        return await self._connection.read_response(timeout=math.inf)
+    async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
+        """The script's reply. The first call on a connection brings the script along; where Redis forgot it later,
+        it is brought again, and so are the calls that did not run. Raises RedisError."""
+        call = _Call(pack("EVALSHA", self._sha, len(keys), *keys, *args))
+        wire = self._wire
+        if wire is None or wire.lost is not None:
+            wire = self._wire = self._new_wire()
+            wire.send(self._load, self._loaded)
+        if self._forgotten or self._held:
+            self._held.append(call)
+        else:
+            self._send(wire, call)
+        return await call.answer
 
     async def drop(self) -> None:
-        """Close the connection: what it still owes is nobody's answer any more."""
-        await self._connection.disconnect(nowait=True)
+        """Close the connection: what is under way fails, and what it still owes is never read."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _send(self, wire: Wire, call: _Call) -> None:
+        self._under_way += 1
+        wire.send(call.command, lambda reply: self._replied(wire, call, reply))
+
+    def _loaded(self, reply: Any) -> None:
+        self._not_loaded = reply if isinstance(reply, RedisError) else None
+
+    def _replied(self, wire: Wire, call: _Call, reply: Any) -> None:
+        self._under_way -= 1
+        if isinstance(reply, NoScriptError) and self._not_loaded is not None:
+            reply = again(self._not_loaded)
+        if isinstance(reply, NoScriptError) and call.forgotten is None:
+            call.forgotten = reply
+            self._forgotten.append(call)
+        else:
+            self._overtaken()
+            call.settle(reply)
+        if not self._under_way and (self._forgotten or self._held):
+            self._send_again(wire)
+
+    def _overtaken(self) -> None:
+        """A later call has run, since another instance loaded the script meanwhile: an earlier one must not any
+        more."""
+        for earlier in self._forgotten:
+            earlier.settle(earlier.forgotten)
+        self._forgotten.clear()
+
+    def _send_again(self, wire: Wire) -> None:
+        """All that were under way came back: they go together, in their order, and behind the script."""
+        waiting = [*self._forgotten, *self._held]
+        self._forgotten.clear()
+        self._held.clear()
+        wire.send(self._load, self._loaded)
+        for call in waiting:
+            if not call.answer.done():
+                self._send(wire, call)

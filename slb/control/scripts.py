@@ -131,7 +131,7 @@ class Reap:
     """`lua/reap.lua`: what the dead held is given back, and what is damaged is mended."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("pool") + _source("queue") + _source("reap"))
+        self._script = connection.client.register_script(_with_pool("reap"))
 
     async def __call__(
         self,
@@ -152,7 +152,7 @@ class Reap:
 
 def ledger_source() -> str:
     """`lua/ledger.lua`, whole: a lane calls it by itself."""
-    return _source("pool") + _source("queue") + _source("ledger")
+    return _with_pool("ledger")
 
 
 def changes_source(*names: str) -> str:
@@ -180,6 +180,11 @@ def own(reply: Any) -> Any:
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     """What stands behind the key in each row, one after another."""
     return [value for row in rows for value in row[1:]]
+
+
+def _with_pool(name: str) -> str:
+    queue = f"local function open_queue(size)\n{_source('queue')}{_source('grants')}end\n"
+    return _source("pool") + queue + _source(name)
 
 
 def _source(name: str) -> str:

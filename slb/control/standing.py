@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slb.control.batch import Batch
+from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 
 
@@ -27,11 +28,21 @@ class Standing:
         self._awaited = 0
         self._settled_at = 0.0
         self._clock = 0, 0.0
+        self._asked_at = 0.0
 
     def redis_time(self, now: float) -> int:
         """What Redis's clock shows, as far as is known: milliseconds."""
         said, heard_at = self._clock
         return said + int((now - heard_at) * 1000)
+
+    def trusts(self, granted: Granted, now: float, timing: LaneTiming) -> bool:
+        """Whether the grants of a message still stand when Redis learns that they are used, even if it does not
+        answer for `silence` before: it is the Redis that answered last, and they are young. When that batch was
+        sent, at the earliest, its clock showed what the reply says."""
+        age = self._clock[0] + (now - self._asked_at) * 1000 - granted.at
+        most = (timing.patience - timing.silence) * 500
+        is_same = bool(self.steady_since) and not self.settling and granted.epoch == self.epoch
+        return is_same and -most < age < most
 
     def has_lost(self, reply: Mapping[str, Any]) -> bool:
         """Whether this reply is the first of another epoch."""
@@ -53,8 +64,8 @@ class Standing:
         """Redis has not answered for long."""
         self.settling = False
 
-    def follow(self, batch: Batch, reply: Mapping[str, Any], now: float, timing: LaneTiming) -> None:
-        """What a reply to a batch that was run says of Redis itself."""
+    def follow(self, batch: Batch, reply: Mapping[str, Any], sent: float, now: float, timing: LaneTiming) -> None:
+        """What a reply says of Redis itself: to a batch that was run, and sent at `sent`."""
         if batch.fresh or self.settling:
             self._follow_settling(reply, now, timing.settle)
         self.epoch = reply["epoch"]
@@ -64,7 +75,7 @@ class Standing:
         if reply["now"] - self.redis_time(now) > timing.lease * 500:  # it has jumped: leases have not ended
             self.steady_since = 0.0
         self.steady_since = self.steady_since or now
-        self._clock = int(reply["now"]), now
+        self._clock, self._asked_at = (int(reply["now"]), now), sent
         if not self.settling:
             self.holders = int(reply["holders"])
 

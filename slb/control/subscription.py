@@ -1,18 +1,18 @@
 """Subscriptions: entered, listened to, doubted, and made anew where they break."""
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
 import structlog
-from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
-from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, refusal_in
-from slb.control.slices import Slices
+from slb.control.deadline import Deadline
+from slb.control.resp import pack
+from slb.control.retry import FIRST_PAUSE, Backoff
+from slb.lifecycle import set_within
 
 PING = 5.0
 """Seconds of silence before a subscription is asked whether it is there."""
@@ -33,82 +33,106 @@ class Subscription:
         channels: Sequence[str] = (),
         patterns: Sequence[str] = (),
         ping: float = PING,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
-        self._channels = channels
-        self._patterns = patterns
+        self._wanted = (("SUBSCRIBE", channels), ("PSUBSCRIBE", patterns))
+        self._unacknowledged = len(channels) + len(patterns)
+        self._acknowledged = asyncio.Event()
         self._ping = ping
-        self._clock = clock
-        self._pubsub: PubSub = connection.client.pubsub()
+        self._pong = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._error: Exception | None = None
+        self._early: list[tuple[str, str]] = []
+        self._on_message: OnMessage = lambda channel, text: self._early.append((channel, text))
 
     async def __aenter__(self) -> "Subscription":
+        self._wire = self._connection.wire(self._came)
+        self._wire.send(b"".join(pack(command, *names) for command, names in self._wanted if names))
         try:
             async with asyncio.timeout(self._connection.command_deadline):
-                await self._subscribe()
+                await self._acknowledged.wait()
+            self._raise_error()
         except BaseException:
-            await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+            self._wire.close()
             raise
         return self
-
-    async def _subscribe(self) -> None:
-        if self._channels:
-            await self._pubsub.subscribe(*self._channels)
-        if self._patterns:
-            await self._pubsub.psubscribe(*self._patterns)
-        acknowledged = 0
-        while acknowledged < len(self._channels) + len(self._patterns):
-            message = await self._pubsub.get_message(timeout=self._connection.command_deadline)
-            acknowledged += message is not None and message["type"] in ("subscribe", "psubscribe")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+        self._wire.close()
 
     async def listen(self, on_message: OnMessage, on_pong: Callable[[], None] = lambda: None) -> NoReturn:
-        """Pass on what comes, and tell of each PING that is answered, until the connection fails: then it raises.
-        A half-open connection shows no error by itself: the PING's deadline is what finds it. A Redis whose last
-        save has failed refuses PING; that is an answer too."""
-        slices = Slices()
-        pong_due: float | None = None
-        next_ping = self._clock() + self._ping
+        """Pass on each message in the event loop's turn that reads it, and call `on_pong` for each PING that is
+        answered, until the connection or `on_message` fails: then it raises. A half-open connection shows no error
+        by itself: the PING's deadline is what finds it."""
+        early, self._early = self._early, []
+        for message in early:
+            on_message(*message)
+        self._on_message = on_message
+        loop = asyncio.get_running_loop()
         while True:
-            raise_if_cancelled()
-            until = next_ping if pong_due is None else pong_due
-            message = await self._next(max(0.001, until - self._clock()))
-            if message is None:
-                if self._clock() < until:
-                    continue
-                if pong_due is not None:
-                    raise TimeoutError("the subscription does not answer PING")
-                await self._pubsub.ping()
-                pong_due = self._clock() + self._connection.command_deadline
-            elif message["type"] == "pong":
-                pong_due, next_ping = None, self._clock() + self._ping
-                on_pong()
-            elif message["type"] in ("message", "pmessage"):
-                on_message(message["channel"], message["data"])
-            await slices.rest()
+            await set_within(self._ended, self._ping)
+            self._raise_error()
+            self._pong.clear()
+            self._wire.send(pack("PING"))
+            try:
+                async with Deadline(loop.time() + self._connection.command_deadline):
+                    await self._pong.wait()
+            except TimeoutError:
+                raise TimeoutError("the subscription does not answer PING") from None
+            self._raise_error()
+            on_pong()
 
-    async def _next(self, timeout: float) -> dict[str, Any] | None:
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _came(self, reply: Any) -> None:
+        if isinstance(reply, RedisError):
+            self._failed(reply)
+        elif reply[0] == "message":
+            self._pass_on(reply[1], reply[2])
+        elif reply[0] == "pmessage":
+            self._pass_on(reply[2], reply[3])
+        elif reply[0] == "pong":
+            self._pong.set()
+        else:
+            self._unacknowledged -= 1
+            if not self._unacknowledged:
+                self._acknowledged.set()
+
+    def _failed(self, error: RedisError) -> None:
+        """A Redis whose last save has failed refuses PING; that is an answer too."""
+        is_ping = not self._unacknowledged and self._wire.lost is None
+        if is_ping and not refusal_in(error):
+            self._pong.set()
+        else:
+            self._end(error)
+
+    def _pass_on(self, channel: str, text: str) -> None:
         try:
-            found: dict[str, Any] | None = await self._pubsub.get_message(timeout=timeout)
-        except ResponseError as error:
-            if refusal_in(error):
-                raise
-            return {"type": "pong"}
-        return found
+            self._on_message(channel, text)
+        except Exception as error:  # noqa: BLE001 -- `listen` raises it
+            self._end(error)
+            self._wire.close()
+
+    def _end(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+        for event in (self._acknowledged, self._pong, self._ended):
+            event.set()
 
 
 async def hear(connection: Connection, channel: str, on_message: OnMessage, retry: float) -> NoReturn:
-    """Listen to a channel until cancelled. What is said there are hints: who misses one learns the same later, so
-    Redis being away, or not letting us subscribe, is nothing but tried again, `retry` seconds later."""
+    """Listen to a channel until cancelled. Its messages are hints: an instance that misses one learns the same
+    later. So where Redis is away, or refuses the subscription, it is only tried again: at once after a time of
+    calm, then after pauses of up to `retry` seconds."""
+    backoff, loop = Backoff(), asyncio.get_running_loop()
     while True:
         try:
             async with Subscription(connection, [channel]) as subscription:
                 await subscription.listen(on_message)
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("subscription_broke", channel=channel, error=str(error))
-        raise_if_cancelled()
-        await asyncio.sleep(retry)
+        await asyncio.sleep(backoff.pause(loop.time(), min(FIRST_PAUSE, retry), retry))

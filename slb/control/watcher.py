@@ -17,6 +17,7 @@ from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.eviction import warn_of_eviction
 from slb.control.notifications import KeyEvents, switch_on
+from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE, Backoff
 from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
 from slb.control.sync import Sync, SyncTiming
@@ -36,8 +37,8 @@ class WatchTiming:
 
     resync: float = 30.0
     ping: float = 5.0
-    first_backoff: float = 0.05
-    longest_backoff: float = 0.5
+    first_backoff: float = FIRST_PAUSE
+    longest_backoff: float = LONGEST_PAUSE
     poll: float = 1.0
     look: float = 2.0
     canary: float = 1.0
@@ -71,7 +72,7 @@ class Watcher:
         self._disk = DiskTable(disk_table, mirror, history=lambda: changes.history) if disk_table else None
         self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock, changes)
         self._full_took = 0.0
-        self._failures = 0
+        self._backoff = Backoff()
         self._followed_at: float | None = None
         self._faults = SettingsFaults()
         self._sessions = 0
@@ -115,9 +116,9 @@ class Watcher:
             while True:
                 error = await self._session_to_its_end()
                 raise_if_cancelled()
-                self._failed(error)
+                pause = self._failed(error)
                 await self._serve_from_disk()
-                await asyncio.sleep(self._backoff())
+                await asyncio.sleep(self._rng.uniform(pause / 2, pause))
         finally:
             if self._disk and writer:
                 writer.cancel()
@@ -133,7 +134,7 @@ class Watcher:
         return ConnectionError("the session ended")
 
     async def _session(self) -> None:
-        async with KeyEvents(self._connection, self._timing.ping, self._clock) as subscription:
+        async with KeyEvents(self._connection, self._timing.ping) as subscription:
             raise_if_cancelled()
             self._metrics.redis_reconnects += self._sessions > 0
             self._sync.begin()
@@ -208,17 +209,14 @@ class Watcher:
     def _interval_polling(self) -> float:
         return max(self._timing.poll, _POLL_SHARE * self._full_took)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> float:
+        """Seconds to wait before the next session."""
         refused = refusal_in(error)
         self._connection.mark_down(f"refused: {refused}" if refused else error)
         followed_at, self._followed_at = self._followed_at, None
-        if followed_at is not None and self._clock() - followed_at >= self._timing.steady:
-            self._failures = 0
-        self._failures += 1
-
-    def _backoff(self) -> float:
-        longest = min(self._timing.longest_backoff, self._timing.first_backoff * 2 ** min(self._failures, 10))
-        return self._rng.uniform(longest / 2, longest)
+        now, timing = self._clock(), self._timing
+        was_good = followed_at is not None and now - followed_at >= timing.steady
+        return self._backoff.pause(now, timing.first_backoff, timing.longest_backoff, was_good)
 
     async def _load_disk(self) -> None:
         if self._disk is None:

@@ -14,6 +14,7 @@ from slb.control.connection import Connection
 from slb.control.lane import Lane
 from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
+from slb.control.resp import Word
 from slb.control.script_line import ScriptLine
 from slb.observe.metrics import Metrics
 from tests.support.valkey import Valkey
@@ -77,13 +78,10 @@ class _Line(ScriptLine):
 
     connection: "_Connection"
 
-    async def _send(self, *command: Any) -> None:
+    async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
         await self.connection.running.wait()
-        self.connection.sent.append(command)
-        await super()._send(*command)
-
-    async def _read(self) -> Any:
-        reply = await super()._read()
+        self.connection.sent.append(("EVALSHA", *keys, *args))
+        reply = await super().call(keys, args)
         if self.connection.loses_replies:
             self.connection.loses_replies = False
             raise ConnectionError("cut off before the reply")
@@ -99,9 +97,7 @@ class _Connection(Connection):
         self.loses_replies = False
 
     def script_line(self, source: str) -> ScriptLine:
-        connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
-        connection.socket_timeout = None
-        line = _Line(connection, source)
+        line = _Line(self.wire, source)
         line.connection = self
         return line
 

@@ -1,6 +1,8 @@
 """A slot that comes back is handed on by the very call that brings it back: nobody looks, pushes or reaps here
 unless the test does."""
 
+import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from slb.balance.asking import Turn
@@ -91,3 +93,50 @@ async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_s
         await books.score({})
         one.lane.say_all()
         await eventually(waits.answer.done, what="handed on long before the next beat")
+
+
+async def unheard(valkey: Valkey, one: Instance, other: Instance, silent_for: float) -> Books:
+    """`one` has given back a slot while a ticket of `other`, which hears no messages and has not beaten for so many
+    seconds, was before one of its own."""
+    books = Books(valkey)
+    assert await one.get(ONE) == "u0"
+    await other.queue(ONE, TURN)
+    await one.queue(ONE, TURN)
+    books.redis.zincrby(books.key["holders"], -1000 * silent_for, "b-1")
+    one.lane.release("u0")
+    await one.told()
+    return books
+
+
+async def test_one_that_hears_nothing_and_has_missed_a_beat_is_passed_over_at_once(valkey: Valkey) -> None:
+    async with alone(valkey, "a") as one, alone(valkey, "b") as other:
+        books = await unheard(valkey, one, other, silent_for=DEAF.lease / 2)
+        assert (books.grants(), books.tickets(), books.held("a-1")) == ([], ["b-1/1"], {"u0": 1})
+        other.lane.say_all()
+        await other.told()
+        one.lane.release("u0")
+        await eventually(lambda: books.grants() == ["b-1/1"], what="its turn, for it has been heard of")
+
+
+async def test_one_that_hears_nothing_and_has_just_been_heard_of_has_half_the_time_to_look(valkey: Valkey) -> None:
+    async with alone(valkey, "a") as one, alone(valkey, "b") as other:
+        books = await unheard(valkey, one, other, silent_for=0.0)
+        assert books.grants() == ["b-1/1"]
+        granted_at = json.loads(books.redis.hget(books.key["grants"], "b-1/1"))[0]
+        assert books.redis.zscore(books.key["granted"], "b-1/1") == granted_at - 500 * DEAF.patience
+
+
+async def test_slots_that_nobody_hears_of_are_passed_on_until_one_does(valkey: Valkey) -> None:
+    async with AsyncExitStack() as stack:
+        names = "abcd"
+        one, *others = [await stack.enter_async_context(alone(valkey, name)) for name in names]
+        books, two = Books(valkey), upstreams(2, 1)
+        assert {await one.get(two), await one.get(two)} == {"u0", "u1"}
+        for each in (*others, one):
+            await each.queue(two, TURN)
+        for name in names[1:]:
+            books.redis.zincrby(books.key["holders"], -500 * DEAF.lease, f"{name}-1")
+        one.lane.release("u0")
+        await one.told()
+        assert (books.tickets(), books.held("a-1")) == (["b-1/1", "c-1/1", "d-1/1"], {"u0": 1, "u1": 1})
+        assert one.lane.held.total() == 2

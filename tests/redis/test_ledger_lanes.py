@@ -1,6 +1,7 @@
 """The lane: one batch in flight, numbered, given up when Redis is slow."""
 
 import asyncio
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,9 @@ TURN = Turn("", 1, 100)
 
 
 def batches(instance: Instance) -> list[dict[str, Any]]:
-    """What its lane has sent, as the script reads it."""
+    """What its lane has sent, as the script reads it: what is not named is empty."""
     calls = [command for command in instance.connection.sent if command[0] == "EVALSHA"]
-    return [orjson.loads(command[-3]) for command in calls]
+    return [defaultdict(list, orjson.loads(command[-3])) for command in calls]
 
 
 def run_again(valkey: Valkey, batch: dict[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Twins:
             "settling": False,
             "release": {},
             "leave": [],
+            "took": [],
             "changed": [],
             "asks": [],
             "views": {POOL: NAME},

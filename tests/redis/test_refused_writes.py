@@ -143,7 +143,7 @@ class Recorded(Random):
         return super().uniform(a, b)
 
 
-@pytest.mark.parametrize(("steady", "pauses"), [(60.0, [0.02, 0.04, 0.08, 0.16, 0.16]), (0.0, [0.02] * 5)])
+@pytest.mark.parametrize(("steady", "pauses"), [(60.0, [0.0, 0.01, 0.02, 0.04, 0.08]), (0.0, [0.0] * 5)])
 async def test_only_sessions_that_end_at_once_come_further_and_further_apart(
     valkey: Valkey, steady: float, pauses: list[float]
 ) -> None:

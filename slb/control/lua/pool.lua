@@ -13,8 +13,6 @@ local GRANTED, GRANTED_OF, DYING, ROUND = KEYS[19], KEYS[20], KEYS[21], KEYS[22]
 local VIRTUAL, OWED = ' ', '  '  -- fields of the classes' hash that can be no class: the virtual time; see serve_queue
 local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
 local CHUNK = 250  -- members that one command takes
-local MOST_SEEN = 100  -- candidates whose scores are told to who asks why
-local MOST_SERVED = 256  -- grants of one call: Redis does nothing else meanwhile
 
 local function is_member(field)
   return field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT
@@ -64,10 +62,11 @@ local function score_of(member)
   return scores[member]
 end
 
-local function held_by(id, member)
+-- `text`: what stands there, where the caller has read it already.
+local function held_by(id, member, text)
   held[id] = held[id] or {}
   if not held[id][member] then
-    local holds = count(redis.call('HGET', HELD .. id, member))
+    local holds = count(text == nil and redis.call('HGET', HELD .. id, member) or text)
     held[id][member] = holds < MOST and holds or 0
   end
   return held[id][member]
@@ -178,7 +177,12 @@ local function forget_view(view)
 end
 
 local function is_stored(view)
-  return redis.call('HLEN', VIEW .. view) == tonumber(string.match(view, '^(%d+)-')) and redis.call('ZSCORE', LIVE, view)
+  for _, each in ipairs(live_views()) do
+    if each == view then
+      return redis.call('HLEN', VIEW .. view) == tonumber(string.match(view, '^(%d+)-'))
+    end
+  end
+  return false
 end
 
 local function keep_view(view)

@@ -1,10 +1,10 @@
--- What the ledger's scripts share of the queue; it stands behind pool.lua.
+-- What the ledger's scripts share of the queue: with grants.lua the body of `open_queue(size)`, behind pool.lua; `size`
+-- is how many wait. Most calls have nothing to do with the queue, and do not open it: to make its functions costs as
+-- much as a dozen commands.
 
 -- The queue. A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one
 -- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
 -- first number of each line, by the view it goes by and by class: who is next is found without looking at who is not.
-local granted = {}  -- holder -> whether it has been granted something in this run
-local taken = {}  -- what the caller has been granted, as it is told: {ticket, member}
 
 local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''
@@ -30,20 +30,14 @@ local function read_ticket(text)
   return fits and fields or nil
 end
 
-local function read_grant(text)
-  local record = read_json(text)
-  local fits = record and is_count(record[1], 0) and type(record[2]) == 'string' and type(record[3]) == 'string'
-    and read_ticket(record[3])
-  return fits and record or nil
-end
-
 -- A place in the fair order; 0 where what stands there is none.
 local function pass_of(value)
   value = tonumber(value or 0)
   return value and value >= 0 and value < MOST and value or 0
 end
 
--- Whether a holder has let a grant lapse and said nothing since: its tickets keep their places, and are passed over.
+-- Whether a holder has let a grant lapse, or could not be told of one, and has said nothing since: its tickets keep
+-- their places, and are passed over.
 local silent = {}
 local function is_silent(id)
   if silent[id] == nil then
@@ -105,20 +99,31 @@ local function show_heads(id)
 end
 
 local function forget_if_empty()
-  if redis.call('HLEN', TICKETS) == 0 then
+  if size == 0 then
     redis.call('DEL', CLASSES)
   end
+end
+
+-- How many wait in a class. Raises DAMAGED where its key is of another type; reap.lua finds it, and mends it.
+local function size_of(class)
+  local found = redis.pcall('ZCARD', CLASS .. class)
+  if type(found) == 'table' then
+    write()  -- what has been given is counted all the same
+    redis.call('HSETNX', CLASSES, class, '0')
+    error({err = 'DAMAGED ' .. CLASS .. class .. ': ' .. found.err})
+  end
+  return found
 end
 
 local function push(ticket, packed)
   local fields = read_ticket(packed)
   local class, id, line = CLASS .. fields[2], owner(ticket), line_of(fields)
-  if redis.call('EXISTS', class) == 0 then
+  if size_of(fields[2]) == 0 then
     local virtual = pass_of(redis.call('HGET', CLASSES, VIRTUAL))
     local pass = pass_of(redis.call('HGET', CLASSES, fields[2]))
     redis.call('HSET', CLASSES, fields[2], string.format('%.17g', math.max(pass, virtual)))
   end
-  redis.call('HSET', TICKETS, ticket, packed)
+  size = size + redis.call('HSET', TICKETS, ticket, packed)
   if redis.call('ZADD', class, fields[1], ticket) == 1 and redis.call('ZCARD', class) == 1 then
     for _, key in ipairs({TICKETS, CLASSES, VIEWS, NUMBER, class}) do
       renew(key)
@@ -133,7 +138,7 @@ end
 
 local function take_out(ticket, fields)
   local id, line = owner(ticket), line_of(fields)
-  redis.call('HDEL', TICKETS, ticket)
+  size = size - redis.call('HDEL', TICKETS, ticket)
   redis.call('ZREM', CLASS .. fields[2], ticket)
   local rank = redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket)
   if rank then
@@ -150,169 +155,7 @@ local function remove(ticket)
   if fields then
     take_out(ticket, fields)
   elseif packed then
-    redis.call('HDEL', TICKETS, ticket)
+    size = size - redis.call('HDEL', TICKETS, ticket)
   end
   return packed
-end
-
-local function grant(ticket, packed, member)
-  local id = owner(ticket)
-  add(id, member, 1)
-  if id == caller then
-    taken[#taken + 1] = {ticket, member}
-    return
-  end
-  redis.call('HSET', GRANTS, ticket, cjson.encode({now, member, packed}))
-  if redis.call('ZADD', GRANTED, now, ticket) == 1 and redis.call('ZCARD', GRANTED) == 1 then
-    renew(GRANTS)
-    renew(GRANTED)
-  end
-  redis.call('ZADD', GRANTED_OF .. id, now, ticket)
-  if redis.call('ZCARD', GRANTED_OF .. id) == 1 then
-    renew(GRANTED_OF .. id)
-  end
-  granted[id] = true
-end
-
-local function forget_grant(ticket)
-  redis.call('HDEL', GRANTS, ticket)
-  redis.call('ZREM', GRANTED, ticket)
-  redis.call('ZREM', GRANTED_OF .. owner(ticket), ticket)
-end
-
--- Take back a grant that nobody has taken up. True where a slot has become free.
-local function ungrant(ticket, record)
-  forget_grant(ticket)
-  return add(owner(ticket), record[2], -1) ~= 0
-end
-
--- Grants that nobody has taken up for so many milliseconds: their tickets keep their places, but the next is served
--- first. How many; at most so many in one call.
-local function take_back_lapsed(patience, besides)
-  local taken_back = 0
-  for _, ends in ipairs({{'-inf', now - patience}, {'(' .. string.format('%.0f', now + patience), '+inf'}}) do
-    for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', GRANTED, ends[1], ends[2], 'LIMIT', 0, 64)) do
-      local id, record = owner(ticket), read_grant(redis.call('HGET', GRANTS, ticket) or '')
-      if not record then
-        forget_grant(ticket)
-      elseif id ~= besides then
-        ungrant(ticket, record)
-        redis.call('HSET', HELD .. id, SILENT, '1')
-        silent[id] = true
-        show_heads(id)
-        push(ticket, record[3])
-        taken_back = taken_back + 1
-      end
-    end
-  end
-  return taken_back
-end
-
-local function has_room(view)
-  local read = near[view] or read_near(view, 0)
-  return read.bound < NO_ROOM or least_of(read, nil, 0) ~= nil
-end
-
--- The first ticket of a class that goes by this view and can use something; `before`: only one with a lower number.
-local function first_by_view(view, class, before)
-  local heads, at = HEADS .. view .. ' ' .. class, 0
-  while has_room(view) do
-    local head = redis.call('ZRANGE', heads, at, at, 'WITHSCORES')
-    if not head[1] or tonumber(head[2]) >= before then
-      return nil
-    end
-    local id, line = string.match(head[1], '^([^ ]*) (.*)$')
-    local parts = line and read_line(line)
-    local member = parts and choose(view, parts[4], parts[3] and {}, 0)
-    if member then
-      local ticket = redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, 0)[1]
-      local packed = ticket and redis.call('HGET', TICKETS, ticket)
-      local fields = packed and read_ticket(packed)
-      if fields then
-        return {ticket = ticket, packed = packed, fields = fields, member = member, number = tonumber(head[2])}
-      end
-      redis.call('ZREM', LINE .. id .. ' ' .. line, ticket or '')
-      redis.call('ZREM', heads, head[1])
-      show_head(id, line)
-    elseif parts then
-      at = at + 1
-    else
-      redis.call('ZREM', heads, head[1])
-    end
-  end
-end
-
-local function first_usable(class)
-  local best
-  for _, view in ipairs(live_views()) do
-    best = first_by_view(view, class, best and best.number or math.huge) or best
-  end
-  return best
-end
-
-local function read_classes()
-  local passes, classes, virtual, owed = {}, {}, 0, false
-  local stored = redis.call('HGETALL', CLASSES)
-  for index = 1, #stored, 2 do
-    if stored[index] == VIRTUAL then
-      virtual = pass_of(stored[index + 1])
-    elseif stored[index] == OWED then
-      owed = true
-    else
-      classes[#classes + 1] = stored[index]
-      passes[stored[index]] = pass_of(stored[index + 1])
-    end
-  end
-  return passes, classes, virtual, owed
-end
-
--- Give free slots to who waits: the class with the lowest pass first, and in it who came first. Where more than
--- MOST_SERVED could be served (a cap was raised, many upstreams joined), OWED says so, and the next call goes on.
--- Whether it came to an end.
-local function serve_queue()
-  if redis.call('HLEN', TICKETS) == 0 then
-    forget_if_empty()
-    return true
-  end
-  local passes, classes, virtual, owed = read_classes()
-  local given, ended = 0, false
-  while given < MOST_SERVED and not ended do
-    table.sort(classes, function(a, b)
-      return passes[a] < passes[b] or (passes[a] == passes[b] and a < b)
-    end)
-    local found, class
-    for _, each in ipairs(classes) do
-      found, class = first_usable(each), each
-      if found then
-        break
-      end
-    end
-    ended = not found
-    if found then
-      take_out(found.ticket, found.fields)
-      grant(found.ticket, found.packed, found.member)
-      -- Who was passed over for long, unable to use what there was, has lent its share and not saved it.
-      virtual = math.max(virtual, passes[class])
-      passes[class] = virtual + 1 / found.fields[3]
-      redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', virtual),
-        class, string.format('%.17g', passes[class]))
-      given = given + 1
-    end
-  end
-  if ended and owed then
-    redis.call('HDEL', CLASSES, OWED)
-  elseif not ended then
-    redis.call('HSET', CLASSES, OWED, '1')
-  end
-  forget_if_empty()
-  return ended
-end
-
--- Tell the instances that something waits for them; a hint: what was granted stands in GRANTS.
-local function announce(channel, pool, besides)
-  for id in pairs(granted) do
-    if id ~= besides then
-      redis.call('PUBLISH', channel .. string.match(id, '^[^-]*'), pool)
-    end
-  end
 end

@@ -50,6 +50,7 @@ if not is_due and repaired == 0 and not next(ended) then
 end
 
 life, is_beat = tonumber(ARGV[7]), true
+local queue = open_queue(redis.call('HLEN', TICKETS))
 
 -- Who is no holder any more comes back under another name, whatever of it is still here.
 local reaped, holders, alive = 0, {}, {}
@@ -107,7 +108,7 @@ local function mend_lines(id)
   of_type(LINES .. id, 'hash')
   for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
     of_type(LINE .. id .. ' ' .. line, 'zset')
-    show_head(id, line)
+    queue.show_head(id, line)
   end
 end
 
@@ -123,11 +124,11 @@ local function take_out_line(id, line, most)
   local key, taken = LINE .. id .. ' ' .. line, 0
   for _, ticket in ipairs(redis.call('ZRANGE', key, 0, most - 1)) do
     redis.call('ZREM', key, ticket)
-    remove(ticket)
+    queue.remove(ticket)
     taken = taken + 1
   end
   if redis.call('EXISTS', key) == 0 then
-    show_head(id, line)
+    queue.show_head(id, line)
   end
   return taken
 end
@@ -136,11 +137,11 @@ end
 local function take_apart(id)
   of_type(HELD .. id, 'hash')
   redis.call('HSET', HELD .. id, SILENT, '1')  -- none of its tickets is served
-  silent[id] = true
+  queue.silent[id] = true
   mend_lines(id)
   local left = MOST_TAKEN
   for _, ticket in ipairs(redis.call('ZRANGE', GRANTED_OF .. id, 0, left - 1)) do
-    forget_grant(ticket)
+    queue.forget_grant(ticket)
     left = left - 1
   end
   for _, member in ipairs(redis.call('HKEYS', HELD .. id)) do
@@ -181,24 +182,24 @@ end
 -- The queue loses what belongs to nobody, and what is not to be read.
 local last_number = 0
 local function look_at_ticket(ticket, packed)
-  local fields = read_ticket(packed or '')
-  if not fields or not alive[owner(ticket)] then
+  local fields = queue.read_ticket(packed or '')
+  if not fields or not alive[queue.owner(ticket)] then
     if not fields then
       repaired = repaired + 1
     end
-    remove(ticket)
+    queue.remove(ticket)
     return
   end
   last_number = math.max(last_number, fields[1])
-  local line = line_of(fields)
+  local line = queue.line_of(fields)
   if redis.call('HEXISTS', CLASSES, fields[2]) == 0 then
     redis.call('HSET', CLASSES, fields[2], '0')
   end
   if not redis.call('ZSCORE', CLASS .. fields[2], ticket)
-    or not redis.call('ZSCORE', LINE .. owner(ticket) .. ' ' .. line, ticket)
-    or redis.call('HEXISTS', LINES .. owner(ticket), line) == 0 then
-    push(ticket, packed)
-    show_head(owner(ticket), line)
+    or not redis.call('ZSCORE', LINE .. queue.owner(ticket) .. ' ' .. line, ticket)
+    or redis.call('HEXISTS', LINES .. queue.owner(ticket), line) == 0 then
+    queue.push(ticket, packed)
+    queue.show_head(queue.owner(ticket), line)
     repaired = repaired + 1
   end
 end
@@ -235,15 +236,16 @@ if number and (read_number(number) or -1) < last_number then
 end
 
 local function look_at_grant(ticket, packed)
-  local record = read_grant(packed or '')
-  if not record or not alive[owner(ticket)] then
+  local granted_of = GRANTED_OF .. queue.owner(ticket)
+  local record = queue.read_grant(packed or '')
+  if not record or not alive[queue.owner(ticket)] then
     if packed and not record then
       repaired = repaired + 1
     end
-    forget_grant(ticket)
-  elseif not redis.call('ZSCORE', GRANTED, ticket) or not redis.call('ZSCORE', GRANTED_OF .. owner(ticket), ticket) then
+    queue.forget_grant(ticket)
+  elseif not redis.call('ZSCORE', GRANTED, ticket) or not redis.call('ZSCORE', granted_of, ticket) then
     redis.call('ZADD', GRANTED, record[1], ticket)
-    redis.call('ZADD', GRANTED_OF .. owner(ticket), record[1], ticket)
+    redis.call('ZADD', granted_of, record[1], ticket)
     repaired = repaired + 1
   end
 end
@@ -363,8 +365,8 @@ if #members > 0 then
   end
 end
 
-local taken_back = take_back_lapsed(patience)
-serve_queue()
+local taken_back = queue.take_back_lapsed(patience)
+queue.serve()
 write()
-announce(ARGV[5], ARGV[6], '')
+queue.announce(ARGV[5], ARGV[6], lease, patience)
 return {1, reaped, string.format('%.17g', drift), repaired, taken_back, more}

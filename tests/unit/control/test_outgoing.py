@@ -214,3 +214,30 @@ def test_the_routes_of_asks_and_of_what_is_yet_to_be_said_are_kept() -> None:
     assert lane.outgoing.keeps() == {"/a", "/b", "/c"}
     lane.batch()
     assert lane.outgoing.keeps() == {"/a", "/c"}
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_grant_that_was_taken_is_acknowledged_until_a_batch_that_does_has_run(full: bool) -> None:
+    lane = Lane()
+    lane.outgoing.take(7, "u0")
+    assert lane.is_due()
+    assert not lane.outgoing.is_idle
+    lane.batch()
+    assert lane.reconnects().took == {}
+    if not full:
+        lane.outgoing.ran(lane.batch())
+        lane.outgoing.take(8, "u1")
+    batch = lane.batch()
+    assert (batch.full, batch.took) == (full, {7: "u0"} if full else {8: "u1"})
+    lane.outgoing.ran(batch)
+    assert (lane.batch().took, lane.outgoing.is_idle) == ({}, True)
+
+
+def test_what_a_reply_tells_of_need_not_be_acknowledged() -> None:
+    lane = Lane()
+    lane.outgoing.take(7, "u0")
+    assert not lane.outgoing.was_taken(7, "u1")
+    assert not lane.outgoing.was_taken(8, "u0")
+    assert lane.outgoing.was_taken(7, "u0")
+    assert not lane.outgoing.was_taken(7, "u0")
+    assert lane.batch().took == {}

@@ -1,8 +1,10 @@
 """How a lane stands with Redis, by the replies it gets."""
 
+from dataclasses import replace
 from typing import Any
 
 from slb.control.batch import Batch
+from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 from slb.control.standing import Standing
 
@@ -28,7 +30,7 @@ class Told:
             "now": int(moment * 1000),
             **said,
         }
-        self.standing.follow(Batch(self._seq, fresh=fresh, full=True), reply, moment, TIMING)
+        self.standing.follow(Batch(self._seq, fresh=fresh, full=True), reply, moment, moment, TIMING)
         return self.standing.settling
 
 
@@ -91,3 +93,32 @@ def test_a_clock_that_jumps_is_another_redis_to_the_reaper() -> None:
     assert told.standing.steady_since == 100.0
     told.hears(103.0, now=203_000)
     assert told.standing.steady_since == 103.0
+
+
+TRUSTING = replace(TIMING, silence=1.5, patience=2.0)
+
+
+def granted(at: int, epoch: str = "e 1") -> Granted:
+    return Granted("/p", at, epoch, ())
+
+
+def test_a_message_is_trusted_while_its_grants_are_certainly_young() -> None:
+    """Redis had shown 102,000 ms by second 102.1 at the latest, and from second 102.0 on."""
+    standing = Told().standing
+    reply = {"epoch": "e 1", "holders": 3, "pushed": 3, "last": 1, "now": 102_000}
+    standing.follow(Batch(2), reply, 102.0, 102.1, TIMING)
+    assert standing.trusts(granted(102_000), 102.2, TRUSTING)
+    assert not standing.trusts(granted(102_000), 102.26, TRUSTING)
+    assert not standing.trusts(granted(101_900), 102.2, TRUSTING)
+    assert not standing.trusts(granted(102_500), 102.2, TRUSTING)
+    assert not standing.trusts(granted(102_000), 102.0, replace(TRUSTING, patience=1.5))
+
+
+def test_a_message_is_not_trusted_where_it_may_be_another_redis_s() -> None:
+    told = Told()
+    assert told.standing.trusts(granted(100_000), 100.0, TRUSTING)
+    assert not told.standing.trusts(granted(100_000, "e 2"), 100.0, TRUSTING)
+    told.standing.cut()
+    assert not told.standing.trusts(granted(100_000), 100.0, TRUSTING)
+    assert told.hears(101.0, epoch="e 2", holders=1, pushed=1)
+    assert not told.standing.trusts(granted(101_000, "e 2"), 101.0, TRUSTING)

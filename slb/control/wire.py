@@ -1,0 +1,174 @@
+"""One connection to Redis: commands out, replies in order. redis-py does the same at several times the price; this
+one is for what is called thousands of times a second, or has to be heard at once."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, RedisError
+
+from slb.control.endpoint import Endpoint, again, caused
+from slb.control.resp import MORE_NEEDED, reader
+from slb.control.slices import SLICE
+
+LONGEST_REPLY = 64 << 20
+"""Bytes. A longer one, or a server that sends without end, ends the connection."""
+
+MOST_UNSENT = 64 << 20
+"""Bytes that may wait for a server that does not read; then the connection ends."""
+
+OnReply = Callable[[Any], None]
+"""Called with a reply, in the event loop's turn that read it. An error that Redis replied, or the end of the
+connection, comes as a RedisError."""
+
+
+class Wire(asyncio.Protocol):
+    """Begins to connect when made; commands may be sent at once. The login goes before the first of them in one
+    write, so that a far Redis is asked once; where a database has to be selected they wait until it is.
+
+    The first failure ends it: `lost` says why, and another one has to be made. It has no deadline but that of
+    connecting. `on_push` is called with what comes while no command awaits a reply, and once with the end."""
+
+    def __init__(self, endpoint: Endpoint, on_push: OnReply | None = None) -> None:
+        self.lost: RedisError | None = None
+        self._endpoint = endpoint
+        self._on_push = on_push
+        self._loop = asyncio.get_running_loop()
+        self._reader = reader()
+        self._transport: asyncio.Transport | None = None
+        self._unsent = endpoint.login()
+        self._expected: deque[OnReply] = deque([self._logged_in] * len(self._unsent))
+        self._held = endpoint.must_be_selected
+        self._logins = len(self._unsent)
+        self._later: list[bytes] = []
+        self._unread = 0
+        self._connecting = self._loop.create_task(endpoint.connect(self), name="redis-connect")
+        self._connecting.add_done_callback(self._connected)
+
+    # -- out
+
+    def send(self, commands: bytes, *on_reply: OnReply) -> None:
+        """Write packed commands, and call one of `on_reply` for the reply to each: at once where the connection is
+        lost already."""
+        if self.lost is not None:
+            _end(on_reply, self.lost)
+            return
+        self._expected.extend(on_reply)
+        if self._held:
+            self._later.append(commands)
+        elif self._transport is None:
+            self._unsent.append(commands)
+        else:
+            self._transport.write(commands)
+        if self._waiting() > MOST_UNSENT:
+            self._lose(RedisConnectionError(f"{self._endpoint.shown} does not read what it is sent"))
+
+    def _waiting(self) -> int:
+        """Bytes."""
+        if self._transport is not None and not self._held:
+            return self._transport.get_write_buffer_size()
+        return sum(map(len, self._unsent)) + sum(map(len, self._later))
+
+    def close(self) -> None:
+        """End it, and what is under way with it; nothing that still waits is sent."""
+        self._lose(RedisConnectionError("the connection was given up"))
+
+    # -- as the event loop has it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
+        if self.lost is not None:
+            self._transport.abort()
+            return
+        self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self.close()
+        elif (error := task.exception()) is not None:
+            failure = error if isinstance(error, RedisError) else caused(RedisConnectionError(str(error)), error)
+            self._lose(failure)
+
+    def _logged_in(self, reply: Any) -> None:
+        if isinstance(reply, RedisError):
+            self._lose(reply)
+            return
+        self._logins -= 1
+        if self._held and not self._logins and self._transport is not None:
+            self._held = False
+            self._transport.write(b"".join(self._later))
+            self._later.clear()
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        self._unread += len(data)
+        self._pass_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is None:
+            self._lose(RedisConnectionError("Connection closed by server."))
+        else:
+            text = f"Error while reading from {self._endpoint.shown} : {error.args}"
+            self._lose(caused(RedisConnectionError(text), error))
+
+    # -- in
+
+    def _pass_on(self) -> None:
+        """Pass on the replies that are whole, for one slice of time: then others have their turn, and nothing more
+        is read meanwhile."""
+        until = time.perf_counter() + SLICE
+        while self.lost is None:
+            try:
+                reply = self._reader.gets()
+            except InvalidResponse as error:
+                self._lose(error)
+                return
+            if reply is MORE_NEEDED:
+                break
+            self._unread = 0
+            self._take(reply)
+            if time.perf_counter() >= until and self.lost is None and self._transport is not None:
+                self._transport.pause_reading()
+                self._loop.call_soon(self._go_on)
+                return
+        if self._unread > LONGEST_REPLY:
+            self._lose(
+                RedisConnectionError(f"{self._endpoint.shown} sends more than {LONGEST_REPLY} bytes a reply")
+            )
+
+    def _go_on(self) -> None:
+        if self.lost is None and self._transport is not None:
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+            self._pass_on()
+
+    def _take(self, reply: Any) -> None:
+        if self._expected:
+            self._expected.popleft()(reply)
+        elif self._on_push is not None:
+            self._on_push(reply)
+        elif isinstance(reply, RedisError):
+            self._lose(reply)
+        else:
+            self._lose(InvalidResponse("a reply to no command"))
+
+    def _lose(self, error: RedisError) -> None:
+        if self.lost is not None:
+            return
+        self.lost = error
+        self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        expected, self._expected = self._expected, deque()
+        _end(expected, error)
+        if self._on_push is not None:
+            self._on_push(again(error))
+
+
+def _end(expected: Iterable[OnReply], error: RedisError) -> None:
+    for on_reply in expected:
+        on_reply(again(error))
