@@ -1,5 +1,7 @@
 """What a call costs Redis and the wire does not grow with the upstreams, nor with who waits."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -60,6 +62,46 @@ async def test_a_beat_and_a_reap_run_as_many_commands_however_many_wait(valkey: 
             await Reap(one.connection)(POOL, 60_000, reap_until=EVER, patience=60_000, period=1)
             costs.append(commands(valkey))
         assert costs[1] < costs[0] * 1.5
+
+
+PLAIN = {"release": 16, "ask": 22, "look": 9}
+WITH_A_QUEUE = {"release": 29, "ask": 24, "look": 10}
+"""Commands of one call, at most: each costs Redis about a microsecond, and what is made to call it another."""
+
+
+@pytest.mark.parametrize("queued", [0, 1000])
+@pytest.mark.parametrize("count", [20, 1000])
+async def test_a_plain_call_runs_few_commands_however_many_upstreams_there_are_and_wait(
+    valkey: Valkey, count: int, queued: int
+) -> None:
+    pods, redis = upstreams(count, 1), valkey.admin
+    async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
+        asked = [one.ask(pods, TURN) for _ in range(count + queued if queued else 10)]
+        await eventually(lambda: all(each.answer.done() or each.position is not None for each in asked))
+        held = (each.answer.result() for each in asked if each.answer.done())
+
+        async def measured(action: Callable[[], object]) -> float:
+            """Commands of one call, the mean of five."""
+            redis.config_resetstat()
+            for _ in range(5):
+                seq = one.lane._outgoing._seq
+                action()
+                one.lane._outgoing.hurry()
+                one.lane._wake.set()
+                await eventually(lambda seq=seq: one.lane._outgoing._seq > seq)  # type: ignore[misc]
+                await one.told()
+            stats = redis.info("commandstats")
+            stats.pop("cmdstat_config|resetstat")
+            calls = int(stats.pop("cmdstat_evalsha")["calls"])
+            return float(sum(each["calls"] for each in stats.values())) / calls
+
+        found = {
+            "release": await measured(lambda: one.lane.release(next(held))),
+            "ask": await measured(lambda: one.ask(pods, TURN)),
+            "look": await measured(lambda: None),
+        }
+        most = WITH_A_QUEUE if queued else PLAIN
+        assert {name: cost for name, cost in found.items() if cost > most[name]} == {}
 
 
 async def five_busy(instance: Instance, count: int) -> list[Request]:

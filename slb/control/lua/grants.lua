@@ -39,6 +39,24 @@ local function forget_grant(ticket)
   redis.call('ZREM', GRANTED_OF .. owner(ticket), ticket)
 end
 
+-- Grants that a holder does not know of, as far as Redis knows.
+local function pending(id)
+  local tickets, found = redis.call('ZRANGE', GRANTED_OF .. id, 0, -1), {}
+  for first = 1, #tickets, CHUNK do
+    local last_one = math.min(first + CHUNK - 1, #tickets)
+    for index, text in ipairs(redis.call('HMGET', GRANTS, unpack(tickets, first, last_one))) do
+      local ticket = tickets[first + index - 1]
+      local record = read_grant(text or '')
+      if record then
+        found[ticket] = record
+      else
+        forget_grant(ticket)
+      end
+    end
+  end
+  return found
+end
+
 -- Take back a grant that nobody has taken up. True where a slot has become free.
 local function ungrant(ticket, record)
   forget_grant(ticket)
@@ -248,6 +266,7 @@ return {
   forget_if_empty = forget_if_empty,
   line_of = line_of,
   owner = owner,
+  pending = pending,
   push = push,
   read_grant = read_grant,
   read_ticket = read_ticket,

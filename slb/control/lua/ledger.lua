@@ -141,24 +141,10 @@ local function next_number(known_number)
   return place
 end
 
-local function pending()
-  local tickets, found = redis.call('ZRANGE', GRANTED_OF .. id, 0, -1), {}
-  for first = 1, #tickets, CHUNK do
-    local last_one = math.min(first + CHUNK - 1, #tickets)
-    for index, text in ipairs(redis.call('HMGET', GRANTS, unpack(tickets, first, last_one))) do
-      local ticket = tickets[first + index - 1]
-      local record = queue.read_grant(text or '')
-      if record then
-        found[ticket] = record
-      else
-        queue.forget_grant(ticket)
-      end
-    end
-  end
-  return found
-end
+-- Whether more can be served than one call serves.
+local owed = queued > 0 and redis.call('HEXISTS', CLASSES, OWED) == 1
 
--- What a batch says to those who wait, or may free for them. Whether more can be served than one call serves.
+-- What a batch says to those who wait, or may free for them.
 local function follow_queue()
   need_queue()
 
@@ -226,7 +212,7 @@ local function follow_queue()
 
   -- What this instance truly holds and who truly waits with it, whatever stood here.
   if batch.full then
-    local grants, truth = pending(), batch.held or {}
+    local grants, truth = queue.pending(id), batch.held or {}
     if batch.bye then
       for ticket in pairs(grants) do
         queue.forget_grant(ticket)
@@ -270,7 +256,7 @@ local function follow_queue()
 
   -- A beat that is not full says how much it counts, and a part of it whole; another part each time.
   if batch.beat and not batch.full then
-    local grants, tickets, pending_now = pending(), 0, 0
+    local grants, tickets, pending_now = queue.pending(id), 0, 0
     for _ in pairs(grants) do
       pending_now = pending_now + 1
     end
@@ -286,16 +272,18 @@ local function follow_queue()
     keep_waiting(waiting)
   end
 
-  if changed or freed or redis.call('HEXISTS', CLASSES, OWED) == 1 then
-    return not queue.serve()
+  if changed or freed or owed then
+    owed = not queue.serve()
   elseif #leave > 0 then
     queue.forget_if_empty()
   end
-  return false
 end
 
--- Where nobody waits and no grant is open there is nothing to follow; what a hand has damaged the next beat mends.
-local owed = (is_beat or queued > 0 or granted > 0 or known[2] or batch.changed or late > 0) and follow_queue()
+-- Most batches change nothing for those who wait; what a hand has damaged there the next beat mends.
+local serves = queued > 0 and (changed or freed or owed or #leave > 0)
+if is_beat or serves or granted > 0 or known[2] or batch.changed then
+  follow_queue()
+end
 queued = queue and queue.size() or queued
 
 -- After each step nobody waits who could use what is free: so what is free now is nobody's turn before this one's.
@@ -351,7 +339,7 @@ end
 
 local taken = queue and queue.taken or {}
 if is_beat or granted > 0 then
-  for ticket, record in pairs(pending()) do
+  for ticket, record in pairs(queue.pending(id)) do
     queue.forget_grant(ticket)
     taken[#taken + 1] = {ticket, record[2]}
   end
