@@ -102,6 +102,7 @@ for _, taken_up in ipairs(batch.took or {}) do  -- before any of them is release
     late, freed = late + 1, true
   end
 end
+granted = queue and redis.call('ZCARD', GRANTED) or granted
 
 for index, member in ipairs(released) do
   held_by(id, member, known[2 + index])
