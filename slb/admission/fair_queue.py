@@ -4,7 +4,7 @@ Start-time fair queueing (Goyal, Vin, Cheng 1996) with every request of length 1
 time at which it may be served next; serving it moves its pass on by 1/weight, so a class of weight 8 is served
 eight times while one of weight 1 is served once. A class that comes back after a pause starts at the present
 virtual time: what it did not use was lent, not saved. There is no clock and no random number in it, so that
-`queue.lua` can do exactly the same in Redis.
+`grants.lua` can do exactly the same in Redis.
 """
 
 from bisect import bisect_left, insort

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
+from slb.control.lane_timing import SPARE
 from slb.control.scripts import Reap
 from tests.redis import ledger_rig
 from tests.redis.ledger_rig import PATIENT, POOL, Books, upstreams
@@ -198,3 +199,9 @@ async def test_a_slot_counted_too_late_is_told(valkey: Valkey) -> None:
             await eventually(lambda: bool(logs), what="logged")
         assert logs == [{"event": "ledger_late", "log_level": "warning", "pool": POOL, "grants": 1}]
         assert other.metrics.local_grants == 1
+
+
+async def test_a_grant_waits_for_longer_than_redis_may_take(valkey: Valkey) -> None:
+    async with ledger_rig.Instance(valkey, "a", PATIENT) as one:
+        one.ledger.set_patience(budget=0.1, silence=3.0)
+        assert (one.lane.timing.silence, one.lane.timing.patience) == (3.0, 3.0 + SPARE)

@@ -57,9 +57,6 @@ local function pending(id)
   return found
 end
 
--- Whether more can be served than one call serves.
-local owed = queued > 0 and redis.call('HEXISTS', CLASSES, OWED) == 1
-
 -- Take back a grant that nobody has taken up. True where a slot has become free.
 local function ungrant(ticket, record)
   forget_grant(ticket)

@@ -102,6 +102,7 @@ for _, taken_up in ipairs(batch.took or {}) do  -- before any of them is release
     late, freed = late + 1, true
   end
 end
+granted = queue and redis.call('ZCARD', GRANTED) or granted
 
 for index, member in ipairs(released) do
   held_by(id, member, known[2 + index])
@@ -140,6 +141,9 @@ local function next_number(known_number)
   end
   return place
 end
+
+-- Whether more can be served than one call serves.
+local owed = queued > 0 and redis.call('HEXISTS', CLASSES, OWED) == 1
 
 -- What a batch says to those who wait, or may free for them.
 local function follow_queue()
