@@ -144,6 +144,8 @@ class Registry:
         """
         routes: set[str | None] = set()
         await self._ensure_generation()
+        async with self._answering():
+            await self._connection.client.delete(keys.LEASES)
         async for found in self._keys_of_routes():
             async with self._answering():
                 await self._change([_cleared(key, ()) for key in found])
