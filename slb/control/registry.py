@@ -66,7 +66,7 @@ class Registry:
         again, None for good. Where all of them are only renewed that is one call, and no change of the table."""
         leases = [None if ttl is None else round(ttl * 1000) for ttl in ttls or [None] * len(items)]
         async with self._answering():
-            if all(leases) and await self._renew(items, leases):
+            if items and all(leases) and await self._renew(items, leases):
                 return [False] * len(items)
             await self._check(
                 [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
