@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -34,15 +34,15 @@ class Registration:
         async with Registration("http://slb:8081", "/p1", "10.0.0.5:8000", ttl=30):
             await serve()
 
-    `url`: the API of an slb, better an address behind which there are several. `target`: the upstream as slb
-    reaches it. `ttl`: seconds after which the fleet takes it out where it is not renewed; None, and it stands for
-    good. `attributes`: `weight`, `slots`, `zone`, `node`. An slb that is not there yet, or has no Redis, is asked
-    again; why is logged once, and again where it is another reason.
+    `url`: the API of an slb, or those of several, of which any does. `target`: the upstream as slb reaches it.
+    `ttl`: seconds after which the fleet takes it out where it is not renewed; None, and it stands for good.
+    `attributes`: `weight`, `slots`, `zone`, `node`. An slb that is not there yet, or has no Redis, is asked again;
+    why is logged once, and again where it is another reason.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         path: str,
         target: str,
         *,
@@ -50,7 +50,7 @@ class Registration:
         token: str | None = None,
         attributes: Mapping[str, int | str] | None = None,
     ) -> None:
-        self._url = f"{url.rstrip('/')}/register"
+        self._urls = [f"{each.rstrip('/')}/register" for each in ([url] if isinstance(url, str) else url)]
         self._named = {"path": path, "target": target}
         self._body = {**self._named, **(attributes or {}), **({"ttl": ttl} if ttl else {})}
         self._ttl = ttl
@@ -116,25 +116,34 @@ class Registration:
             told, delay = fault, 2 * delay if fault else _FIRST_RETRY
 
     async def _call(self, method: str) -> str | None:
-        """Why the call has to be made again, or None. Raises RegistrationRefused."""
+        """Why the call has to be made again, or None; the one that took it is asked first the next time. Raises
+        RegistrationRefused."""
+        faults: list[str] = []
+        for url in self._urls:
+            fault = await self._call_at(url, method)
+            if fault is None:
+                self._urls = [url, *(each for each in self._urls if each != url)]
+                return None
+            faults.append(fault)
+        return "; ".join(faults)
+
+    async def _call_at(self, url: str, method: str) -> str | None:
         body = self._body if method == "POST" else self._named
         longest = max(_SHORTEST_CALL, self._ttl / _RENEWALS) if self._ttl else _LONGEST_CALL
         timeout = ClientTimeout(total=min(longest, _LONGEST_CALL))
         try:
             async with (
                 ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.request(method, self._url, json=body) as reply,
+                session.request(method, url, json=body) as reply,
             ):
                 said = f"{reply.status} {_reason(await reply.text())}"
                 if 400 <= reply.status < 500:
-                    raise RegistrationRefused(f"{self._url} refused the registration: {said}")
-                return f"{self._url} answered {said}" if reply.status >= 500 else None
+                    raise RegistrationRefused(f"{url} refused the registration: {said}")
+                return f"{url} answered {said}" if reply.status >= 500 else None
         except InvalidURL:
-            raise RegistrationRefused(
-                f"{self._url!r} is not a URL such as http://127.0.0.1:8081/register"
-            ) from None
+            raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
         except (ClientError, OSError, TimeoutError) as error:
-            return f"{self._url}: {no_answer(error)}"
+            return f"{url}: {no_answer(error)}"
 
 
 def _reason(text: str) -> str:

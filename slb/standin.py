@@ -10,7 +10,7 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from aiohttp import web
@@ -29,11 +29,11 @@ _CUT_OFF_AFTER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a user types of where an upstream listens and where it registers (`url` None: nowhere), for how many
+    """What a user types of where an upstream listens and where it registers (`urls` empty: nowhere), for how many
     seconds at a time (`ttl` None: for good)."""
 
     listen: str
-    url: str | None = None
+    urls: Sequence[str] = ()
     path: str = "/"
     advertise: str | None = None
     token: str | None = None
@@ -41,7 +41,7 @@ class Place:
 
     def check(self) -> None:
         """Raises RegistrationRefused where it would be no slb's to reach."""
-        if self.url is not None and self.advertise is None and _is_on_all_addresses(self.listen):
+        if self.urls and self.advertise is None and _is_on_all_addresses(self.listen):
             raise RegistrationRefused(
                 f"--listen {self.listen} is on all addresses: say with --advertise HOST:PORT at which of them slb "
                 "reaches this upstream"
@@ -49,10 +49,10 @@ class Place:
 
     def registration(self, address: str) -> Registration | None:
         """What to register, for an upstream that listens on `address`."""
-        if self.url is None:
+        if not self.urls:
             return None
         target = self.advertise or address
-        return Registration(self.url, self.path, target, ttl=self.ttl, token=self.token)
+        return Registration(self.urls, self.path, target, ttl=self.ttl, token=self.token)
 
 
 @dataclass(frozen=True, slots=True)

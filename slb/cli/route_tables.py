@@ -54,10 +54,12 @@ def route_tables(route: Json) -> Iterator[Rows]:
         settings.add_row(name, shown(value), _source(route, name))
     settings.notes.extend(route["faults"])
     yield settings
-    columns = _columns_of(route["members"])
-    upstreams = Rows(("upstream", *columns.values()), right=_RIGHT, spare=_SPARE)
+    columns, leases = _columns_of(route["members"]), route.get("leases") or {}
+    titles = ("upstream", *columns.values(), *(["lease"] if leases else []))
+    upstreams = Rows(titles, right=(*_RIGHT, "lease"), spare=_SPARE)
     for member in route["members"] or [None]:
-        upstreams.add_row(*_cells(member, columns), style=_style(route))
+        left = [_lease(leases.get(member["member"]))] if leases and member is not None else []
+        upstreams.add_row(*_cells(member, columns), *left, style=_style(route))
     upstreams.notes.extend(panics([route]))
     yield upstreams
 
@@ -83,6 +85,10 @@ def panics(routes: Sequence[Json]) -> Iterator[str]:
                 f"{route['path']} is in panic: {good} of its {len(members)} upstreams are available, {share}, so "
                 "requests go to all of them."
             )
+
+
+def _lease(left: float | None) -> str:
+    return "for good" if left is None else f"{left:.0f} s left"
 
 
 def _source(route: Json, name: str) -> str:

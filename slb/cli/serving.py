@@ -109,7 +109,10 @@ def upstream(
     name: Annotated[str | None, typer.Option(help="What its answers call it [its address].")] = None,
     service_time: Annotated[str, typer.Option(help="How long a request takes, such as 1s or 250ms.")] = "0",
     slots: Annotated[int, typer.Option(min=1, help="Requests served at the same time; others wait.")] = 1,
-    register: Annotated[str | None, typer.Option(help="URL of an slb to register with.")] = None,
+    register: Annotated[
+        list[str] | None,
+        typer.Option(help="URL of an slb to register with; once for each that may be asked.", show_default=False),
+    ] = None,
     path: Annotated[str, typer.Option(help="The route to register for.")] = "/",
     ttl: Annotated[
         str, typer.Option(help="Be taken out after this long without a sign of life; 0 is never.")
@@ -129,10 +132,13 @@ def upstream(
         name or "", duration_option("service-time", service_time), slots, duration_option("grace", grace)
     )
     seconds = duration_option("ttl", ttl)
-    if register is not None:
-        url_parts(register, "--register")
+    if register:
+        for url in register:
+            url_parts(url, "--register")
         token = token or token_file()
-    return run_stand_in(Place(listen, register, path, advertise, token, seconds or None), manner, end_with_stdin)
+    return run_stand_in(
+        Place(listen, register or (), path, advertise, token, seconds or None), manner, end_with_stdin
+    )
 
 
 def demo(

@@ -66,7 +66,7 @@ class Registry:
         again, None for good. Where all of them are only renewed that is one call, and no change of the table."""
         leases = [None if ttl is None else round(ttl * 1000) for ttl in ttls or [None] * len(items)]
         async with self._answering():
-            if all(leases) and await self._renew(items, leases):
+            if items and all(leases) and await self._renew(items, leases):
                 return [False] * len(items)
             await self._check(
                 [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
@@ -144,6 +144,8 @@ class Registry:
         """
         routes: set[str | None] = set()
         await self._ensure_generation()
+        async with self._answering():
+            await self._connection.client.delete(keys.LEASES)
         async for found in self._keys_of_routes():
             async with self._answering():
                 await self._change([_cleared(key, ()) for key in found])

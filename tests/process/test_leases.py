@@ -70,6 +70,7 @@ async def test_register_keep_renews_until_it_is_told_to_stop(slb: Commands, valk
     words = ("/p", "127.0.0.1:9", "127.0.0.1:10", "--ttl", "5s", "--keep", "--url", serving.api)
     kept = await slb.start("register", *words)
     await until_members(slb, serving, ["127.0.0.1:9", "127.0.0.1:10"])
+    assert "s left" in (await slb.run("routes", "/p", "--url", serving.api)).out
     before = ends(valkey, "127.0.0.1:9")
     await eventually(lambda: ends(valkey, "127.0.0.1:9") > before, what="a renewal")
     assert await kept.stop() == 0

@@ -128,6 +128,13 @@ async def test_what_takes_a_registration_out_or_makes_it_stand_for_good_ends_its
         assert valkey.admin.smembers("slb_a") == {MEMBER}
 
 
+async def test_a_reset_leaves_no_lease(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        assert await follower.registry.reset() == 1
+        assert not valkey.admin.exists(keys.LEASES)
+
+
 async def test_time_in_which_nobody_looked_does_not_count(valkey: Valkey) -> None:
     """Redis or the whole fleet was away, or Redis's clock has jumped: to the script they are alike."""
     async with Follower(valkey.url) as follower:

@@ -220,6 +220,15 @@ async def test_a_registration_is_renewed_until_it_is_left_whatever_is_answered_m
     ]
 
 
+async def test_of_several_slbs_any_will_do(slb_at: Callable[[FakeSlb], Awaitable[str]]) -> None:
+    away, there = FakeSlb(503), FakeSlb(200)
+    made = Registration([await slb_at(away), await slb_at(there)], "/p", "127.0.0.1:9", ttl=None)
+    await made.register()
+    await made.deregister()
+    assert [method for method, _, _ in away.calls] == ["POST"]
+    assert [method for method, _, _ in there.calls] == ["POST", "DELETE"]
+
+
 async def test_leaving_it_deregisters_first_and_serves_until_nobody_comes(
     slb_at: Callable[[FakeSlb], Awaitable[str]],
 ) -> None:
