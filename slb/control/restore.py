@@ -96,11 +96,11 @@ async def _missing(good: Snapshot, present: Snapshot) -> AsyncIterator[Row]:
 
 
 async def _put_by_hand(good: Snapshot, present: Snapshot) -> AsyncIterator[str]:
-    """What has been written without a number since all was lost: without one it would be older than what is known
-    of it here."""
+    """What is known to have left, and has been written without a number since all was lost: without one it would be
+    older than what is known of it here. What was there before gets none: Redis may only not have evicted it yet."""
     slices = Slices()
     for entry in good.history.of:
-        if entry not in present.history.of and _is_there(entry, present):
+        if entry not in present.history.of and _is_there(entry, present) and not _is_there(entry, good):
             yield entry
         await slices.rest()
 

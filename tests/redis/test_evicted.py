@@ -1,10 +1,15 @@
 """Redis throws away what the instances know: it stays with them, and goes back."""
 
 import pytest
+from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from slb.control import keys
-from tests.redis.old_data_rig import known, members
+from slb.control.changes import Changes, WriteBack
+from slb.control.history import History, Snapshot, State
+from slb.control.restore import Restorer
+from slb.model import RouteRecord
+from tests.redis.old_data_rig import known, members, numbered
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -42,6 +47,7 @@ async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names:
         for each in (one, other):
             await known(each, valkey)
             await each.shows("/a", ["10.1.1.1:1"])
+            await numbered(each, valkey)
         shown: list[object] = []
         for mirror in (one.mirror, other.mirror):
             mirror.on_swap(lambda _: shown.extend(each.members("/a") for each in (one, other)))
@@ -58,6 +64,7 @@ async def test_a_registration_right_after_does_not_make_the_others_leave(valkey:
         await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
+        await numbered(follower, valkey)
         with capture_logs() as logs:
             evict(valkey, "slb_a")
             await follower.registry.register("/a", "10.3.3.3:3", {})
@@ -70,6 +77,7 @@ async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)
+        await numbered(follower, valkey)
         evict(valkey, "slb_a")
         await eventually(lambda: len(members(valkey, "slb_a")) == 2, timeout=5)
         await eventually(lambda: not follower.watcher._sync._evictions.happened, what="all is there again")
@@ -77,3 +85,31 @@ async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
         await follower.shows("/a", ["10.2.2.2:2"])
         valkey.admin.srem("slb_a", "10.2.2.2:2")
         await follower.shows("/a", None)
+
+
+async def test_what_redis_still_has_is_given_no_number_as_if_put_there_by_hand(valkey: Valkey) -> None:
+    """It may be evicted the next moment, and then look as if it had left under that number."""
+    entry = keys.membership("/a", "10.1.1.1:1")
+    there = RouteRecord(frozenset({"10.1.1.1:1"}))
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        restorer = Restorer(follower.connection, Changes(follower.connection))
+        good = Snapshot(
+            {"/a": there, "/b": there}, history=History({entry: 7, keys.membership("/b", "10.1.1.1:1"): 8})
+        )
+        assert await restorer.write_back(good, Snapshot({"/a": there}))
+        assert members(valkey, "slb_b") == {"10.1.1.1:1"}
+        assert valkey.admin.zscore(keys.CHANGES, entry) is None
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+async def test_what_redis_has_no_memory_for_is_refused_and_not_passed_over(valkey: Valkey, is_logged: bool) -> None:
+    row = keys.membership("/a", "10.1.1.1:1"), State(7, is_logged, "/a", "10.1.1.1:1", True)
+    async with Follower(valkey.url) as follower:
+        await follower.synced()
+        valkey.admin.config_set("maxmemory", "1")
+        with pytest.raises(ResponseError, match="maxmemory"):
+            await WriteBack(follower.connection)([row])
+        valkey.admin.config_set("maxmemory", "0")
+        assert await WriteBack(follower.connection)([row]) == 0
+        assert members(valkey, "slb_a") == {"10.1.1.1:1"}

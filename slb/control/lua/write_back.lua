@@ -34,6 +34,9 @@ for row = 2, #KEYS do
   if number >= stands(entry) then
     local reply = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
     if type(reply) == 'table' and reply.err then
+      if not string.find(reply.err, 'WRONGTYPE', 1, true) then
+        return reply -- no memory left: it is tried again
+      end
       refused = refused + 1
     end
     if is_logged then
