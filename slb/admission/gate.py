@@ -4,6 +4,7 @@ does, by what it holds itself."""
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from operator import attrgetter
 from random import Random
 from typing import NamedTuple, cast
 
@@ -39,6 +40,8 @@ _DETAILS = {
 
 _TELL_EVERY = 1.0
 """Seconds between two log lines of a pool on what was decided without Redis: it may be late many times a second."""
+
+_member = attrgetter("member")
 
 _log = structlog.get_logger()
 
@@ -104,7 +107,8 @@ class Gate:
             of = self._candidates[route.path].of
             # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
             warm = untried(route.serving, held_back) if held_back else route.serving
-            candidates = tuple(of[each.member] for each in (*self._ranked(route, warm, avoided, key), *held_back))
+            ranked = (*self._ranked(route, warm, avoided, key), *held_back)
+            candidates = tuple(map(of.__getitem__, map(_member, ranked)))
         avoid = tuple(each.member for each in avoided)
         reluctant = tuple(each.member for each in held_back)
         self._arrivals += 1
