@@ -211,7 +211,7 @@ class Sync:
         self._finish()
 
     async def look(self) -> None:
-        """Ask whether Redis still has its data, for no event tells of a FLUSHALL or an eviction; and read its log."""
+        """Ask whether Redis still has its data: no event tells of a FLUSHALL or an eviction. And read its log."""
         history = await self._changes.read()
         there = await self._restorer.has_generation()
         is_doubtful = there is (self._generation is None) or history.last < self._changes.read_to

@@ -69,6 +69,8 @@ def test_a_round_says_its_seed_and_what_was_found(home: Path) -> None:
     first, *_, last = out.splitlines()
     assert code in {0, 1}, err  # a busy machine is a fault too: what is told of it is what is looked at here
     assert "seed 5" in first
+    assert "done: flush-scripts 1" in out
+    assert "Redis silent" in out
     assert last.endswith("violations")
     assert (last != "0 violations") == bool(code)
 
