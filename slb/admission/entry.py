@@ -1,16 +1,13 @@
 """One request at the gate: what it asks for, and what has become of it."""
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from slb.balance.asking import Candidate, Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import Reason
 from slb.model import RouteSettings
-
-if TYPE_CHECKING:
-    from slb.admission.gate import Gate
-    from slb.routing.table import Route
+from slb.routing.table import Route
 
 
 class Waiter(Protocol):
@@ -23,26 +20,45 @@ class Waiter(Protocol):
         """It gets none."""
 
 
+class Owner(Protocol):
+    """The gate that an entry came to. It alone changes what has become of the entry; the lane gives the number."""
+
+    def granted(self, entry: "Entry", member: str) -> None:
+        """A slot of `member` is the entry's, until `release`."""
+
+    def refused(self, entry: "Entry", reason: str) -> None:
+        """There is no slot for it."""
+
+    def queued(self, entry: "Entry", position: int) -> None:
+        """It waits; so many of its class are before it."""
+
+    def leave(self, entry: "Entry") -> None:
+        """Its request has ended."""
+
+    def release(self, member: str) -> None:
+        """A granted slot is free again."""
+
+
 def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:
     """Whether a request waits for a Redis that is late: who may queue under a cap waits for a slot anyhow."""
     return settings.when_unsure == "wait" or (turn is not None and settings.max_inflight > 0)
 
 
 class Entry:
-    """An `Ask` as the ledger knows it. `position`: how many of its class were before it, None where it did not have
-    to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it got none. `arrived`: when
-    this attempt came, `left`: seconds that it may wait then; `queues`: it waits in a queue now."""
+    """An `Ask` as the ledger knows it; its answers go to `owner`. `position`: how many of its class were before it,
+    None where it did not have to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it
+    got none. `arrived`: when this attempt came, `left`: seconds that it may wait then; `queues`: it waits now."""
 
     __slots__ = (
-        *("arrival", "arrived", "avoid", "candidates", "chosen", "gate", "is_here", "left", "number", "ordered"),
+        *("arrival", "arrived", "avoid", "candidates", "chosen", "is_here", "left", "number", "ordered", "owner"),
         *("patient", "position", "queues", "reason", "reluctant", "route", "timer", "turn", "view", "waited"),
         "waiter",
     )
 
     def __init__(
         self,
-        gate: "Gate",
-        route: "Route",
+        owner: Owner,
+        route: Route,
         waiter: Waiter,
         candidates: tuple[Candidate, ...],
         avoid: tuple[str, ...],
@@ -52,7 +68,7 @@ class Entry:
         arrival: int,
         arrived: float,
     ) -> None:
-        self.gate = gate
+        self.owner = owner
         self.route = route
         self.view = route.path
         self.waiter: Waiter | None = waiter
@@ -78,21 +94,21 @@ class Entry:
         """Be the next attempt of a request whose last one this was: what it has waited counts, and in the same
         gate it keeps its place."""
         self.left, self.waited, self.position = earlier.left, earlier.waited, earlier.position
-        if earlier.gate is self.gate:
+        if earlier.owner is self.owner:
             self.arrival, self.number = earlier.arrival, earlier.number
 
     def granted(self, member: str) -> None:
-        self.gate.granted(self, member)
+        self.owner.granted(self, member)
 
     def refused(self, reason: str) -> None:
-        self.gate.refused(self, reason)
+        self.owner.refused(self, reason)
 
     def queued(self, position: int) -> None:
-        self.gate.queued(self, position)
+        self.owner.queued(self, position)
 
     def leave(self) -> None:
         """Its request has ended."""
-        self.gate.leave(self)
+        self.owner.leave(self)
 
 
 class Lease(Handle):
@@ -108,4 +124,4 @@ class Lease(Handle):
         """Give the slot back, here and everywhere; every call after the first does nothing."""
         if self._held:
             super().release(completed)
-            self._entry.gate.release(self._entry.chosen)
+            self._entry.owner.release(self._entry.chosen)

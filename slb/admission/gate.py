@@ -4,8 +4,9 @@ does, by what it holds itself."""
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from operator import attrgetter
 from random import Random
-from typing import cast
+from typing import NamedTuple, cast
 
 import structlog
 
@@ -40,7 +41,18 @@ _DETAILS = {
 _TELL_EVERY = 1.0
 """Seconds between two log lines of a pool on what was decided without Redis: it may be late many times a second."""
 
+_member = attrgetter("member")
+
 _log = structlog.get_logger()
+
+
+class _Known(NamedTuple):
+    """A route's candidates, as they were when it had these upstreams. `of`: by member."""
+
+    route: Route
+    serving: tuple[LiveUpstream, ...]
+    candidates: tuple[Candidate, ...]
+    of: Mapping[str, Candidate]
 
 
 class Gate:
@@ -60,7 +72,7 @@ class Gate:
         self._mirror = mirror
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._candidates: dict[str, tuple[Route, tuple[LiveUpstream, ...], tuple[Candidate, ...]]] = {}
+        self._candidates: dict[str, _Known] = {}
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.lane = make_lane(pool, self._lane_changed)
         self._local = LocalPool(
@@ -92,10 +104,11 @@ class Gate:
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
-            of = {each.member: each for each in candidates}
+            of = self._candidates[route.path].of
             # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
             warm = untried(route.serving, held_back) if held_back else route.serving
-            candidates = tuple(of[each.member] for each in (*self._ranked(route, warm, avoided, key), *held_back))
+            ranked = (*self._ranked(route, warm, avoided, key), *held_back)
+            candidates = tuple(map(of.__getitem__, map(_member, ranked)))
         avoid = tuple(each.member for each in avoided)
         reluctant = tuple(each.member for each in held_back)
         self._arrivals += 1
@@ -103,7 +116,7 @@ class Gate:
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, arrival, now)
         if earlier is not None:
             entry.follow(earlier)
-        if {each.member for each in candidates}.issubset(avoid):
+        if len(avoid) >= len(candidates) and {each.member for each in candidates}.issubset(avoid):
             self.refused(entry, NO_UPSTREAM.name)
         else:
             self._bring(entry)
@@ -132,13 +145,13 @@ class Gate:
     def candidates(self, route: Route) -> tuple[Candidate, ...]:
         """Those of a route, the same object while nothing changes."""
         known = self._candidates.get(route.path)
-        if known is not None and known[0] is route and known[1] is route.serving:
-            return known[2]
+        if known is not None and known.route is route and known.serving is route.serving:
+            return known.candidates
         cap = route.settings.max_inflight
         made = tuple(Candidate(each.member, cap * each.spec.slots, each.spec.slots) for each in route.serving)
-        if known is not None and made == known[2]:
-            made = known[2]
-        self._candidates[route.path] = route, route.serving, made
+        if known is not None and made == known.candidates:
+            made = known.candidates
+        self._candidates[route.path] = _Known(route, route.serving, made, {each.member: each for each in made})
         return made
 
     def serving(self, routes: Mapping[str, Route]) -> set[str]:

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
+from slb.control.departed import Departed
 from slb.control.processes import has_ended
 from slb.control.scripts import INSTANCE_FIELDS, ReadMany, ScanNames, own
 from slb.errors import RedisUnavailable
@@ -72,7 +73,7 @@ class Instances:
         self._clock = clock
         self._missing: dict[str, float] = {}
         self._steady_since: float | None = None
-        self._died: dict[str, float] = {}
+        self._died = Departed()
         self.known: Sequence[InstanceInfo] = ()
         self.on_death: Callable[[Collection[str]], None] = lambda ids: None
 
@@ -134,11 +135,11 @@ class Instances:
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()
-        self._died = {each: end for each, end in self._died.items() if end > now}
-        died = [each for each in others if each.id not in self._died and has_ended(each.process)]
+        known = self._died.at(now)
+        died = [each for each in others if each.id not in known and has_ended(each.process)]
         if died:
             ids = [each.id for each in died]
-            self._died.update(dict.fromkeys(ids, now + self._lifetime))
+            self._died.add(ids, now + self._lifetime)
             _log.warning("instances_died", names=[each.name for each in died])
             self.on_death(ids)
             await self._remove(ids)
@@ -213,8 +214,9 @@ class Instances:
         """`known` stays the same object while nothing changes, for those who make something of it. Nobody who is
         missing is spared where it `is_steady`; a full sync's reading may be older than the last beat's."""
         now = self._clock()
-        alive = [each for each in alive if each.id not in self._died]
-        seen = {each.id for each in alive} | self._died.keys()
+        died = self._died.at(now)
+        alive = [each for each in alive if each.id not in died]
+        seen = {each.id for each in alive} | died
         unseen = [each for each in self.known if each.id not in seen]
         self._missing = {each.id: self._missing.get(each.id, now) for each in unseen}
         patience = 0.0 if is_steady else _MISSED_BEATS * self._beat

@@ -15,6 +15,7 @@ from slb.balance.asking import Ask
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
+from slb.control.departed import Departed
 from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
@@ -45,7 +46,7 @@ class Ledger:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names = 0
         self._damaged = asyncio.Event()
-        self._died: dict[str, float] = {}
+        self._died = Departed()
         self._looked_at = 0.0
         self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
@@ -54,9 +55,7 @@ class Ledger:
     def bury(self, instances: Collection[str]) -> None:
         """These instances have died: what they hold is free now. Remembered for as long as a lease of theirs may
         last, for the lanes that are made meanwhile."""
-        now = asyncio.get_running_loop().time()
-        self._died = {each: end for each, end in self._died.items() if end > now}
-        self._died.update(dict.fromkeys(instances, now + self._timing.lease))
+        self._died.add(instances, asyncio.get_running_loop().time() + self._timing.lease)
         self._damaged.set()
 
     def set_patience(self, budget: float, silence: float) -> None:
@@ -162,7 +161,7 @@ class Ledger:
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
                 life=int(timing.life * 1000),
-                ended=[each for each, end in self._died.items() if end > now],
+                ended=self._died.at(now),
             )
             if found.more:
                 self._damaged.set()  # the rest at once

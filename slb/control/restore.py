@@ -56,11 +56,16 @@ class Restorer:
         await self._changes.number([each async for each in _put_by_hand(good, present)])
         await self._write_all([each async for each in _missing(good, present)], good.history.floor)
         await self.make_generation(good.history.generation)
-        await client.delete(keys.RESTORING)
+        if await self._has_lock():
+            await client.delete(keys.RESTORING)
         return True
 
+    async def _has_lock(self) -> bool:
+        """It may have ended during a stall, and be another's by now."""
+        return bool(await self._connection.client.get(keys.RESTORING) == self._id)
+
     async def catch_up(self, lost: Mapping[str, State], floor: int) -> None:
-        """Write what is newer than what Redis came back with. Several instances may do so at once."""
+        """Write what is newer than what Redis came back with. No lock: several instances may do so at once."""
         await self._write_all(list(lost.items()), floor)
 
     async def _write_all(self, rows: Sequence[Row], floor: int) -> None:
@@ -71,7 +76,8 @@ class Restorer:
             for start in range(0, len(some), _ROWS_AT_ONCE):
                 if refused := await self._write(some[start : start + _ROWS_AT_ONCE]):
                     _log.warning("not_written_back", entries=refused, error="keys of another type are in the way")
-                await self._connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
+                if await self._has_lock():
+                    await self._connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
                 await slices.rest()
         await self._write.finish(floor)
 

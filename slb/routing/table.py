@@ -74,13 +74,17 @@ class Route:
 
 
 class Table:
-    """All routes at one moment. Never changed, only replaced: whoever holds one sees one consistent picture."""
+    """All routes at one moment. Never changed, only replaced: whoever holds one sees one consistent picture.
+    `counted`: path -> Route of those that are counted, which may be few of many."""
 
-    __slots__ = ("_depth", "_routes")
+    __slots__ = ("_depth", "_routes", "counted")
 
-    def __init__(self, routes: Mapping[str, Route], depth: int) -> None:
+    def __init__(self, routes: Mapping[str, Route], depth: int, counted: Mapping[str, Route] | None = None) -> None:
         self._routes = routes
         self._depth = depth
+        if counted is None:
+            counted = {path: route for path, route in routes.items() if route.is_counted}
+        self.counted = counted
 
     @classmethod
     def of(cls, routes: Mapping[str, Route]) -> "Table":
@@ -88,14 +92,18 @@ class Table:
 
     def changed(self, changes: Mapping[str, Route | None]) -> "Table":
         """This table with some routes put in or, where None, taken out."""
-        routes = dict(self._routes)
+        routes, counted = dict(self._routes), dict(self.counted)
         for path, route in changes.items():
             if route is None:
                 routes.pop(path, None)
             else:
                 routes[path] = route
+            if route is not None and route.is_counted:
+                counted[path] = route
+            else:
+                counted.pop(path, None)
         # The depth may stay too large, never too small: it only spares `match` a walk up the end of a long path.
-        return Table(routes, max((self._depth, *(path.count("/") for path in changes))))
+        return Table(routes, max((self._depth, *(path.count("/") for path in changes))), counted)
 
     @property
     def routes(self) -> Mapping[str, Route]:

@@ -7,7 +7,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
+from slb.control.changes import Changes
+from slb.control.connection import Connection
 from slb.control.generation import RestoreTiming
+from slb.control.history import State
+from slb.control.restore import Restorer
+from slb.observe.metrics import Metrics
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -196,6 +201,18 @@ async def test_only_one_restores_at_a_time(valkey: Valkey) -> None:
         admin.delete(keys.RESTORING)
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         assert admin.smembers("slb_a") == {"10.1.1.1:1"}
+
+
+async def test_an_instance_that_writes_back_what_is_newer_does_not_renew_the_lock_of_another(
+    valkey: Valkey,
+) -> None:
+    admin, connection = valkey.admin, Connection(valkey.url, Metrics())
+    admin.set(keys.RESTORING, "another", px=60_000)
+    newer = State(number=7, is_logged=True, path="/a", member="10.1.1.1:1", value=True)
+    await Restorer(connection, Changes(connection)).catch_up({keys.membership("/a", "10.1.1.1:1"): newer}, floor=3)
+    await connection.aclose()
+    assert admin.smembers("slb_a") == {"10.1.1.1:1"}
+    assert admin.pttl(keys.RESTORING) > 30_000
 
 
 def test_the_wait_before_a_restore_grows_with_age_and_lets_those_go_first_that_were_there() -> None:

@@ -84,3 +84,14 @@ def test_a_table_changed_step_by_step_matches_like_one_made_at_once(
 def test_the_routes_of_a_table_cannot_be_changed_from_outside() -> None:
     with pytest.raises(TypeError):
         table("/a").routes["/b"] = route("/b")  # type: ignore[index]
+
+
+def counted(path: str) -> Route:
+    return Route(path, RouteSettings(max_inflight=1), (), (), RoundRobin(Random(1)))
+
+
+def test_the_routes_that_are_counted_follow_each_change_of_the_table() -> None:
+    before = Table.of({"/a": route("/a"), "/b": counted("/b"), "/c": counted("/c")})
+    after = before.changed({"/a": counted("/a"), "/b": route("/b"), "/c": None, "/d": counted("/d")})
+    assert (set(before.counted), set(after.counted)) == ({"/b", "/c"}, {"/a", "/d"})
+    assert all(after.counted[path] is after.routes[path] for path in after.counted)
