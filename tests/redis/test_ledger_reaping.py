@@ -232,7 +232,7 @@ async def test_what_one_held_that_is_known_to_have_died_is_free_before_its_lease
         await other.die()
         one.ledger.bury(["b"])
         await books.score({})
-        await eventually(lambda: reaped(one) == 1, what="told of")
+        await eventually(lambda: reaped(one) == 1, what="counted")
         assert books.holders() == ["a-1"]
 
 

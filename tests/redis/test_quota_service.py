@@ -221,6 +221,19 @@ async def test_a_redis_that_answers_nothing_is_away_too(start: Starter, valkey: 
     await eventually(lambda: one.metrics.quota.is_shared)
 
 
+async def test_a_redis_that_was_away_is_tried_again_and_not_only_with_the_next_beat(
+    start: Starter, valkey: Valkey
+) -> None:
+    one = await start(timing=QuotaTiming(beat=60.0))
+    await one.quota.put("a", AMPLE)
+    valkey.kill()
+    answer = await one.ask(10)
+    assert isinstance(answer, Wait)
+    assert answer.reason == "redis_down"
+    valkey.start()
+    await eventually(lambda: one.metrics.quota.is_shared)
+
+
 async def test_where_it_fails_open_each_admits_its_share_of_each_limit(start: Starter, valkey: Valkey) -> None:
     one = await start(is_open=True, parts=2)
     await one.quota.put("a", {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 6})

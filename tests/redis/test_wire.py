@@ -287,14 +287,41 @@ async def test_a_connection_that_is_cut_ends_all_that_is_under_way(valkey: Valke
     assert refusal_in(errors[0]) is None
 
 
-async def test_what_is_closed_while_it_connects_is_never_sent(opened: Opener, listens: Callable[..., Any]) -> None:
-    server = Server()
-    caller = opened(f"redis://127.0.0.1:{await listens(server)}")
+async def test_what_is_closed_while_it_connects_stops_connecting(
+    opened: Opener, listens: Callable[..., Any]
+) -> None:
+    """To a server that never ends the handshake."""
+    caller = opened(f"rediss://127.0.0.1:{await listens(Server())}")
     reply = caller.ask("GET", "key")
+    await asyncio.sleep(0)
     caller.wire.close()
     assert isinstance(await reply, RedisConnectionError)
     await asyncio.wait([caller.wire._connecting])
-    assert server.sent == b""
+    assert caller.wire._connecting.cancelled()
+
+
+class Recorder(asyncio.Transport):
+    """A transport that was made too late."""
+
+    written, aborted = b"", False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_nothing_is_sent_where_it_was_closed_before_the_connection_was_made(
+    valkey: Valkey, opened: Opener
+) -> None:
+    caller, transport = opened(valkey.url), Recorder()
+    reply = caller.ask("GET", "key")
+    caller.wire.close()
+    caller.wire.connection_made(transport)
+    assert transport.aborted
+    assert transport.written == b""
+    assert isinstance(await reply, RedisConnectionError)
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+more than was asked\r\n"])
