@@ -126,6 +126,11 @@ class Server:
         name = "valkey" if "valkey_version" in found else "redis"
         return f"{name} {found[f'{name}_version']}"
 
+    @property
+    def run_id(self) -> str:
+        """Another one where another process has come, be it with the same data."""
+        return str(self._node.info("server")["run_id"])
+
     def point_to(self, there: Path) -> None:
         """Who connects from now on meets what listens there."""
         new = self.place / "new"
