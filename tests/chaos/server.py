@@ -40,7 +40,7 @@ class _Program(ValkeyProcess):
 
 class _Node(Valkey):
     """One server process. It also listens on a TCP port of loopback, by which servers replicate. What it has
-    answered is in its file: the server writes before it answers, but while it syncs its file every second."""
+    answered is in its file; with `appendfsync everysec` a sync under way may hold that up."""
 
     def __init__(self, program: Path | None) -> None:
         self._program = program
@@ -96,6 +96,7 @@ class Server:
         self._node = _Node(program)
         self.place = Path(tempfile.mkdtemp(prefix="slb-chaos-redis-"))
         self._standby: _Node | None = None
+        self._retired: list[_Node] = []
         self.restore_address()
 
     @property
@@ -125,6 +126,11 @@ class Server:
         name = "valkey" if "valkey_version" in found else "redis"
         return f"{name} {found[f'{name}_version']}"
 
+    @property
+    def run_id(self) -> str:
+        """Another one where another process has come, be it with the same data."""
+        return str(self._node.info("server")["run_id"])
+
     def point_to(self, there: Path) -> None:
         """Who connects from now on meets what listens there."""
         new = self.place / "new"
@@ -137,7 +143,7 @@ class Server:
 
     def close(self) -> None:
         """Stop all, and remove everything."""
-        for node in filter(None, (self._node, self._standby)):
+        for node in filter(None, (self._node, self._standby, *self._retired)):
             node.close()
         shutil.rmtree(self.place, ignore_errors=True)
 
@@ -213,12 +219,16 @@ class Server:
         old.commands.replicaof(_LOOPBACK, new.port)
         old.commands.client_unpause()
 
-    def fail_over(self) -> Callable[[], None]:
-        """The address leads to the other server. What is returned kills the one that served, and removes it."""
+    def fail_over(self) -> None:
+        """The address leads to the other server. The one that served runs on, until it is retired."""
         assert self._standby is not None
-        old, self._node, self._standby = self._node, self._standby, None
+        self._retired.append(self._node)
+        self._node, self._standby = self._standby, None
         self.restore_address()
-        return old.close
+
+    def retire(self) -> None:
+        """Kill the one that served before."""
+        self._retired.pop().close()
 
 
 def _until(is_so: Callable[[], bool]) -> None:
