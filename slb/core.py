@@ -89,11 +89,11 @@ class Core:
         self.started = time.time()
         self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
-        self.registry = Registry(connection, self.mirror.uses)
-        self._leases = Leases(connection, self.mirror.uses, metrics)
         self.watcher = Watcher(
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
+        self.registry = Registry(connection, self.mirror.uses, self.watcher.on_written)
+        self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.watcher.on_instances(self.instances.found)
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None

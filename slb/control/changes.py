@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.history import History, State
+from slb.control.history import History, Snapshot, State
 from slb.control.scripts import changes_source
 from slb.control.slices import Slices, step_through
+from slb.control.written import Row, Written
 
-Row = tuple[str, str, Sequence[str]]
-"""An operation of `lua/change.lua`, a key, its arguments."""
+OnWritten = Callable[[Sequence[Row], Sequence[bool], int], None]
+"""Called with rows, for each whether something came or went, and the number they have."""
 
 _MOST_BYTES = 32 << 20
 """Of the log, as Redis counts it: what is larger than 15,000 of the longest entries is none of ours."""
@@ -27,16 +28,22 @@ _FLOOR = "floor"
 class Change:
     """`lua/change.lua`: whatever slb writes of the table."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
         self._script = connection.client.register_script(changes_source("leases", "change"))
+        self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:
         """For each row whether something came or went. Nothing is asked for nothing."""
         if not rows:
             return []
         args = [text for operation, _, given in rows for text in (operation, len(given), *given)]
-        replies = await self._script(keys=[keys.CHANGES, *(key for _, key, _ in rows), keys.LEASES], args=args)
-        return [bool(reply) for reply in replies]
+        number, *replies = await self._script(
+            keys=[keys.CHANGES, *(key for _, key, _ in rows), keys.LEASES], args=args
+        )
+        done = [bool(reply) for reply in replies]
+        if self._on_written is not None:
+            self._on_written(rows, done, int(number))
+        return done
 
 
 class WriteBack:
@@ -94,12 +101,14 @@ def _given(value: bool | Mapping[str, str], member: str) -> list[str]:
 
 class Changes:
     """What this instance knows. `history` goes with the mirror: a number is in it once the mirror shows its change.
-    Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had."""
+    Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
+    `written`: what this instance wrote since."""
 
     def __init__(self, connection: Connection) -> None:
         self._read = connection.client.register_script(changes_source("read_changes"))
         self._number = connection.client.register_script(changes_source("number"))
         self.history = History()
+        self.written = Written()
         self.read_to = 0
         self._ahead: dict[str, dict[str, int]] = {}
         self._floor_ahead = 0
@@ -171,6 +180,7 @@ class Changes:
         for name in names:
             for entry, number in self._ahead.pop(name, {}).items():
                 self.history.learn(entry, number)
+                self.written.known(entry, number)
                 await slices.rest()
         if not self._ahead:
             await step_through(self.history.raise_floor(self._floor_ahead))
@@ -179,9 +189,15 @@ class Changes:
         """The mirror shows all that was read."""
         await self.shown(list(self._ahead))
 
+    def confirm(self, table: Snapshot) -> None:
+        """The mirror shows `table`: what this instance wrote, and is there, has its number, be it read or not."""
+        for entry, number in self.written.shown_in(table):
+            self.history.learn(entry, number)
+
     def forget(self) -> None:
         """What is in Redis now is another table: what was known is not of it."""
         self.history = History()
+        self.written.forget()
         self._ahead.clear()
         self._floor_ahead = self.read_to = 0
 

@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.changes import Change, flat, leaving, replies_of
+from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection
 from slb.control.scripts import leases_source
 from slb.observe.metrics import Metrics
@@ -65,11 +65,12 @@ class Leases:
         connection: Connection,
         uses: Callable[[str, Collection[str]], int],
         metrics: Metrics,
+        on_written: OnWritten | None = None,
         period: float = PERIOD,
     ) -> None:
         self._connection = connection
         self._due = connection.client.register_script(leases_source("leases_due"))
-        self._change = Change(connection)
+        self._change = Change(connection, on_written)
         self._uses = uses
         self._metrics = metrics
         self._period = period

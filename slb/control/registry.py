@@ -9,10 +9,11 @@ from uuid import uuid4
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
-from slb.control.changes import Change, Row, flat, leaving, replies_of
+from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection, is_unmade
 from slb.control.leases import Renew, seconds_left
 from slb.control.scripts import ReadMany, ScanNames, own
+from slb.control.written import Row
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
 Registration = tuple[str, str, Mapping[str, str]]
@@ -39,13 +40,19 @@ class Registry:
     Refused where a key holds something of another type. Names are in normal form.
 
     `uses(member, besides)` is how many routes are known to name a member, those with a path in `besides` left out:
-    its hash goes with the last of them. Without it hashes stay until the watcher finds them orphaned.
+    its hash goes with the last of them. Without it hashes stay until the watcher finds them orphaned. `on_written`
+    is called with each change, before the method returns.
     """
 
-    def __init__(self, connection: Connection, uses: Callable[[str, Collection[str]], int] | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        uses: Callable[[str, Collection[str]], int] | None = None,
+        on_written: OnWritten | None = None,
+    ) -> None:
         self._connection = connection
         self._uses = uses
-        self._change = Change(connection)
+        self._change = Change(connection, on_written)
         self._renew = Renew(connection)
         self._read_many = ReadMany(connection)
         self._scan_names = ScanNames(connection)

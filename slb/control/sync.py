@@ -339,8 +339,10 @@ class Sync:
 
     def _table(self) -> Snapshot:
         """What the mirror shows."""
-        history = self._changes.history.copy()
-        return Snapshot(dict(self._mirror.records), dict(self._mirror.attributes), history=history)
+        table = Snapshot(dict(self._mirror.records), dict(self._mirror.attributes))
+        self._changes.confirm(table)
+        table.history = self._changes.history.copy()
+        return table
 
     async def _restored(self, loss: _Loss) -> bool:
         """Whether Redis has its data again, be it from another."""

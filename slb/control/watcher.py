@@ -12,7 +12,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.changes import Changes
+from slb.control.changes import Changes, OnWritten
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.eviction import warn_of_eviction
@@ -70,6 +70,8 @@ class Watcher:
         self._rng = rng or Random()
         changes = Changes(connection)
         self._disk = DiskTable(disk_table, mirror, history=lambda: changes.history) if disk_table else None
+        self.on_written: OnWritten = changes.written.note
+        """To be called with what this process writes itself."""
         self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock, changes)
         self._full_took = 0.0
         self._backoff = Backoff()

@@ -1,7 +1,9 @@
 """Redis comes back with the data of some time ago: what the instances know to be newer stays, and goes back."""
 
 import os
+from collections.abc import Collection
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from structlog.testing import capture_logs
 from e2e.topology import free_port
 from slb.control import keys
 from slb.control.generation import RestoreTiming
+from slb.control.history import History
 from tests.redis.old_data_rig import back_from_snapshot, known, members, numbered, snapshots
 from tests.support.following import Follower, timing
 from tests.support.relay import Relay
@@ -52,6 +55,50 @@ async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregis
         assert snapshots.admin.hget("slb:upstream:10.2.2.2:2", "weight") == "3"
         found = [line for line in logs if line["event"] == "redis_came_back_behind"]
         assert [line["changes"] for line in found][:1] == [4]
+
+
+async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_it_was_answered(
+    snapshots: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance may show a change a moment before it reads the log that tells its number."""
+    async with Follower(snapshots.url) as follower:
+        registry, changes = follower.registry, follower.watcher._sync._changes
+        await registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 4)])
+        await registry.put_settings("/a", {"policy": "random"})
+        await known(follower, snapshots)
+        await numbered(follower, snapshots)
+        snapshots.admin.save()
+        before = replace(changes.history.copy(), of={}, last=changes.read_to)
+
+        async def old_log(whole: bool = False) -> History:
+            return before
+
+        async def not_numbered(entries: Collection[str]) -> set[str]:
+            return set()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(changes, "read", old_log)
+            patch.setattr(changes, "number", not_numbered)
+            await registry.deregister("/a", "10.1.1.1:1")
+            await registry.register("/a", "10.1.1.4:1", {"weight": "5"})
+            await registry.patch_upstream("10.1.1.4:1", {"zone": "z", "weight": None})
+            await registry.patch_settings("/a", {"policy": None, "panic_threshold": "7"})
+            await registry.register("/b", "10.1.1.5:1", {})
+            await registry.delete_route("/b")
+            await follower.shows("/a", ["10.1.1.2:1", "10.1.1.3:1", "10.1.1.4:1"])
+            await follower.shows("/b", None)
+            await eventually(lambda: follower.mirror.records["/a"].settings == {"panic_threshold": "7"})
+            await eventually(lambda: follower.mirror.upstreams["10.1.1.4:1"].spec.zone == "z")
+            snapshots.kill()
+            await follower.up(False)
+        snapshots.start()
+        await follower.up(True)
+        left = {"10.1.1.2:1", "10.1.1.3:1", "10.1.1.4:1"}
+        await eventually(lambda: members(snapshots, "slb_a") == left, timeout=5)
+        await follower.shows("/a", sorted(left))
+        await eventually(lambda: snapshots.admin.hgetall("slb:route:/a") == {"panic_threshold": "7"}, timeout=5)
+        stored = snapshots.admin.hgetall("slb:upstream:10.1.1.4:1")
+        assert (stored["zone"], "weight" in stored) == ("z", False)
 
 
 async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> None:

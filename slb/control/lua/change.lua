@@ -1,7 +1,7 @@
 -- Changes routes, settings and attributes: whatever slb writes of the table, in one step and under one number.
 -- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row; then slb:leases.
 -- ARGV: for each row an operation, how many arguments it has, and these.
--- Reply: for each row 1 where something came or went, else 0.
+-- Reply: the number; then for each row 1 where something came or went, else 0.
 mend()
 mend_leases()
 local number = next_number()
@@ -97,4 +97,5 @@ for row = 2, #KEYS - 1 do
   replies[#replies + 1] = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
 end
 keep(number)
+table.insert(replies, 1, number)
 return replies
