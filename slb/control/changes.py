@@ -50,7 +50,7 @@ class WriteBack:
     """`lua/write_back.lua`: what Redis has lost, where it is newer than what stands there."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(changes_source("write_back"))
+        self._script = connection.client.register_script(changes_source("leases", "write_back"))
 
     async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
         """`rows`: entries and what they are. How many could not be written: a key of another type is in the way."""
@@ -60,7 +60,7 @@ class WriteBack:
             given = _given(each.value, each.member)
             kind = "logged" if each.is_logged else _FLOOR
             args += [entry, str(each.number), kind, given[0], str(len(given) - 1), *given[1:]]
-        return int((await self._script(keys=names, args=args))[1]) if args else 0
+        return int((await self._script(keys=[*names, keys.LEASES], args=args))[1]) if args else 0
 
     async def finish(self, floor: int) -> None:
         """All has been written that is known as of `floor`."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
@@ -20,6 +20,8 @@ _AT_ONCE = 200
 _READ_AT_ONCE = 1000
 _MOST_NAMED = 20
 _CLOCK = "clock"
+_IN_SCRIPT = " script: "
+"""Before the name of the script that was refused."""
 
 _log = structlog.get_logger()
 
@@ -33,8 +35,14 @@ class Renew:
     async def __call__(
         self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]
     ) -> bool:
-        """`items`: path, member, attributes; `ttls`: milliseconds. False where something else is to change, for
-        any of them: then nothing was done."""
+        """`items`: path, member, attributes; `ttls`: milliseconds. False where something else is to change for one
+        of them: then only leases of others have been renewed."""
+        for start in range(0, len(items), _AT_ONCE):
+            if not await self._renew(items[start : start + _AT_ONCE], ttls[start : start + _AT_ONCE]):
+                return False
+        return True
+
+    async def _renew(self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]) -> bool:
         names: list[str] = []
         args: list[str] = []
         for (path, member, attributes), ttl in zip(items, ttls, strict=True):
@@ -75,6 +83,7 @@ class Leases:
         self._metrics = metrics
         self._period = period
         self._answered = False
+        self._refused: set[str] = set()
 
     async def run(self) -> None:
         """Look until cancelled. While Redis does not answer the fleet's clock stands still; the first look after
@@ -83,10 +92,19 @@ class Leases:
             try:
                 await self.expire()
             except (RedisError, OSError, TimeoutError) as error:
-                _log.debug("leases_not_looked_at", error=str(error))
                 self._answered = False
+                self._log(error)
             raise_if_cancelled()
             await asyncio.sleep(self._period)
+
+    def _log(self, error: Exception) -> None:
+        """A refusal may last, and then no lease ends: a warning, once for each reason. Of a Redis that is away the
+        connection has its own line."""
+        reason = str(error).rpartition(_IN_SCRIPT)[0] or str(error)
+        is_new = isinstance(error, ResponseError) and reason not in self._refused
+        if is_new:
+            self._refused.add(reason)
+        (_log.warning if is_new else _log.debug)("leases_not_looked_at", error=reason)
 
     async def expire(self) -> int:
         """Look once; how many registrations this process has taken out. In steps of bounded size: a renewal that

@@ -16,7 +16,7 @@ from slb.control.scripts import ReadMany, ScanNames, own
 from slb.control.written import Row
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 
-Registration = tuple[str, str, Mapping[str, str]]
+ToRegister = tuple[str, str, Mapping[str, str]]
 """path, member (both in normal form), attributes to set."""
 
 _DELETE_AT_ONCE = 200
@@ -66,7 +66,7 @@ class Registry:
         return (await self.deregister_all([(path, member)]))[0]
 
     async def register_all(
-        self, items: Sequence[Registration], ttls: Sequence[float | None] | None = None
+        self, items: Sequence[ToRegister], ttls: Sequence[float | None] | None = None
     ) -> list[bool]:
         """Add them all or none; for each, whether it was not there yet. Attributes come before the member, so
         that nobody reads a member without them. `ttls`: for each the seconds until it ends unless it is registered

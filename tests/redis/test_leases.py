@@ -1,14 +1,17 @@
 """Registrations with a lease: renewed, ended, and left alone while nobody could hear a renewal."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.control import keys
 from slb.control.acl import acl_rules
 from slb.control.leases import Leases
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
 
 MEMBER, OTHER = "10.1.1.1:1", "10.2.2.2:2"
 
@@ -41,6 +44,23 @@ def pass_time(valkey: Valkey, seconds: float) -> None:
 def tick_back(valkey: Valkey, seconds: float) -> None:
     """As if nobody had looked for so long."""
     valkey.admin.zincrby(keys.LEASES, -seconds * 1000, "ticked")
+
+
+def now(valkey: Valkey) -> float:
+    """Seconds, by its clock."""
+    seconds, micros = valkey.admin.time()
+    return float(seconds) + float(micros) / 1e6
+
+
+def calls(valkey: Valkey, command: str) -> int:
+    """How often it was called, by scripts too."""
+    stats: Any = valkey.admin.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+def many(count: int) -> list[tuple[str, str, dict[str, str]]]:
+    """Members of one route."""
+    return [("/a", f"10.3.{number // 250}.{number % 250 + 1}:80", {}) for number in range(count)]
 
 
 async def test_a_registration_ends_with_its_lease_and_leaves_a_trace(valkey: Valkey) -> None:
@@ -98,6 +118,38 @@ WRITES = ("sadd", "hset")
 """Of which a keyspace event tells, even where nothing has become another."""
 
 
+async def test_a_renewal_of_what_was_removed_by_hand_adds_it_again(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        valkey.admin.srem("slb_a", MEMBER)
+        assert await register(follower, "/a", MEMBER, 10.0)
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_a_first_lease_of_what_stood_for_good_is_a_change(valkey: Valkey) -> None:
+    """An older lease must not come back with old data, nor go with it: the number tells which is newer."""
+    entry = keys.membership("/a", MEMBER)
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, None)
+        number = float(valkey.admin.zscore(keys.CHANGES, entry) or 0)
+        await register(follower, "/a", MEMBER, 10.0)
+        assert end(valkey, "/a", MEMBER)
+        assert float(valkey.admin.zscore(keys.CHANGES, entry) or 0) > number
+
+
+async def test_many_renewals_read_the_clock_once_in_a_step(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        items = many(1000)
+        before = calls(valkey, "zmscore")
+        await follower.registry.register_all(items, [10.0] * len(items))
+        assert calls(valkey, "zmscore") == before + 1
+        log, scripts = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True), calls(valkey, "evalsha")
+        await follower.registry.register_all(items, [10.0] * len(items))
+        assert valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True) == log
+        assert calls(valkey, "zmscore") == before + 6
+        assert calls(valkey, "evalsha") >= scripts + 5
+
+
 async def test_a_renewal_that_comes_between_finding_and_ending_it_holds(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         leases = of(follower)
@@ -128,6 +180,21 @@ async def test_what_takes_a_registration_out_or_makes_it_stand_for_good_ends_its
         assert valkey.admin.smembers("slb_a") == {MEMBER}
 
 
+async def test_a_lease_of_what_was_removed_by_hand_ends_without_a_trace(valkey: Valkey) -> None:
+    entry = keys.membership("/a", MEMBER)
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        await follower.shows("/a", [MEMBER])
+        before = valkey.admin.zscore(keys.CHANGES, entry)
+        valkey.admin.srem("slb_a", MEMBER)
+        await eventually(lambda: valkey.admin.zscore(keys.CHANGES, entry) != before, what="its number")
+        log = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
+        pass_time(valkey, 11.0)
+        assert await of(follower).expire() == 0
+        assert end(valkey, "/a", MEMBER) == 0.0
+        assert valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True) == log
+
+
 async def test_a_reset_leaves_no_lease(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await register(follower, "/a", MEMBER, 10.0)
@@ -141,11 +208,16 @@ async def test_time_in_which_nobody_looked_does_not_count(valkey: Valkey) -> Non
         leases = of(follower)
         await register(follower, "/a", MEMBER, 10.0)
         await leases.expire()
-        before = clock(valkey)
         for seconds in (3600.0, -7200.0):
+            before = clock(valkey)
             tick_back(valkey, seconds)
+            await register(follower, "/b", MEMBER, 10.0)
+            assert before + 10_000 <= end(valkey, "/b", MEMBER) <= before + 12_000
             assert await leases.expire() == 0
             assert clock(valkey) == before
+            tick_back(valkey, 1.0)
+            await leases.expire()
+            assert clock(valkey) >= before + 1000
         assert valkey.admin.smembers("slb_a") == {MEMBER}
 
 
@@ -167,6 +239,58 @@ async def test_the_clock_goes_on_while_instances_look(valkey: Valkey) -> None:
         tick_back(valkey, 1.0)
         await leases.expire()
         assert clock(valkey) >= before + 1000
+
+
+async def test_an_instance_that_was_not_answered_leaves_the_clock_to_others(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        await register(follower, "/a", MEMBER, 10.0)
+        await leases.expire()
+        before = clock(valkey)
+        tick_back(valkey, 1.0)
+        await of(follower).expire()
+        await leases.expire()
+        assert clock(valkey) >= before + 1000
+
+
+async def test_the_clock_is_written_twice_a_second_at_most(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        await register(follower, "/a", MEMBER, 10.0)
+        await leases.expire()
+        before, start = calls(valkey, "zadd"), now(valkey)
+        for _ in range(50):
+            await leases.expire()
+        assert calls(valkey, "zadd") - before <= 1 + (now(valkey) - start) / 0.5
+
+
+async def test_a_refused_look_is_logged_once_and_the_next_one_counts_no_time(valkey: Valkey) -> None:
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
+    async with Follower(valkey.url.replace("unix://", "unix://slb:pw@")) as follower:
+        leases = Leases(follower.connection, follower.mirror.uses, follower.metrics, period=0.01)
+        counting: list[int] = []
+        look: Any = leases._due
+
+        async def recorded(keys: list[str], args: list[int]) -> Any:
+            counting.append(args[0])
+            return await look(keys=keys, args=args)
+
+        leases._due = recorded
+        await register(follower, "/a", MEMBER, 10.0)
+        with capture_logs() as logs:
+            running = asyncio.create_task(leases.run())
+            await eventually(lambda: 1 in counting, what="a look that counts")
+            admin.execute_command("ACL", "SETUSER", "slb", "-zmscore")
+            await eventually(lambda: counting[-3:] == [0, 0, 0], what="looks that were refused")
+            admin.execute_command("ACL", "SETUSER", "slb", "+zmscore")
+            await eventually(lambda: counting[-2:] == [1, 1], what="looks that count again")
+            valkey.kill()
+            await eventually(lambda: counting[-3:] == [0, 0, 0], what="looks without an answer")
+            running.cancel()
+            await asyncio.wait([running])
+    (line,) = [line for line in logs if line["event"] == "leases_not_looked_at" and line["log_level"] == "warning"]
+    assert "zmscore" in line["error"].lower()
 
 
 async def test_a_lease_begins_when_it_is_written_and_not_at_the_last_tick(valkey: Valkey) -> None:
@@ -192,9 +316,7 @@ async def test_leases_of_an_old_snapshot_have_the_clock_of_that_time(valkey: Val
 
 async def test_many_leases_that_end_at_once_are_taken_out_in_steps(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
-        items: list[tuple[str, str, dict[str, str]]] = [
-            ("/a", f"10.3.{number // 250}.{number % 250 + 1}:80", {}) for number in range(1000)
-        ]
+        items = many(1000)
         await follower.registry.register_all(items, [10.0] * len(items))
         pass_time(valkey, 11.0)
         assert await of(follower).expire() == 1000

@@ -13,6 +13,7 @@ from e2e.topology import free_port
 from slb.control import keys
 from slb.control.generation import RestoreTiming
 from slb.control.history import History
+from slb.control.leases import Leases
 from tests.redis.old_data_rig import back_from_snapshot, known, members, numbered, snapshots
 from tests.support.following import Follower, timing
 from tests.support.relay import Relay
@@ -121,6 +122,30 @@ async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> No
         assert snapshots.admin.hget("slb:upstream:10.1.1.1:1", "drain") == "true"
         assert follower.mirror.upstreams["10.1.1.1:1"].spec.drain
         assert follower.members("/gone") is None
+
+
+async def test_an_old_lease_does_not_come_back_with_old_data(snapshots: Valkey) -> None:
+    """Neither of what was made to stand for good since, nor of what was deregistered. What has not changed keeps its
+    lease."""
+    stays, leaves, leased = (keys.membership("/a", f"10.1.1.{each}:1") for each in (1, 2, 3))
+    async with Follower(snapshots.url) as one, Follower(snapshots.url) as other:
+        items: list[tuple[str, str, dict[str, str]]] = [("/a", f"10.1.1.{each}:1", {}) for each in (1, 2, 3)]
+        await one.registry.register_all(items, [5.0] * 3)
+        await known(one, snapshots)
+        await known(other, snapshots)
+        snapshots.admin.save()
+        await one.registry.register_all(items[:1])
+        await one.registry.deregister("/a", "10.1.1.2:1")
+        for each in (one, other):
+            await each.shows("/a", ["10.1.1.1:1", "10.1.1.3:1"])
+        await back_from_snapshot(snapshots, one, other)
+        await eventually(lambda: snapshots.admin.zscore(keys.LEASES, stays) is None, what="the old lease gone")
+        await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1", "10.1.1.3:1"}, timeout=5)
+        assert snapshots.admin.zmscore(keys.LEASES, [stays, leaves, leased])[:2] == [None, None]
+        assert snapshots.admin.zscore(keys.LEASES, leased) is not None
+        snapshots.admin.zincrby(keys.LEASES, 6000, "clock")
+        assert await Leases(one.connection, one.mirror.uses, one.metrics).expire() == 1
+        assert members(snapshots, "slb_a") == {"10.1.1.1:1"}
 
 
 async def test_changes_by_hand_count_as_others_do(snapshots: Valkey) -> None:

@@ -29,14 +29,19 @@ local function set_clock(clock, now)
   redis.call('ZADD', LEASES, whole(clock), CLOCK, whole(now), TICKED)
 end
 
--- The end of a lease that begins now. Never too early: it counts from now, not from the last tick.
+-- The end of a lease that begins now. Never too early: it counts from now, not from the last tick. The clock is read
+-- once in a script, however many leases begin.
+local begins
 local function end_after(ttl)
-  local clock, passed, now = read_clock()
-  if not clock then
-    clock = 0
-    set_clock(clock, now)
+  if not begins then
+    local clock, passed, now = read_clock()
+    if not clock then
+      clock = 0
+      set_clock(clock, now)
+    end
+    begins = clock + passed
   end
-  return whole(clock + passed + ttl)
+  return whole(begins + ttl)
 end
 
 -- Makes way for the leases where another type of key is in the way.

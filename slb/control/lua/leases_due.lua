@@ -1,6 +1,6 @@
 -- Moves the fleet's clock on, and finds the leases that have ended by it. Begins with lua/leases.lua.
--- KEYS[1]: slb:leases. ARGV[1]: "1" where the caller has been answered since it last asked; where not, renewals may
--- have failed as well, and the time since the last tick does not count. ARGV[2]: the characters of the longest entry;
+-- KEYS[1]: slb:leases. ARGV[1]: "1" where Redis answered the caller's last look; where not, renewals may have failed as
+-- well, and the caller counts no time. It leaves the clock to callers that do. ARGV[2]: the characters of the longest entry;
 -- what is longer is none, and removed. ARGV[3]: how many at most.
 -- Reply: entries. The clock is written twice a second at most, however many instances ask.
 local TICK = 500
@@ -13,10 +13,8 @@ if redis.call('ZCARD', LEASES) <= 2 and clock then  -- it is all that is there
   redis.call('DEL', LEASES)
   return {}
 end
-if ARGV[1] ~= '1' then
-  passed = 0
-end
-local shown = (clock or 0) + passed
+local counted = ARGV[1] == '1' and passed or 0
+local shown = (clock or 0) + counted
 local found = redis.call('ZRANGEBYSCORE', LEASES, '-inf', whole(shown), 'LIMIT', 0, ARGV[3] + 2)
 local due = {}
 for _, entry in ipairs(found) do
@@ -26,7 +24,7 @@ for _, entry in ipairs(found) do
     due[#due + 1] = entry
   end
 end
-if #due > 0 or passed == 0 or passed >= TICK then
+if passed == 0 or counted >= TICK or counted > 0 and #due > 0 then
   set_clock(shown, now)
 end
 return due
