@@ -110,21 +110,22 @@ class Leases:
         """Look once; how many registrations this process has taken out. In steps of bounded size: a renewal that
         comes between two of them holds."""
         gone: list[tuple[str, str]] = []
-        while due := await self._look():
+        is_more = True
+        while is_more:
+            due, is_more = await self._look()
             gone += await self._take_out(due)
-            if len(due) < _AT_ONCE:
-                break
         if gone:
             self._metrics.registrations_expired += len(gone)
             named = [f"{member} of {path}" for path, member in gone[:_MOST_NAMED]]
             _log.warning("registrations_expired", count=len(gone), upstreams=named)
         return len(gone)
 
-    async def _look(self) -> list[str]:
+    async def _look(self) -> tuple[list[str], bool]:
+        """What has ended, and whether there may be more."""
         args = [int(self._answered), keys.LONGEST_ENTRY, _AT_ONCE]
-        due: list[str] = await self._due(keys=[keys.LEASES], args=args)
+        more, *due = await self._due(keys=[keys.LEASES], args=args)
         self._answered = True
-        return due
+        return due, more == "1"
 
     async def _take_out(self, due: Sequence[str]) -> list[tuple[str, str]]:
         named = {entry: keys.membership_of(entry) for entry in due}

@@ -3,7 +3,7 @@
 import pytest
 
 from slb.control import keys
-from slb.control.registry import Registration
+from slb.control.registry import ToRegister
 from tests.redis.old_data_rig import back_from_snapshot, known, snapshots
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
@@ -20,7 +20,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
         snapshots.admin.save()
         await follower.registry.register("/early", "10.1.1.1:1", {})
         await follower.registry.deregister("/a", "10.9.9.9:9")
-        many: list[Registration] = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
+        many: list[ToRegister] = [(f"/p{number}", "10.1.1.1:1", {}) for number in range(6000)]
         for start in range(0, len(many), 500):
             await follower.registry.register_all(many[start : start + 500])
         await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)

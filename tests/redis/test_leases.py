@@ -156,7 +156,7 @@ async def test_a_renewal_that_comes_between_finding_and_ending_it_holds(valkey: 
         for path in ("/a", "/b"):
             await register(follower, path, MEMBER, 10.0)
         pass_time(valkey, 11.0)
-        due = await leases._look()
+        due, _ = await leases._look()
         assert sorted(due) == [keys.membership(path, MEMBER) for path in ("/a", "/b")]
         await register(follower, "/a", MEMBER, 10.0)
         assert await leases._take_out(due) == [("/b", MEMBER)]
@@ -331,6 +331,40 @@ async def test_what_is_no_lease_is_removed(valkey: Valkey, foreign: str) -> None
         assert await of(follower).expire() == 0
         assert valkey.admin.zscore(keys.LEASES, foreign) is None
         assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_much_that_is_no_lease_does_not_hold_up_those_that_have_ended(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await register(follower, "/a", MEMBER, 10.0)
+        valkey.admin.zadd(keys.LEASES, {f"{number:05}" + "x" * 5000: "-inf" for number in range(1000)})
+        pass_time(valkey, 11.0)
+        assert await of(follower).expire() == 1
+
+
+@pytest.mark.parametrize("score", ["-inf", "-1", "inf", "1e300"])
+async def test_a_damaged_clock_begins_anew_and_renewals_hold(valkey: Valkey, score: str) -> None:
+    async with Follower(valkey.url) as follower:
+        leases = of(follower)
+        await register(follower, "/a", MEMBER, 10.0)
+        valkey.admin.zadd(keys.LEASES, {"clock": score})
+        for _ in range(2):
+            await register(follower, "/a", MEMBER, 10.0)
+            assert await leases.expire() == 0
+        assert 0 <= clock(valkey) < 100_000
+        assert valkey.admin.smembers("slb_a") == {MEMBER}
+
+
+async def test_an_end_that_no_lease_can_have_becomes_the_longest(valkey: Valkey) -> None:
+    """As where the clock was lost, and began anew."""
+    entries = [keys.membership("/a", member) for member in (MEMBER, OTHER)]
+    async with Follower(valkey.url) as follower:
+        for member in (MEMBER, OTHER):
+            await register(follower, "/a", member, 86_400.0)
+        valkey.admin.zadd(keys.LEASES, {entries[0]: "inf", "clock": 0})
+        before = end(valkey, "/a", OTHER)
+        await of(follower).expire()
+        assert end(valkey, "/a", MEMBER) == clock(valkey) + 86_400_000
+        assert end(valkey, "/a", OTHER) == before
 
 
 async def test_another_type_of_key_makes_way(valkey: Valkey) -> None:

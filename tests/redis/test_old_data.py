@@ -125,8 +125,8 @@ async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> No
 
 
 async def test_an_old_lease_does_not_come_back_with_old_data(snapshots: Valkey) -> None:
-    """Neither of what was made to stand for good since, nor of what was deregistered. What has not changed keeps its
-    lease."""
+    """Neither of what was made to stand for good since, nor of what was deregistered. What has not
+    changed keeps its lease."""
     stays, leaves, leased = (keys.membership("/a", f"10.1.1.{each}:1") for each in (1, 2, 3))
     async with Follower(snapshots.url) as one, Follower(snapshots.url) as other:
         items: list[tuple[str, str, dict[str, str]]] = [("/a", f"10.1.1.{each}:1", {}) for each in (1, 2, 3)]

@@ -5,8 +5,9 @@
 -- frozen or refuses writes, while no instance runs, and where this server's own clock jumps. A lease whose renewal
 -- could not be heard does not end meanwhile. Data of some time ago has the clock of that time.
 -- LONGEST_TICK: milliseconds. What lies longer back than that was no tick, but a pause, and does not count.
+-- LONGEST_TTL: milliseconds, what the API takes at most. An entry that ends later has lost its clock, or was written by hand.
 local LEASES, CLOCK, TICKED = KEYS[#KEYS], 'clock', 'ticked'
-local LONGEST_TICK = 2000
+local LONGEST_TICK, LONGEST_TTL = 2000, 86400e3
 
 local function whole(number)
   return string.format('%.0f', number)
@@ -18,7 +19,7 @@ local function read_clock()
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local scores = redis.call('ZMSCORE', LEASES, CLOCK, TICKED)
   local clock, ticked = tonumber(scores[1] or nil), tonumber(scores[2] or nil)
-  if not clock or not ticked or clock >= 2 ^ 53 then
+  if not clock or not ticked or clock < 0 or clock >= 2 ^ 53 then
     return nil, 0, now
   end
   local passed = now - ticked
