@@ -92,8 +92,8 @@ class UpstreamShown(AttributesShown):
 
 
 class UpstreamExplained(UpstreamShown):
-    """`leases`: of each route in which it has one the seconds until it ends unless it is renewed; null where Redis
-    does not say."""
+    """`leases`: of each route in which it has one the seconds until it ends unless it is renewed, to about half a
+    second; null where Redis does not say."""
 
     leases: dict[str, float] | None
 
@@ -120,7 +120,8 @@ class RouteShown(TypedDict):
 
 class RouteExplained(RouteShown):
     """With why the last request that is known of went where it went; null where none is. `leases`: of each member
-    that has one the seconds until it ends unless it is renewed; null where Redis does not say."""
+    that has one the seconds until it ends unless it is renewed, to about half a second; null where Redis does not
+    say."""
 
     decision: Decision | None
     leases: dict[str, float] | None

@@ -1,18 +1,31 @@
 """`slb upstreams`: every upstream, or those that nothing has found alive for long, and how to be rid of them."""
 
+import ipaddress
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import orjson
 import typer
 
-from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption, url_parts
+from slb.cli.client import (
+    DEFAULT_URL,
+    ApiClient,
+    ApiError,
+    JsonOption,
+    TokenOption,
+    UrlOption,
+    token_file,
+    url_parts,
+)
 from slb.cli.console import show
 from slb.cli.options import duration_option
 from slb.cli.rows import Rows
 from slb.errors import ConfigError
 from slb.names import natural
 
+_Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
+_SILENT_FOR = "10m"
 _COLUMNS = ("upstream", "routes", "last alive", "tried", "zone", "node")
 
 
@@ -25,38 +38,55 @@ def upstreams(
     dead: Annotated[
         bool, typer.Option("--dead", help="Those that no check and no request has found alive for long.")
     ] = False,
-    silent_for: Annotated[str, typer.Option("--for", help="How long that is.")] = "10m",
+    silent_for: Annotated[str | None, typer.Option("--for", help=f"How long that is [{_SILENT_FOR}].")] = None,
     remove: Annotated[
         bool, typer.Option("--remove", help="Deregister them, where the last check or request failed.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without being asked.")] = False,
     here: Annotated[bool, typer.Option("--here", help="Go by this instance alone, not by all.")] = False,
+    token_to: Annotated[
+        list[str] | None,
+        typer.Option(help="An address or a network of instances that get the API token too.", show_default=False),
+    ] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
     """Every upstream; or the dead ones, which all instances agree on."""
-    if remove and not dead:
-        raise ConfigError("--remove takes out what --dead lists: give both")
+    if not dead and (remove or here or silent_for is not None or token_to):
+        raise ConfigError("--for, --remove, --here and --token-to go with --dead")
+    if remove and not yes and not sys.stdin.isatty():
+        raise ConfigError("--remove asks before it removes anything, and here is no terminal to ask on: use --yes")
+    silent_for = silent_for or _SILENT_FOR
     seconds = duration_option("for", silent_for) if dead else 0.0
+    networks, token = _networks(token_to or ()), token or token_file()
     client = ApiClient(url, token)
-    found, missed = _agreed(client, url, token, seconds, alone=here or not dead)
+    found, missed = _agreed(client, url, token, networks, seconds, alone=here or not dead)
     if as_json:
         typer.echo(orjson.dumps({"upstreams": found, "not_asked": missed}, option=orjson.OPT_INDENT_2))
     else:
         _show(found, dead, silent_for)
     if missed:
-        typer.echo(f"slb: not asked, so they may know better: {', '.join(missed)}", err=True)
+        hint = " (the token goes to --url, and to what --token-to names)" if token else ""
+        typer.echo(f"slb: not asked, so they may know better: {', '.join(missed)}{hint}", err=True)
     if remove:
         if missed:
             raise ApiError("nothing is removed, as not all instances could be asked (--here goes by one alone)")
         _remove(client, found, yes)
 
 
+def _networks(written: Sequence[str]) -> _Networks:
+    try:
+        return [ipaddress.ip_network(each, strict=False) for each in written]
+    except ValueError as error:
+        raise ConfigError(f"--token-to: {error}") from None
+
+
 def _agreed(
-    client: ApiClient, url: str, token: str | None, seconds: float, alone: bool
+    client: ApiClient, url: str, token: str | None, networks: _Networks, seconds: float, alone: bool
 ) -> tuple[list[Any], list[str]]:
-    """What all instances that can be asked agree on, and the names of the others."""
+    """What all instances that can be asked agree on, and the names of the others. Their addresses stand in Redis,
+    where another program may have written one: the token goes only to those in `networks`."""
     from slb.api.silent import agreed
 
     ask = f"/upstreams?silent={seconds:g}"
@@ -66,7 +96,8 @@ def _agreed(
         if each["id"] in asked:
             continue
         try:
-            answer = ApiClient(_url_of(url, each["api"]), token).call("GET", ask)
+            at = _url_of(url, each["api"])
+            answer = ApiClient(at, token if _is_in(at, networks) else None, environ={}).call("GET", ask)
         except ApiError:
             answer = {"instances": []}
         if each["id"] in answer["instances"]:
@@ -75,6 +106,14 @@ def _agreed(
         else:  # or: on another machine the same address is another instance
             missed.append(f"{each['name']} ({each['api']})")
     return sorted(agreed(answers), key=lambda found: natural(found["member"])), missed
+
+
+def _is_in(url: str, networks: _Networks) -> bool:
+    try:
+        address = ipaddress.ip_address(url_parts(url).hostname or "")
+    except ValueError:  # a name: who answers there is up to DNS
+        return False
+    return any(address in network for network in networks)
 
 
 def _carrying_traffic(client: ApiClient) -> Iterator[dict[str, Any]]:
@@ -101,11 +140,14 @@ def _show(found: Sequence[dict[str, Any]], dead: bool, silent_for: str) -> None:
 
 
 def _remove(client: ApiClient, found: Sequence[dict[str, Any]], yes: bool) -> None:
-    """Those that have failed when they were last tried: of others nobody knows."""
+    """Those at which the last request or check failed: of others it is not known."""
     failing = [each for each in found if each["failing"]]
     if untried := len(found) - len(failing):
         typer.echo(f"slb: {untried} stay: nothing has failed there (slb deregister takes them out)", err=True)
-    if not failing or not (yes or typer.confirm(f"Deregister {len(failing)} upstreams from all their routes?")):
+    if not failing:
+        return
+    if not yes and not typer.confirm(f"Deregister {len(failing)} upstreams from all their routes?"):
+        typer.echo("slb: nothing is removed", err=True)
         return
     for each in failing:
         for path in each["routes"]:

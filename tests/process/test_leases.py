@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+from aiohttp import hdrs, web
+from aiohttp.test_utils import TestServer
+
 from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
@@ -120,3 +123,33 @@ async def test_nothing_is_removed_where_an_instance_could_not_be_asked(slb: Comm
     assert valkey.admin.smembers("slb_p") == {member}
     result = await slb.run(*command, "--here")
     assert (result.code, f"/p: {member} removed" in result.out) == (0, True), result
+
+
+async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Commands, valkey: Valkey) -> None:
+    """Where an instance's API is stands in Redis, and may be forged."""
+    sent: list[str | None] = []
+
+    async def overheard(request: web.Request) -> web.Response:
+        sent.append(request.headers.get(hdrs.AUTHORIZATION))
+        return web.json_response({"instances": ["forged"], "upstreams": []})
+
+    file = slb.directory / "token"
+    file.write_text("s3cret")
+    env = {"SLB_API_TOKEN_FILE": str(file)}
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env=env))
+    app = web.Application()
+    app.router.add_get("/upstreams", overheard)
+    async with TestServer(app) as forged:
+        told = {"name": "forged", "api": f"127.0.0.1:{forged.port}", "roles": "proxy", "started": "0", "pid": "1"}
+        admin: Any = valkey.admin
+        admin.hset(keys.instance_key("forged"), mapping=told)
+        command = ("upstreams", "--dead", "--for", "0s", "--url", serving.api)
+        for words in ((), ("--token-to", "10.0.0.0/8"), ("--token-to", "127.0.0.1")):
+            assert (await slb.run(*command, *words, env=env)).code == 0
+    assert sent == [None, None, "Bearer s3cret"]
+
+
+async def test_what_would_be_removed_is_asked_about_on_a_terminal_only(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    result = await slb.run("upstreams", "--dead", "--remove", "--url", serving.api)
+    assert (result.code, "--yes" in result.err) == (1, True)
