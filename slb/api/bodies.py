@@ -66,7 +66,7 @@ class Leased(UpstreamAttributes):
         raise NotImplementedError
 
 
-class Registration(Leased):
+class TargetRegistration(Leased):
     """An upstream of a route. `target` is an address or a name, http unless it says https://; no port means 80, or
     443 for https."""
 
@@ -106,9 +106,9 @@ class AddressRegistration(Leased):
         return {"ip_address": self.ip_address, "port": self.port, "path": self.path}
 
 
-AnyRegistration = Registration | AddressRegistration
+AnyRegistration = TargetRegistration | AddressRegistration
 AddressList = Annotated[list[AddressRegistration], Field(max_length=MAX_LIST)]
-RegisterBody = Registration | AddressList
+RegisterBody = TargetRegistration | AddressList
 _ADDRESS_LIST = TypeAdapter(AddressList)
 
 
@@ -123,7 +123,7 @@ def registrations(data: Any) -> Sequence[AnyRegistration]:
     try:
         if isinstance(data, list):
             return _ADDRESS_LIST.validate_python(data)
-        return [Registration.model_validate(data)]
+        return [TargetRegistration.model_validate(data)]
     except ValidationError as error:
         raise Refused(BAD_REQUEST, faults_of(error)) from None
 
