@@ -293,8 +293,10 @@ class Lane:
         if self._outgoing.was_taken(key, member):
             return
         ticket = self._asks.take(key)
-        if ticket is None:  # it has left
+        if ticket is None:  # it has left, or has a slot
             self._give_back(member)
+            if self._outgoing.is_overtaken(key):
+                self._on_late(1)
         else:
             self._grant(ticket.ask, member)
 
