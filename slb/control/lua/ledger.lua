@@ -226,10 +226,10 @@ local function follow_queue()
       truth = with_pending(truth, grants, true)
     end
     for _, member in ipairs(redis.call('HKEYS', HELD .. id)) do
-      if is_member(member) and not truth[member] then
+      if not OWN[member] and not truth[member] then
         truth[member] = 0
-        if held_by(id, member) == 0 then
-          redis.call('HDEL', HELD .. id, member)  -- it is no number
+        if held_by(id, member) == 0 or not is_member(member) then
+          redis.call('HDEL', HELD .. id, member)  -- it is no number, or of no upstream
         end
       end
     end
@@ -299,7 +299,7 @@ local function look_at()
   local found = redis.call('ZRANGE', INFLIGHT, 0, -1, 'WITHSCORES')
   seen = {}
   for index = 1, #found, 2 do
-    seen[found[index]] = count(found[index + 1])
+    seen[found[index]] = is_member(found[index]) and count(found[index + 1]) or nil
   end
   for member, score in pairs(scores) do
     seen[member] = score
