@@ -225,7 +225,7 @@ local function publish(channel, pool, grants)
 end
 
 -- Grants that no message reached. A holder that has not been heard of for a third of its lease is passed over at once,
--- until its next batch. Any other has half the time to find them by a batch of its own: until then none of them is in use.
+-- until its next batch. Any other has half the time to find them by a batch of its own: until then none is in use.
 -- Whether one has been passed over.
 local function pass_over(grants, lease, patience)
   local passed_over = false
