@@ -30,7 +30,9 @@ GOALS = {20: 150.0, 200: 200.0, 1000: 200.0}
 BEAT_GOAL = 1000.0
 PATH = "/scripts"
 WAITS = Turn("normal", 1, 1 << 20)
-_FOREVER = LaneTiming(budget=60.0, silence=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, deadline=60.0)
+_FOREVER = LaneTiming(
+    budget=60.0, silence=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, patience=60.0, deadline=60.0
+)
 """Nothing is said but what is measured."""
 
 
@@ -78,6 +80,8 @@ class Case:
         found["release"] = await self._mean(self._release, releases)
         found["ask"] = await self._mean(self._ask, releases)
         found["look"] = await self._mean(self._look, CALLS)
+        if self._waiting:
+            found["look, a grant open"] = await self._mean_with_a_grant()
         found["beat"] = await self._mean(self._beat, BEATS)
         found["reap"] = await self._mean_reap()
         self._ledger.drop(PATH)
@@ -109,6 +113,14 @@ class Case:
                 await self._reap(PATH, 1 << 30, reap_until=1 << 50, patience=60_000, period=1000)
             rounds.append(self._cost())
         return min(rounds)
+
+    async def _mean_with_a_grant(self) -> float:
+        """Looks while another holder has not taken up what it was granted."""
+        granted = keys.pool_keys(PATH)[18]
+        self._redis.zadd(granted, {"another-1/1": 1000 * self._redis.time()[0]})
+        found = await self._mean(self._look, CALLS)
+        self._redis.delete(granted)
+        return found
 
     def _release(self) -> None:
         self._lane.release(self._granted.popleft())

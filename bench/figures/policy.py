@@ -20,7 +20,7 @@ from bench.upstream import Upstreams
 
 LOCAL, GLOBAL = "round_robin", "least_inflight"
 CONNECTIONS = (64, 8, 1)
-GOAL_CPU = 1.8
+GOAL_CPU = 1.4
 GOAL_ADDED_P50_MS = 1.0
 STEPS_A_ROUND = 2 * len(CONNECTIONS)
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from random import Random
 
+from slb.admission.above_cap import AboveCap
 from slb.admission.gate import Gate
 from slb.admission.shown import LedgerShown, PoolShown
 from slb.balance.asking import Turn
@@ -17,6 +18,8 @@ from slb.routing.table import Route
 
 _LOOK = 0.25
 """Seconds between two looks at what has become of the routes of those who wait."""
+_SCORE_LOOKS = 4
+"""So many looks apart, what the ledger has read is compared with the caps; it reads once a second."""
 _MOST_AHEAD = 128
 """Gates that are made before a request needs them. Each instance has a connection to Redis for each, and Redis
 takes 10,000 unless it is told otherwise: who registers thousands of capped routes is not to use them up."""
@@ -49,6 +52,7 @@ class Gates:
         self._instances = instances
         self._rng = rng
         self._gates: dict[str, Gate] = {}
+        self._above_cap = AboveCap(metrics)
         mirror.on_swap(lambda _: self._swapped())
         mirror.on_refresh(self._refresh)  # a slot of one that is out is granted to nobody any more
         metrics.queue_depth = self.depths
@@ -103,12 +107,18 @@ class Gates:
         """Member -> requests in flight everywhere, of all pools together, as of a second ago; 0 for the candidates
         that have none. Pools in which Redis does not answer are left out: nobody knows then."""
         total: Counter[str] = Counter()
-        for pool, scores in self._ledger.scores.items():
-            gate = self._gates.get(pool)
-            if gate is not None and gate.lane.ready:
-                total.update(dict.fromkeys(gate.serving(self._mirror.table.routes), 0))
-                total.update(scores)
+        for pool, scores in self._known_scores().items():
+            total.update(dict.fromkeys(self._gates[pool].serving(self._mirror.table.routes), 0))
+            total.update(scores)
         return total
+
+    def _known_scores(self) -> dict[str, Mapping[str, int]]:
+        known = self._ledger.scores.items()
+        return {pool: each for pool, each in known if pool in self._gates and self._gates[pool].lane.ready}
+
+    def look_above(self) -> None:
+        """Log and count the upstreams that are above their caps."""
+        self._above_cap.look(self._known_scores(), self._mirror.table.counted.values())
 
     async def run(self) -> None:
         """Keep the gates true until cancelled."""
@@ -117,6 +127,8 @@ class Gates:
             await asyncio.sleep(_LOOK)
             self._refresh()
             looks += 1
+            if looks % _SCORE_LOOKS == 0:
+                self.look_above()
             if looks % _IDLE_LOOKS == 0:
                 self.take_down()
 

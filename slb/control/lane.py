@@ -151,10 +151,11 @@ class Lane:
             self._wake.set()
 
     def _take(self, key: int, member: str) -> bool:
-        """Whether this ticket waits still: it is granted."""
-        ticket = self._asks.take(key)
-        if ticket is None:
+        """Whether this ticket waits still, and for such a slot: it is granted."""
+        ticket = self._asks.queued.get(key)
+        if ticket is None or not self._views.has(ticket.ask.view, member):
             return False
+        self._asks.take(key)
         self._outgoing.take(key, member)
         self._wake.set()
         self._grant(ticket.ask, member)
@@ -293,8 +294,10 @@ class Lane:
         if self._outgoing.was_taken(key, member):
             return
         ticket = self._asks.take(key)
-        if ticket is None:  # it has left
+        if ticket is None:  # it has left, or has a slot
             self._give_back(member)
+            if self._outgoing.is_overtaken(key):
+                self._on_late(1)
         else:
             self._grant(ticket.ask, member)
 

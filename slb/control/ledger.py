@@ -187,7 +187,7 @@ class Ledger:
         """Empty where it is too large to be read."""
         found = own((await self._read_many.first("z", keys.pool_keys(pool)[0])).reply)
         scores = zip(found[::2], map(float, found[1::2]), strict=True)
-        return {member: int(score) for member, score in scores if math.isfinite(score)}
+        return {member: int(score) for member, score in scores if math.isfinite(score) and member.isascii()}
 
     # -- grants
 

@@ -61,6 +61,14 @@ class Outgoing:
         del self._taken[key]
         return True
 
+    def is_overtaken(self, key: int) -> bool:
+        """A reply grants this ticket another slot. Whether it uses one that a message granted, and Redis must have
+        taken back since: then the next batch says all that is held, this slot too."""
+        if self._taken.pop(key, None) is None:
+            return False
+        self._full = True
+        return True
+
     def change(self, view: str) -> None:
         """Those who wait there have other candidates now."""
         self._changed.add(view)

@@ -13,6 +13,7 @@ class _View(NamedTuple):
     candidates: tuple[Candidate, ...]
     digest: str
     packed: orjson.Fragment
+    members: frozenset[str]
 
 
 class Views:
@@ -35,6 +36,11 @@ class Views:
         self._views[name] = _packed(candidates)
         self._look_for_caps()
         return True
+
+    def has(self, name: str, member: str) -> bool:
+        """Whether it is a candidate there."""
+        view = self._views.get(name)
+        return view is not None and member in view.members
 
     def forget(self, is_dead: Callable[[str], bool]) -> None:
         """Those of which it holds."""
@@ -73,4 +79,5 @@ class Views:
 def _packed(candidates: tuple[Candidate, ...]) -> _View:
     packed = orjson.dumps([list(each) for each in candidates])
     digest = hashlib.blake2b(packed, digest_size=12).hexdigest()
-    return _View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed))
+    members = frozenset(each.member for each in candidates)
+    return _View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed), members)

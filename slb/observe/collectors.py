@@ -199,6 +199,7 @@ class AdmissionCollector(Collector):
             ("slb_ledger_grants_lapsed", "Grants nobody took up in time.", metrics.grants_taken_back),
             ("slb_ledger_local", "Requests decided without Redis.", metrics.local_decisions),
             ("slb_ledger_local_grants", "Slots under a cap given out without Redis.", metrics.local_grants),
+            ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),
         ):
             yield CounterMetricFamily(name, text, value=value)
 

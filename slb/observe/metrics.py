@@ -58,6 +58,7 @@ class Metrics:
         self.pools_shared: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
         self.local_decisions = 0
         self.local_grants = 0
+        self.above_cap = 0
         self.unanswered: Callable[[], bool] = lambda: False
         self.quota = QuotaCounts()
         self.rings: Rings = lambda: ()

@@ -130,7 +130,8 @@ class Proxy:
 
 
 class Fleet:
-    """Use with `async with`: so many instances that have all joined, unless `cold`."""
+    """Use with `async with`: so many instances that have all joined, unless `cold`; named `i<number>` from `first`
+    on."""
 
     def __init__(
         self,
@@ -141,13 +142,14 @@ class Fleet:
         timing: LaneTiming | None = None,
         url: str = "",
         cold: bool = False,
+        first: int = 0,
     ) -> None:
         self._cold = cold
         self._stack = AsyncExitStack()
         self.pods = pods
         self.proxies = [
             Proxy(url or valkey.url, f"i{number}", pods, timing or LaneTiming(), count, settings)
-            for number in range(count)
+            for number in range(first, first + count)
         ]
 
     async def __aenter__(self) -> "Fleet":

@@ -69,39 +69,62 @@ WITH_A_QUEUE = {"release": 29, "ask": 24, "look": 10}
 """Commands of one call, at most: each costs Redis about a microsecond, and what is made to call it another."""
 
 
+async def commands_of(one: Instance, valkey: Valkey, action: Callable[[], object]) -> float:
+    """Commands of the call that follows it, the mean of five."""
+    valkey.admin.config_resetstat()
+    for _ in range(5):
+        seq = one.lane._outgoing._seq
+        action()
+        one.lane._outgoing.hurry()
+        one.lane._wake.set()
+        await eventually(lambda seq=seq: one.lane._outgoing._seq > seq)  # type: ignore[misc]
+        await one.told()
+    stats = valkey.admin.info("commandstats")
+    for own in ("cmdstat_config|resetstat", "cmdstat_client|setinfo"):
+        stats.pop(own, None)
+    calls = int(stats.pop("cmdstat_evalsha")["calls"])
+    return float(sum(each["calls"] for each in stats.values())) / calls
+
+
 @pytest.mark.parametrize("queued", [0, 1000])
 @pytest.mark.parametrize("count", [20, 1000])
 async def test_a_plain_call_runs_few_commands_however_many_upstreams_there_are_and_wait(
     valkey: Valkey, count: int, queued: int
 ) -> None:
-    pods, redis = upstreams(count, 1), valkey.admin
+    pods = upstreams(count, 1)
     async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
         asked = [one.ask(pods, TURN) for _ in range(count + queued if queued else 10)]
         await eventually(lambda: all(each.answer.done() or each.position is not None for each in asked))
         held = (each.answer.result() for each in asked if each.answer.done())
 
-        async def measured(action: Callable[[], object]) -> float:
-            """Commands of one call, the mean of five."""
-            redis.config_resetstat()
-            for _ in range(5):
-                seq = one.lane._outgoing._seq
-                action()
-                one.lane._outgoing.hurry()
-                one.lane._wake.set()
-                await eventually(lambda seq=seq: one.lane._outgoing._seq > seq)  # type: ignore[misc]
-                await one.told()
-            stats = redis.info("commandstats")
-            stats.pop("cmdstat_config|resetstat")
-            calls = int(stats.pop("cmdstat_evalsha")["calls"])
-            return float(sum(each["calls"] for each in stats.values())) / calls
-
         found = {
-            "release": await measured(lambda: one.lane.release(next(held))),
-            "ask": await measured(lambda: one.ask(pods, TURN)),
-            "look": await measured(lambda: None),
+            "release": await commands_of(one, valkey, lambda: one.lane.release(next(held))),
+            "ask": await commands_of(one, valkey, lambda: one.ask(pods, TURN)),
+            "look": await commands_of(one, valkey, lambda: None),
         }
         most = WITH_A_QUEUE if queued else PLAIN
         assert {name: cost for name, cost in found.items() if cost > most[name]} == {}
+
+
+@pytest.mark.parametrize("granted", [1, 15])
+async def test_grants_that_others_have_not_taken_up_yet_cost_a_call_two_commands(
+    valkey: Valkey, granted: int
+) -> None:
+    timing, pods = replace(PATIENT, look=600.0, patience=60.0), upstreams(15, 1)
+    async with (
+        Instance(valkey, "a", timing, reaping=False) as one,
+        Instance(valkey, "b", timing, reaping=False) as other,
+    ):
+        for _ in pods:
+            await one.get(pods)
+        for _ in range(60):
+            await other.queue(pods, TURN)
+        for each in pods[:granted]:
+            one.lane.release(each.member)
+            await one.told()
+        assert len(Books(valkey).grants()) == granted
+        assert await commands_of(one, valkey, lambda: None) <= WITH_A_QUEUE["look"] + 2
+        assert len(Books(valkey).grants()) == granted
 
 
 async def five_busy(instance: Instance, count: int) -> list[Request]:

@@ -1,15 +1,19 @@
 """What a hand has damaged is put right from what instances hold, and told of; no request is told of an error."""
 
 import asyncio
+import json
 import math
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from slb.balance.asking import Turn
 from slb.control import ledger
-from tests.redis.ledger_rig import NAMES, Books, Instance, Request, upstreams
+from slb.control.granted import Granted
+from tests.redis.ledger_rig import NAMES, POOL, SHORT, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -152,7 +156,7 @@ async def test_a_score_that_cannot_be_is_made_the_sum_of_what_is_held(valkey: Va
         for member in list(one.lane.held.elements())[1:]:
             one.lane.release(member)
         await books.score({"u0": 1})
-        await eventually(lambda: one.metrics.ledger_drift >= 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_drift + one.metrics.ledger_repaired >= 1, what="told of")
         assert one.undecided == []
 
 
@@ -222,3 +226,55 @@ async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_
         truth = one.lane.held + other.lane.held
         assert one.metrics.ledger_repaired + other.metrics.ledger_repaired >= 1
         await eventually(lambda: books.summed() == dict(one.lane.held + other.lane.held), what=f"{truth}")
+
+
+STRANGE = (b"\xff\xfe", b"seq", b"silent", b"a b", b"")
+"""Names of no upstream."""
+
+
+async def test_names_that_slb_cannot_have_written_go_and_harm_nobody(valkey: Valkey) -> None:
+    books = Books(valkey)
+    raw: Any = Redis(unix_socket_path=str(valkey.process.socket))
+    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
+        assert await one.get(ONE, TURN) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(2)]
+        packed = raw.hgetall(books.key["tickets"])[b"a-1/2"]
+        now, live = int(raw.time()[0]) * 1000, books.redis.zrange(books.key["live"], 0, 0)[0]
+        grants: list[tuple[bytes, bytes]] = []
+        for name in STRANGE:
+            raw.zadd(books.key["inflight"], {name: 3})
+            raw.hset(books.key["view:"] + live, name, "1 1 1")
+            if name not in {b"seq", b"silent"}:
+                raw.hset(books.key["held:"] + "b-1", name, 2)
+            raw.hset(books.key["tickets"], b"a-1/" + name, packed)
+            grants += [(b"b-1/" + name, b"u0"), (b"b-1/%d" % (70 + len(grants)), name)]
+        for ticket, member in grants:
+            record = b'[%d,"%s",%s]' % (now, member, json.dumps(packed.decode()).encode())
+            raw.hset(books.key["grants"], ticket, record)
+            for key in ("granted", "granted:"):
+                raw.zadd(books.key[key] + ("b-1" if key == "granted:" else ""), {ticket: now})
+        assert await one.get(ONE) == "refused: pool_saturated"
+        other.lane.look()
+        other.lane.say_all()
+        await eventually(lambda: not books.redis.exists(books.key["grants"]), what="no grants are left")
+        await eventually(lambda: raw.zrange(books.key["inflight"], 0, -1) == [b"u0"], what="no scores are left")
+        await eventually(
+            lambda: raw.hkeys(books.key["held:"] + "b-1") in ([b"seq"], [b"seq", b"pushed"]), what="held"
+        )
+        await eventually(lambda: len(raw.hkeys(books.key["tickets"])) == 2, what="no tickets are left")
+        await is_whole_again(books, one, asked)
+        assert one.lane.ready
+        assert other.lane.ready
+    raw.close()
+
+
+async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_believed(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", replace(SHORT, patience=60.0)) as one:
+        assert await one.get(ONE, TURN) == "u0"
+        asked = await one.queue(ONE, TURN)
+        epoch, at = books.redis.get(books.key["epoch"]), int(books.redis.time()[0]) * 1000
+        for member, held in (("seq", {"u0": 1}), ("u7", {"u0": 1}), ("u0", {"u0": 2})):
+            one.lane.hear(Granted(POOL, at, epoch, (("a-1/2", member),)))
+            assert one.lane.held == held
+        assert await asked.answer == "u0"

@@ -168,6 +168,49 @@ async def test_a_grant_that_was_taken_back_and_has_ended_by_now_is_not_counted(v
         assert (fleet.held(), fleet.books.scores(), one.late) == ({}, {}, 1)
 
 
+async def used_and_taken_back_behind_a_look(fleet: Fleet) -> Instance:
+    """The first uses u0, which Redis has taken back and given to the other, before it could acknowledge it: a look
+    of before is still to be run. The other has u1 too."""
+    one, other = fleet.instances
+    for each in (other, other, one):
+        await fleet.ask(each)
+        await fleet.come_to_rest()
+    await fleet.look(one)
+    await fleet.end(other, [member for _, member in other.running].index("u0"))
+    for _ in range(2):
+        await fleet.run(other)
+        await fleet.answer(other)
+    await fleet.hear(one, 0, again=False)
+    await fleet.reap(patience=-1)
+    await fleet.ask(other)
+    for _ in range(2):
+        await fleet.run(other)
+        await fleet.answer(other)
+    assert (fleet.held(), fleet.books.scores()) == ({"u0": 2, "u1": 1}, {"u0": 1, "u1": 1})
+    return one
+
+
+@pytest.mark.parametrize("when", ["behind the look", "by the look"])
+async def test_a_grant_that_was_taken_back_and_made_anew_elsewhere_before_it_is_acknowledged_counts_once(
+    valkey: Valkey, when: str
+) -> None:
+    """The new one is given back: by the acknowledgement, or by the instance where the look's reply told of it."""
+    async with Fleet(valkey, 2, 2, 1) as fleet:
+        one, other = await used_and_taken_back_behind_a_look(fleet), fleet.instances[1]
+        if when == "behind the look":
+            await fleet.run(one)
+        await fleet.end(other, [member for _, member in other.running].index("u1"))
+        await fleet.run(other)
+        await fleet.answer(other)
+        assert (fleet.books.grants(), fleet.books.scores()["u0"]) == (
+            ["i0-1/1"] if when == "behind the look" else [],
+            1,
+        )
+        await fleet.come_to_rest()
+        assert (fleet.held(), fleet.books.scores(), one.late) == ({"u0": 2}, {"u0": 2}, 1)
+        assert (fleet.books.tickets(), fleet.books.grants()) == ([], [])
+
+
 async def test_a_message_of_another_epoch_is_not_believed(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)

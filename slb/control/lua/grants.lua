@@ -7,8 +7,8 @@ local taken = {}  -- what the caller has been granted: {ticket, member} each
 
 local function read_grant(text)
   local record = read_json(text)
-  local fits = record and is_count(record[1], 0) and type(record[2]) == 'string' and type(record[3]) == 'string'
-    and read_ticket(record[3])
+  local fits = record and is_count(record[1], 0) and type(record[2]) == 'string' and is_member(record[2])
+    and type(record[3]) == 'string' and read_ticket(record[3])
   return fits and record or nil
 end
 
@@ -46,7 +46,7 @@ local function pending(id)
     local last_one = math.min(first + CHUNK - 1, #tickets)
     for index, text in ipairs(redis.call('HMGET', GRANTS, unpack(tickets, first, last_one))) do
       local ticket = tickets[first + index - 1]
-      local record = read_grant(text or '')
+      local record = is_ticket(ticket) and read_grant(text or '')
       if record then
         found[ticket] = record
       else
@@ -95,7 +95,7 @@ local function take_back_lapsed(patience, besides)
   local taken_back = 0
   for _, ends in ipairs({{'-inf', now - patience}, {'(' .. string.format('%.0f', now + patience), '+inf'}}) do
     for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', GRANTED, ends[1], ends[2], 'LIMIT', 0, 64)) do
-      local id, record = owner(ticket), read_grant(redis.call('HGET', GRANTS, ticket) or '')
+      local id, record = owner(ticket), is_ticket(ticket) and read_grant(redis.call('HGET', GRANTS, ticket) or '')
       if not record then
         forget_grant(ticket)
       elseif id ~= besides then
@@ -125,7 +125,7 @@ local function first_by_view(view, class, before)
     local member = parts and choose(view, parts[4], parts[3] and {}, 0)
     if member then
       local ticket = redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, 0)[1]
-      local packed = ticket and redis.call('HGET', TICKETS, ticket)
+      local packed = ticket and is_ticket(ticket) and redis.call('HGET', TICKETS, ticket)
       local fields = packed and read_ticket(packed)
       if fields then
         return {ticket = ticket, packed = packed, fields = fields, member = member, number = tonumber(head[2])}
@@ -225,7 +225,7 @@ local function publish(channel, pool, grants)
 end
 
 -- Grants that no message reached. A holder that has not been heard of for a third of its lease is passed over at once,
--- until its next batch. Any other has half the time to find them: none of them can be in use before a reply has told.
+-- until its next batch. Any other has half the time to find them by a batch of its own: until then none is in use.
 -- Whether one has been passed over.
 local function pass_over(grants, lease, patience)
   local passed_over = false
@@ -264,6 +264,7 @@ return {
   announce = announce,
   forget_grant = forget_grant,
   forget_if_empty = forget_if_empty,
+  is_ticket = is_ticket,
   line_of = line_of,
   owner = owner,
   pending = pending,

@@ -102,7 +102,11 @@ for _, taken_up in ipairs(batch.took or {}) do  -- before any of them is release
     late, freed = late + 1, true
   end
 end
+-- Grants to other holders concern this batch where they have lapsed. Those that a clock that jumped has put into the
+-- future wait for the next beat.
 granted = queue and redis.call('ZCARD', GRANTED) or granted
+local has_pending = granted > 0 and redis.call('ZCARD', GRANTED_OF .. id) > 0
+local has_lapsed = granted > 0 and redis.call('ZCOUNT', GRANTED, '-inf', now - batch.patience) > 0
 
 for index, member in ipairs(released) do
   held_by(id, member, known[2 + index])
@@ -222,10 +226,10 @@ local function follow_queue()
       truth = with_pending(truth, grants, true)
     end
     for _, member in ipairs(redis.call('HKEYS', HELD .. id)) do
-      if is_member(member) and not truth[member] then
+      if not OWN[member] and not truth[member] then
         truth[member] = 0
-        if held_by(id, member) == 0 then
-          redis.call('HDEL', HELD .. id, member)  -- it is no number
+        if held_by(id, member) == 0 or not is_member(member) then
+          redis.call('HDEL', HELD .. id, member)  -- it is no number, or of no upstream
         end
       end
     end
@@ -238,7 +242,7 @@ local function follow_queue()
     redis.call('HSET', HELD .. id, PUSHED, epoch)
   end
 
-  if (is_beat or granted > 0) and queue.take_back_lapsed(batch.patience, id) > 0 then
+  if (is_beat or has_lapsed) and queue.take_back_lapsed(batch.patience, id) > 0 then
     changed = true
   end
   for _, ticket in ipairs(leave) do
@@ -282,7 +286,7 @@ end
 
 -- Most batches change nothing for those who wait; what a hand has damaged there the next beat mends.
 local serves = queued > 0 and (changed or freed or owed or #leave > 0)
-if is_beat or serves or granted > 0 or known[2] or batch.changed then
+if is_beat or serves or has_pending or has_lapsed or known[2] or batch.changed then
   follow_queue()
 end
 queued = queue and queue.size() or queued
@@ -295,7 +299,7 @@ local function look_at()
   local found = redis.call('ZRANGE', INFLIGHT, 0, -1, 'WITHSCORES')
   seen = {}
   for index = 1, #found, 2 do
-    seen[found[index]] = count(found[index + 1])
+    seen[found[index]] = is_member(found[index]) and count(found[index + 1]) or nil
   end
   for member, score in pairs(scores) do
     seen[member] = score
@@ -339,7 +343,7 @@ for index, ask in ipairs(asks) do
 end
 
 local taken = queue and queue.taken or {}
-if is_beat or granted > 0 then
+if is_beat or has_pending then
   for ticket, record in pairs(queue.pending(id)) do
     queue.forget_grant(ticket)
     taken[#taken + 1] = {ticket, record[2]}

@@ -12,10 +12,11 @@ local LINE, LINES, HEADS = KEYS[16], KEYS[17], KEYS[18]
 local GRANTED, GRANTED_OF, DYING, ROUND = KEYS[19], KEYS[20], KEYS[21], KEYS[22]
 local VIRTUAL, OWED = ' ', '  '  -- fields of the classes' hash that can be no class: the virtual time; see serve_queue
 local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
+local OWN = {[SEQUENCE] = true, [PUSHED] = true, [SILENT] = true}
 local CHUNK = 250  -- members that one command takes
 
-local function is_member(field)
-  return field ~= SEQUENCE and field ~= PUSHED and field ~= SILENT
+local function is_member(name)
+  return not OWN[name] and string.match(name, '^[!-~]+$') ~= nil
 end
 
 local time = redis.call('TIME')
@@ -121,8 +122,7 @@ end
 -- What is read of LOADS, from the least on, and what has moved since, with its load by now: {members, loads, index of
 -- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
 -- the end: a slot that is given back and taken by the next moves nothing.
-local PAGE = 32
-local NO_ROOM, UNKNOWN = math.huge, -1  -- in the place of loads
+local PAGE, NO_ROOM, UNKNOWN = 32, math.huge, -1  -- the last two in the place of loads
 local near = {}
 local moved = {}  -- view -> member -> the load it is stored with
 
@@ -226,7 +226,7 @@ end
 -- The one place where a score and what somebody holds of it change, together.
 local function add(id, member, change)
   local holds = held_by(id, member)
-  change = math.max(change, -holds)
+  change = is_member(member) and math.max(change, -holds) or 0
   if change == 0 then
     return 0
   end

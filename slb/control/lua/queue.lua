@@ -10,6 +10,10 @@ local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''
 end
 
+local function is_ticket(name)
+  return string.match(name, '^[!-~]+/%d+$') ~= nil
+end
+
 local function is_texts(list)
   if type(list) ~= 'table' then
     return false

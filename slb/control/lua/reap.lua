@@ -182,7 +182,7 @@ end
 -- The queue loses what belongs to nobody, and what is not to be read.
 local last_number = 0
 local function look_at_ticket(ticket, packed)
-  local fields = queue.read_ticket(packed or '')
+  local fields = queue.is_ticket(ticket) and queue.read_ticket(packed or '')
   if not fields or not alive[queue.owner(ticket)] then
     if not fields then
       repaired = repaired + 1
@@ -237,7 +237,7 @@ end
 
 local function look_at_grant(ticket, packed)
   local granted_of = GRANTED_OF .. queue.owner(ticket)
-  local record = queue.read_grant(packed or '')
+  local record = queue.is_ticket(ticket) and queue.read_grant(packed or '')
   if not record or not alive[queue.owner(ticket)] then
     if packed and not record then
       repaired = repaired + 1
@@ -277,18 +277,37 @@ for _, id in ipairs(holders) do
   lists[#lists + 1] = {HELD .. id, id}
 end
 for _, view in ipairs(live_views()) do
-  lists[#lists + 1] = {VIEW .. view}
+  lists[#lists + 1] = {VIEW .. view, nil, view}
 end
 
-local function members_of(list)
+local function names_in(list)
   if list[1] == INFLIGHT then
     return redis.call('ZRANGE', INFLIGHT, part(redis.call('ZCARD', INFLIGHT), most))
   end
-  local fields, members = redis.call('HKEYS', list[1]), {}
+  local fields = redis.call('HKEYS', list[1])
   local first, last = part(#fields, most)
-  for index = first + 1, math.min(last + 1, #fields) do
-    if not list[2] or is_member(fields[index]) then
-      members[#members + 1] = fields[index]
+  return {unpack(fields, first + 1, math.min(last + 1, #fields))}
+end
+
+-- What slb cannot have written there goes.
+local function drop_name(list, name)
+  if list[1] == INFLIGHT then
+    redis.call('ZREM', INFLIGHT, name)
+  elseif list[3] then
+    forget_view(list[3])
+  else
+    redis.call('HDEL', list[1], name)
+  end
+  repaired = repaired + 1
+end
+
+local function members_of(list)
+  local members = {}
+  for _, name in ipairs(names_in(list)) do
+    if is_member(name) then
+      members[#members + 1] = name
+    elseif not (list[2] and OWN[name]) then
+      drop_name(list, name)
     end
   end
   return members

@@ -1,0 +1,69 @@
+"""Upstreams that have more in flight, from all instances, than a cap allows: whatever the cause, it is logged and
+counted."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+
+import structlog
+
+from slb.observe.metrics import Metrics
+from slb.routing.table import Route
+
+_MOST_NAMED = 20
+
+Scores = Mapping[str, Mapping[str, int]]
+"""pool -> upstream -> its requests in flight from all instances."""
+
+_log = structlog.get_logger()
+
+
+class AboveCap:
+    """What was found at the last look. A rise since then is counted; each instance sees the same."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._before: dict[str, int] = {}
+
+    def look(self, scores: Scores, routes: Collection[Route]) -> None:
+        """Compare what was read last with the caps of these routes, at most once a second."""
+        found, before = above_cap(scores, routes), self._before
+        self._before = found
+        risen = sum(max(0, above - before.get(member, 0)) for member, above in found.items())
+        if risen:
+            self._metrics.above_cap += risen
+            named = dict(sorted(found.items())[:_MOST_NAMED])
+            _log.warning("ledger_above_cap", above=sum(found.values()), upstreams=named)
+
+
+def above_cap(scores: Scores, routes: Collection[Route]) -> dict[str, int]:
+    """By how much each upstream is above its cap in one of its pools, or in all of them together above the highest:
+    those that are. Within a pool the highest cap of its routes counts, for each route has its own. Grows with what
+    is in flight; with the upstreams of the routes only where one has more in flight than a single slot allows."""
+    total: Counter[str] = Counter()
+    for each in scores.values():
+        total.update(each)
+    least = min((route.settings.max_inflight for route in routes if route.settings.max_inflight), default=math.inf)
+    suspects = {member for member, count in total.items() if count > least}
+    caps = _caps(suspects, scores, routes) if suspects else {}
+    found: dict[str, int] = {}
+    for member, by_pool in caps.items():
+        above = total[member] - max(by_pool.values())
+        above = max(above, *(scores[pool].get(member, 0) - cap for pool, cap in by_pool.items()))
+        if above > 0:
+            found[member] = int(above)
+    return found
+
+
+def _caps(members: Collection[str], scores: Scores, routes: Collection[Route]) -> dict[str, dict[str, float]]:
+    """member -> pool -> its cap there; infinite where a route of the pool has none."""
+    caps: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for route in routes:
+        pool = route.settings.pool or route.path
+        if pool in scores:
+            for upstream in route.members:
+                if upstream.member in members:
+                    cap = route.settings.max_inflight * upstream.spec.slots or math.inf
+                    by_pool = caps[upstream.member]
+                    by_pool[pool] = max(cap, by_pool.get(pool, 0))
+    return caps

@@ -1,0 +1,55 @@
+"""Which upstreams are above their caps, by what is in flight in each pool."""
+
+import pytest
+
+from slb.admission.above_cap import Scores, above_cap
+from slb.model import RouteRecord
+from tests.unit.routing.mirror_rig import A, B, make_mirror, record, replace
+
+
+def capped(*members: str, cap: int, **settings: str) -> RouteRecord:
+    return record(*members, policy="least_inflight", max_inflight=str(cap), **settings)
+
+
+BOTH = {"/a": capped(A, cap=2), "/b": capped(A, cap=3)}
+SHARED = {"/a": capped(A, B, cap=1, pool="/s"), "/b": capped(A, cap=3, pool="/s")}
+UNCAPPED = {"/a": capped(A, cap=1, pool="/s"), "/b": capped(A, cap=0, pool="/s")}
+
+
+@pytest.mark.parametrize(
+    ("routes", "scores", "above"),
+    [
+        ({"/a": capped(A, B, cap=2)}, {"/a": {A: 2, B: 3}}, {B: 1}),
+        ({"/a": capped(A, cap=2)}, {"/a": {A: 1, B: 9}}, {}),
+        (SHARED, {"/s": {A: 3, B: 3}}, {B: 2}),
+        (UNCAPPED, {"/s": {A: 9}}, {}),
+        (BOTH, {"/a": {A: 2}, "/b": {A: 1}}, {}),
+        (BOTH, {"/a": {A: 3}, "/b": {}}, {A: 1}),
+        (BOTH, {"/a": {A: 2}, "/b": {A: 3}}, {A: 2}),
+        (BOTH, {"/a": {A: 2}, "/was": {A: 3}}, {A: 3}),
+        ({}, {"/was": {A: 3}}, {}),
+    ],
+    ids=[
+        "one pool",
+        "an upstream that has left",
+        "two caps in a pool",
+        "a route without a cap in the pool",
+        "two pools that use no more than the higher cap",
+        "above its cap in one of two pools",
+        "above the higher cap in two pools together",
+        "a pool that its route has left",
+        "no route is counted",
+    ],
+)
+def test_who_is_above_and_by_how_much(
+    routes: dict[str, RouteRecord], scores: Scores, above: dict[str, int]
+) -> None:
+    mirror = make_mirror()
+    replace(mirror, routes)
+    assert above_cap(scores, mirror.table.counted.values()) == above
+
+
+def test_a_cap_is_for_each_slot() -> None:
+    mirror = make_mirror()
+    replace(mirror, {"/a": capped(A, B, cap=2)}, {A: {"slots": "4"}})
+    assert above_cap({"/a": {A: 9, B: 2}}, mirror.table.counted.values()) == {A: 1}
