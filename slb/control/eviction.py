@@ -1,11 +1,19 @@
-"""Whether Redis may throw away what slb keeps there, said once at the start, and whether it has."""
+"""Whether Redis may evict what slb keeps there, logged once at the start, and whether it has."""
 
 import structlog
 from redis.exceptions import ResponseError
 
+from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.history import Snapshot
 
 _KEEPS_ALL = "noeviction"
+
+_GONE = frozenset({"del", "expired", "rename_from"})
+_LESS = frozenset({"srem", "spop"})
+"""Events of keys that were removed, and of sets that lost members. Eviction causes neither."""
+
+_MOST_REMOVALS = 5000
 
 _log = structlog.get_logger()
 
@@ -30,29 +38,56 @@ async def warn_of_eviction(connection: Connection) -> None:
 
 
 class Evictions:
-    """`happened`: Redis has thrown keys away since all that is known here stood there. What is missing then has not
-    been removed. Where INFO is forbidden, this is not known, and False."""
+    """`happened`: Redis has evicted keys, be they of others, since all that is known here stood there. What is
+    missing then may not have been removed. Where INFO is forbidden, this is not known, and False."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: int | None = None
         self._before = 0
+        self._removals: dict[str, str] = {}
+        self._removals_before: dict[str, str] = {}
         self.happened = False
 
-    async def begin(self) -> None:
-        """The table will be read: what is thrown away from now on may not be missed in it yet."""
+    def heard(self, key: str, event: str) -> None:
+        """A keyspace notification: it tells what was removed from what was evicted."""
+        if event in _GONE or event in _LESS:
+            if len(self._removals) >= _MOST_REMOVALS:
+                self._removals.clear()
+            self._removals[key] = event
+        else:
+            for removals in (self._removals, self._removals_before):
+                if removals.get(key) in _GONE:
+                    del removals[key]  # it is there again
+
+    def was_removed(self, entry: str, found: Snapshot) -> bool:
+        """Whether a command took an entry away that is not in `found`, not an eviction."""
+        key = keys.key_of(entry)
+        event = self._removals.get(key) or self._removals_before.get(key)
+        record = found.records.get(keys.path_of(key) or "")
+        return event in _GONE or (event in _LESS and record is not None and bool(record.members))
+
+    async def begin(self) -> bool:
+        """The table will be read: what is evicted from now on may not be missing in it yet. Returns `happened`."""
+        self._removals_before |= self._removals
+        self._removals = {}
         self._before = await self._count()
         if self._known is None:
             self._known = self._before
+        self.happened = 0 < self._before != self._known
+        return self.happened
 
     async def look(self) -> bool:
         """Ask Redis; `happened`."""
         self.happened = 0 < await self._count() != self._known
+        if not self.happened:
+            self._removals.clear()  # they came before whatever is evicted next
         return self.happened
 
     def settled(self) -> None:
         """Nothing was missing in the table that was read."""
         self._known = self._before
+        self._removals_before = {}
 
     async def _count(self) -> int:
         try:

@@ -116,16 +116,18 @@ def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
 
 
 def evicted(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that `mine` has and `theirs` lacks, though nobody is known to have changed them since; None now
-    and then, where the caller may rest."""
+    """The entries that `mine` has and `theirs` lacks, without a number that says that they have left; None now and
+    then, where the caller may rest."""
     for entry in differing(mine, theirs):
         if entry is None or _is_evicted(entry, mine, theirs):
             yield entry
 
 
 def _is_evicted(entry: str, mine: Snapshot, theirs: Snapshot) -> bool:
-    known = state(entry, mine)
-    return known is not None and bool(known.value) and known.number >= theirs.history.revision(entry)
+    known, found = state(entry, mine), state(entry, theirs)
+    if known is None or found is None or not known.value or found.value:
+        return False
+    return known.number >= theirs.history.revision(entry)
 
 
 def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:

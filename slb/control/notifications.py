@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.subscription import Subscription
+from slb.control.subscription import OnMessage, Subscription
 
 FLAGS = "Kgshx"
 """Keyspace channels; generic, set, hash and expiry events."""
@@ -45,16 +45,17 @@ class KeyEvents:
     ) -> None:
         await self._subscription.__aexit__(kind, error, trace)
 
-    async def listen(self, on_key: Callable[[str], None], on_pong: Callable[[], None]) -> NoReturn:
-        """Call `on_key(key)` for each event and `on_pong()` for each PING answered, until the connection fails."""
-        await self._subscription.listen(lambda channel, _: self._event(channel, on_key), on_pong)
+    async def listen(self, on_event: OnMessage, on_pong: Callable[[], None]) -> NoReturn:
+        """Call `on_event(key, event)` for each event, and `on_pong()` for each PING answered, until the connection
+        fails."""
+        await self._subscription.listen(lambda channel, event: self._event(channel, event, on_event), on_pong)
 
-    def _event(self, channel: str, on_key: Callable[[str], None]) -> None:
+    def _event(self, channel: str, event: str, on_event: OnMessage) -> None:
         key = channel.removeprefix(self._prefix)
         if key == self._canary_key:
             self._canary_seen.set()
         elif not key.startswith(keys.CANARY):
-            on_key(key)
+            on_event(key, event)
 
     async def arrive(self, wait: float) -> bool:
         """Whether notifications come, found out by a key written for it; no, where Redis lets nobody write it.

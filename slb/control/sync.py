@@ -1,14 +1,13 @@
 """Makes the mirror true: by reading everything, or what is dirty; and gives Redis back what it lost."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
-from redis.exceptions import ResponseError
 
 from slb.control import keys
+from slb.control.behind import Behind, behind
 from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
@@ -16,9 +15,10 @@ from slb.control.disk import DiskTable
 from slb.control.eviction import Evictions
 from slb.control.generation import RestoreTiming, kept_with, lost, union
 from slb.control.heap import Heap
-from slb.control.history import Snapshot, State, changed_by, differing, evicted, newer, state, with_states
+from slb.control.history import Snapshot, changed_by, differing, with_states
 from slb.control.orphans import Orphans
 from slb.control.reader import GenerationChanged, Reader
+from slb.control.refused_writes import RefusedWrites
 from slb.control.restore import Restorer
 from slb.control.skipped import Skipped
 from slb.control.slices import Slices, same_objects, step_through
@@ -30,9 +30,6 @@ _READ_TRIES = 3
 _LOCKED_RETRY = 0.1
 """Seconds until a restore that somebody else is at is looked at again."""
 
-_IN_SCRIPT = " script: "
-"""Before the name of the script that was refused."""
-
 _log = structlog.get_logger()
 
 
@@ -43,16 +40,6 @@ class _Loss:
     good: Snapshot
     present: Snapshot
     restore_at: float
-
-
-@dataclass
-class _Behind:
-    """Redis came back with older data. `lost`: what this instance knows to be newer, which it serves until it has
-    written it back; `floor`: of its history."""
-
-    lost: Mapping[str, State]
-    floor: int
-    write_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +83,9 @@ class Sync:
         self._generation: str | None = None
         self._reconnected = True
         self._loss: _Loss | None = None
-        self._behind: _Behind | None = None
+        self._behind: Behind | None = None
         self._make_at: float | None = None
-        self._refused: set[str] = set()
+        self._refused = RefusedWrites()
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         self.kept: Snapshot | None = None
 
@@ -116,6 +103,11 @@ class Sync:
         """Redis has just been heard from, with nothing dirty: the mirror is what it says."""
         if self._synced and self._is_settled and not self.dirty:
             self._true_at = self._clock()
+
+    def heard(self, key: str, event: str) -> None:
+        """A keyspace notification."""
+        self._evictions.heard(key, event)
+        self.dirty.mark(key)
 
     def begin(self) -> None:
         """A new connection: events may have been missed, and Redis may have lost its data."""
@@ -142,12 +134,12 @@ class Sync:
                 await self.full()
         elif self._behind is not None:
             self._behind.write_at = retry_at
-            with self._writing():
+            with self._refused.passed_over():
                 await self._restorer.catch_up(self._behind.lost, self._behind.floor)
                 await self.full()
         elif self._make_at is not None:
             self._make_at = retry_at
-            with self._writing():
+            with self._refused.passed_over():
                 self._generation = await self._restorer.make_generation(self._changes.history.generation)
                 self._changes.history.generation = self._generation or None  # else a restore would make another
                 self._make_at = None
@@ -167,13 +159,13 @@ class Sync:
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
             if self._is_settled and self._has_no_log(found):
-                with self._writing():
+                with self._refused.passed_over():
                     await self._changes.begin()
             await self._changes.all_shown()
         self._metrics.full_syncs += 1
         self._finish()
         if self._is_settled:
-            with self._writing():
+            with self._refused.passed_over():
                 await self._orphans.sweep()
             if self._disk is not None:
                 self._disk.still_true()
@@ -246,24 +238,25 @@ class Sync:
         """Changes made by hand get their number from whoever sees them first."""
         if by_hand:
             slices = Slices()
-            with self._writing():
+            with self._refused.passed_over():
                 for key in await self._changes.number(by_hand):
                     self.dirty.mark(key)
                     await slices.rest()
 
     async def _read(self) -> Snapshot:
-        """Everything, and before it the log: what changes meanwhile is read again."""
+        """Everything, and before it the log: what changes meanwhile is read again. The log is whole where it is
+        compared with what is known here."""
         for _ in range(_READ_TRIES):
-            await self._evictions.begin()
+            whole = await self._evictions.begin() or self._is_in_doubt
             try:
-                history = await self._changes.read(whole=self._is_in_doubt)
+                history = await self._changes.read(whole)
                 found = await self._reader.everything(self._mirror.records, self._mirror.attributes)
                 found.history = history
-                await self._evictions.look()
-                return found
+                if not await self._evictions.look() or whole:
+                    return found
             except GenerationChanged:
                 _log.info("generation_changed_while_reading")
-        raise TimeoutError("Redis changes its generation faster than it can be read")
+        raise TimeoutError("Redis changes its generation, or evicts keys, faster than it can be read")
 
     def _has_no_log(self, found: Snapshot) -> bool:
         """Whether Redis has its data, of before there was a log."""
@@ -302,13 +295,9 @@ class Sync:
             snapshot.history = await self._changes.read(whole=True)
         elif self._may_lack(snapshot, was_behind is not None) and snapshot.history.is_known:
             good = self._last_good() or Snapshot()
-            lost = await _states(good, newer(good, snapshot))
-            if self._evictions.happened:
-                lost |= await _states(good, evicted(good, snapshot))
-            self._behind = _Behind(lost, good.history.floor, self._clock()) if lost else None
-            if lost and was_behind is None:
-                event = "redis_evicted" if self._evictions.happened else "redis_came_back_behind"
-                _log.warning(event, changes=len(lost), writing_back=True, redis=self._connection.url_shown)
+            self._behind = await behind(good, snapshot, self._evictions, self._clock())
+            if self._behind is not None and was_behind is None:
+                self._behind.log(self._connection.url_shown)
         self._changes.history.generation = snapshot.generation
 
     def _may_lack(self, snapshot: Snapshot, was_behind: bool) -> bool:
@@ -348,23 +337,11 @@ class Sync:
         """Whether Redis has its data again, be it from another."""
         if await self._restorer.has_generation():
             return True
-        with self._writing():
+        with self._refused.passed_over():
             if await self._restorer.write_back(loss.good, loss.present):
                 return True
             loss.restore_at = self._clock() + _LOCKED_RETRY
         return False
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A Redis that refuses to write (its disk or its memory is full, it is a replica) is followed all the same.
-        Said once for each reason."""
-        try:
-            yield
-        except ResponseError as error:
-            reason = str(error).partition(_IN_SCRIPT)[0]
-            if reason not in self._refused:
-                self._refused.add(reason)
-                _log.warning("redis_refuses_writes", error=reason, instead="read on, try again later")
 
     async def _differs(self, served: Snapshot) -> bool:
         await asyncio.sleep(0)  # the reader's last slice may be full
@@ -389,14 +366,3 @@ class Sync:
         self.heap.grown(routes)
         if self._disk is not None:
             self._disk.changed()
-
-
-async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
-    """What they are in `good`."""
-    slices = Slices()
-    found: dict[str, State] = {}
-    for entry in entries:
-        if entry is not None and (each := state(entry, good)):
-            found[entry] = each
-        await slices.rest()
-    return found

@@ -32,8 +32,8 @@ def chaos(
     """Break connections, instances and Redis under load, and check from outside that slb keeps its promises.
 
     Five upstreams take one request at a time and count how many run at once. Clients count what is not answered
-    with 200. A route is changed all the while and compared with every table. After each round, which has each fault
-    once, all counts in Redis have to be zero. Exit 1 where a promise was broken.
+    with 200. A route is changed, and a lease renewed, all the while, and compared with every table. After each
+    round, which has each fault once, all counts in Redis have to be zero. Exit 1 where a promise was broken.
     """
     if logs is not None and not logs.is_dir():
         refuse(f"--logs: there is no folder {logs}")

@@ -89,9 +89,10 @@ class Run:
         """Until the time is over; the last round is not cut short."""
         await self._lab.book.begin(self._lab.cluster.alive)
         await asyncio.sleep(self._plan.warm_up)
-        while not self._found.rounds or self._lab.now() - self._begun < self._plan.seconds:
-            await self._round()
-            self._found.rounds += 1
+        async with self._lab.book.renewing(lambda: self._lab.cluster.alive):
+            while not self._found.rounds or self._lab.now() - self._begun < self._plan.seconds:
+                await self._round()
+                self._found.rounds += 1
 
     async def _round(self) -> None:
         """Every fault once, in an order that the seed gives; then all are answered, and everything is looked at."""
@@ -168,6 +169,7 @@ class Run:
         has it. While an instance says that it decides alone, it judges neither."""
         cluster, history = self._lab.cluster, self._lab.cluster.history
         history.disturbed.clear()
+        await self._lab.book.let_lapse(cluster.alive)
         watching = asyncio.create_task(cluster.watch())
         async with cluster.clients(CLIENTS, Random(self._lab.rng.random())):
             await asyncio.sleep(AFTERWARDS_SECONDS)
@@ -176,6 +178,7 @@ class Run:
         cluster.note_local_turns(SLACK)
         capacities = {"/p": dict.fromkeys(cluster.members, CAP)}
         self._tell(Checker(history, capacities, SLACK, PATIENCE).check().violations)
+        self._tell(await self._lab.book.judged(cluster.alive, self._lab.now(), "afterwards, a lease among it"))
         await self._all_is_zero("afterwards")
 
     def _tell(self, violations: Sequence[Violation]) -> None:

@@ -1,7 +1,8 @@
 """A route that is changed through instances, written down here, and compared with what each of them shows."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -14,6 +15,13 @@ from tests.chaos.server import Server
 PATH = "/q"
 KEY = "slb_q"
 STEADY = "10.9.255.1:80"
+LEASED = "10.9.255.2:80"
+"""Has a lease that is renewed all the while."""
+LAPSED = "10.9.255.3:80"
+"""Has a lease that is not renewed."""
+
+LEASED_SECONDS, LAPSED_SECONDS = 15, 5
+RENEW_SECONDS, RENEW_DEADLINE = 1.0, 3.0
 SOON = 5.0
 """Seconds in which every table has to be right again."""
 
@@ -40,12 +48,39 @@ class RouteBook:
         await self._call("POST", instances, STEADY)
         await self.change(instances, 3)
 
+    @asynccontextmanager
+    async def renewing(self, alive: Callable[[], Sequence[Instance]]) -> AsyncIterator[None]:
+        """LEASED is registered, and renewed until this ends; `alive` gives the instances of the moment."""
+        await self._call("POST", alive(), LEASED, LEASED_SECONDS)
+        renewing = asyncio.create_task(self._renew(alive))
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])
+
+    async def _renew(self, alive: Callable[[], Sequence[Instance]]) -> None:
+        rng = Random(1)  # the other one gives the run its order, which must not depend on how many calls there are
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                async with asyncio.timeout(RENEW_DEADLINE):
+                    await self._status("POST", rng.choice(alive()), LEASED, LEASED_SECONDS)
+            except TimeoutError:
+                continue  # that instance is frozen: another is called
+
+    async def let_lapse(self, instances: Sequence[Instance]) -> None:
+        """Register LAPSED. Only while nothing is done to Redis: every table is right without it LAPSED_SECONDS and
+        2 s later."""
+        await self._call("POST", instances, LAPSED, LAPSED_SECONDS)
+        self.truth.discard(LAPSED)
+
     async def change(self, instances: Sequence[Instance], times: int = 1) -> None:
         """One more, and often one less. Only while Redis is whole: it has to be answered."""
         for _ in range(times):
             self._number += 1
             await self._call("POST", instances, f"10.9.{self._number // 250}.{self._number % 250 + 1}:80")
-            others = sorted(self.truth - {STEADY})
+            others = sorted(self.truth - {STEADY, LEASED})
             if len(others) > 2:
                 await self._call("DELETE", instances, self._rng.choice(others))
 
@@ -94,15 +129,15 @@ class RouteBook:
         for member in sorted(shown - self.truth):
             await self._call("DELETE", instances, member)
 
-    async def _call(self, method: str, instances: Sequence[Instance], member: str) -> None:
+    async def _call(self, method: str, instances: Sequence[Instance], member: str, ttl: int | None = None) -> None:
         """Asked again while it is refused: the next fault may have come already. Raises TimeoutError."""
         async with asyncio.timeout(ANSWER_SECONDS):
-            while await self._status(method, self._rng.choice(instances), member) not in WRITTEN:
+            while await self._status(method, self._rng.choice(instances), member, ttl) not in WRITTEN:
                 await asyncio.sleep(_LOOK)
         (self.truth.add if method == "POST" else self.truth.discard)(member)
 
-    async def _status(self, method: str, instance: Instance, member: str) -> int:
-        body = {"path": PATH, "target": member}
+    async def _status(self, method: str, instance: Instance, member: str, ttl: int | None) -> int:
+        body = {"path": PATH, "target": member, **({"ttl": ttl} if ttl else {})}
         try:
             async with self._session.request(method, f"{instance.api}/register", json=body) as reply:
                 return reply.status

@@ -28,6 +28,20 @@ def evict(valkey: Valkey, *names: str) -> None:
     admin.config_set("maxmemory", "0")
 
 
+async def evict_of_others(valkey: Valkey, *followers: Follower) -> None:
+    """A key that is none of slb's; until each has found that nothing of its own is missing."""
+    before = {each: each.metrics.full_syncs for each in followers}
+    valkey.admin.set("foreign", "1")
+    evict(valkey, "foreign")
+
+    def have_looked() -> bool:
+        return all(
+            each.metrics.full_syncs > count and each.watcher._sync._is_settled for each, count in before.items()
+        )
+
+    await eventually(have_looked, timeout=5)
+
+
 @pytest.mark.parametrize(
     "names",
     [
@@ -85,6 +99,59 @@ async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
         await follower.shows("/a", ["10.2.2.2:2"])
         valkey.admin.srem("slb_a", "10.2.2.2:2")
         await follower.shows("/a", None)
+
+
+async def test_an_evicted_key_of_others_costs_no_line_and_no_row(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as one, Follower(valkey.url) as other:
+        await one.registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 51)])
+        for each in (one, other):
+            await known(each, valkey)
+            await numbered(each, valkey)
+        valkey.admin.config_resetstat()
+        with capture_logs() as logs:
+            await evict_of_others(valkey, one, other)
+        assert not [line for line in logs if line["event"].startswith("redis_")]
+        assert not {"cmdstat_sadd", "cmdstat_hset", "cmdstat_zadd"} & valkey.admin.info("commandstats").keys()
+
+
+@pytest.mark.parametrize("left", [["10.1.1.1:1"], ["10.1.1.1:1", "10.2.2.2:2"]], ids=["one of two", "both"])
+async def test_what_is_removed_by_hand_while_redis_evicts_keys_of_others_stays_removed(
+    valkey: Valkey, left: list[str]
+) -> None:
+    """As in a cache that is shared: whenever an instance looks, something has been evicted."""
+    admin = valkey.admin
+    async with Follower(valkey.url) as one, Follower(valkey.url) as other:
+        await one.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+        await one.registry.put_settings("/b", {"policy": "p2c"})
+        for each in (one, other):
+            await known(each, valkey)
+            await numbered(each, valkey)
+        remaining = {"10.1.1.1:1", "10.2.2.2:2"} - set(left)
+        with capture_logs() as logs:
+            admin.set("foreign", "1")
+            evict(valkey, "foreign")
+            admin.srem("slb_a", *left)
+            admin.delete("slb:route:/b")
+            for each in (one, other):
+                await each.shows("/a", sorted(remaining) or None)
+                await each.shows("/b", None)
+            for _ in range(2):
+                await evict_of_others(valkey, one, other)
+                assert [each.members("/a") for each in (one, other)] == [sorted(remaining) or None] * 2
+                assert (members(valkey, "slb_a"), admin.exists("slb:route:/b")) == (remaining, 0)
+        assert not [line for line in logs if line["event"].startswith("redis_")]
+
+
+async def test_what_is_evicted_after_a_removal_by_hand_goes_back(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 4)])
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        valkey.admin.srem("slb_a", "10.1.1.3:1")
+        await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
+        await numbered(follower, valkey)
+        evict(valkey, "slb_a")
+        await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1", "10.1.1.2:1"}, timeout=5)
 
 
 async def test_what_redis_still_has_is_given_no_number_as_if_put_there_by_hand(valkey: Valkey) -> None:

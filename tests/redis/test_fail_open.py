@@ -13,6 +13,7 @@ from slb.control.generation import RestoreTiming
 from slb.control.history import State
 from slb.control.restore import Restorer
 from slb.observe.metrics import Metrics
+from tests.redis.old_data_rig import numbered
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -167,12 +168,13 @@ async def test_of_two_instances_the_one_with_the_older_table_waits_and_then_foll
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         async with Follower(valkey.url, watch=timing(restore=restore)) as old:
             await old.synced()
-            old.watcher._sync._true_at -= 3.0
+            old.watcher._sync._true_at -= 40.0
             old.watcher._sync.known_true = lambda: None  # type: ignore[method-assign]
             good, history = dict(old.mirror.records), old.watcher._sync._changes.history.copy()
             admin.srem("slb_a", "10.9.9.9:9")
-            await fresh.shows("/a", ["10.1.1.1:1"])
-            await old.shows("/a", ["10.1.1.1:1"])
+            for each in (fresh, old):
+                await each.shows("/a", ["10.1.1.1:1"])
+                await numbered(each, valkey)
             old.mirror.update(good, {})
             old.watcher._sync._changes.history = history
             valkey.kill()

@@ -88,6 +88,17 @@ async def test_a_ping_that_is_refused_for_a_while_is_an_answer(
         await asyncio.wait([listening])
 
 
+async def test_a_ping_that_is_refused_for_good_ends_it(
+    valkey: Valkey, connected: Callable[..., Connection]
+) -> None:
+    rule = ("ACL", "SETUSER", "me", "on", ">secret", "~*", "&*", "+@all", "-ping")
+    valkey.admin.execute_command(*rule)  # type: ignore[no-untyped-call]
+    async with Subscription(connected(f"{valkey.url}?username=me&password=secret"), ["one"], ping=0.01) as each:
+        with pytest.raises(NoPermissionError):
+            async with asyncio.timeout(5):
+                await each.listen(lambda *_: None)
+
+
 async def test_a_message_that_cannot_be_dealt_with_ends_listening_with_its_error(
     valkey: Valkey, connected: Callable[..., Connection]
 ) -> None:

@@ -1,0 +1,51 @@
+"""Redis has its data, but not all of it: what it lacks of what this instance knows, older or evicted."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from slb.control.eviction import Evictions
+from slb.control.history import Snapshot, State, evicted, newer, state
+from slb.control.slices import Slices
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class Behind:
+    """`lost`: what this instance serves until it has written it back; `floor`: of its history; `evicted`: how many
+    entries were evicted, 0 where Redis came back with older data."""
+
+    lost: Mapping[str, State]
+    floor: int
+    write_at: float
+    evicted: int
+
+    def log(self, redis: str) -> None:
+        """One line, when it is found."""
+        event = "redis_evicted" if self.evicted else "redis_came_back_behind"
+        _log.warning(event, changes=self.evicted or len(self.lost), writing_back=True, redis=redis)
+
+
+async def behind(good: Snapshot, found: Snapshot, evictions: Evictions, now: float) -> Behind | None:
+    """What `found` lacks of `good`; None where it lacks nothing. The history of `found` must be the whole log."""
+    lost = await _states(good, newer(good, found))
+    gone: dict[str, State] = {}
+    if evictions.happened:
+        candidates = await _states(good, evicted(good, found))
+        gone = {entry: each for entry, each in candidates.items() if not evictions.was_removed(entry, found)}
+        if not found.history.last:
+            gone |= lost  # the log itself: the number of each entry
+    return Behind(lost | gone, good.history.floor, now, len(gone)) if lost or gone else None
+
+
+async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
+    """What they are in `good`."""
+    slices = Slices()
+    found: dict[str, State] = {}
+    for entry in entries:
+        if entry is not None and (each := state(entry, good)):
+            found[entry] = each
+        await slices.rest()
+    return found
