@@ -1,30 +1,40 @@
-"""`slb register --keep`: stays, and renews, until it is told to stop."""
+"""`slb register --keep`: stays and renews until a signal comes, then deregisters."""
 
 import asyncio
 import logging
 import sys
 from collections.abc import Sequence
 
-from slb.lifecycle import Stopping
+from slb.lifecycle import Stopping, unless_set
 from slb.registration import Registration
 
 
-def keep_registered(registrations: Sequence[Registration]) -> None:
-    """Until SIGINT or SIGTERM; then deregister. Raises RegistrationRefused where an slb refuses the first time."""
+def keep_registered(registrations: Sequence[Registration]) -> int:
+    """Until SIGINT or SIGTERM; a second one ends it at once. The exit code: 1 where a registration may be left.
+    Raises RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    asyncio.run(_keep(registrations))
+    return 0 if asyncio.run(_keep(registrations)) else 1
 
 
-async def _keep(registrations: Sequence[Registration]) -> None:
+async def _keep(registrations: Sequence[Registration]) -> bool:
+    """Whether all are deregistered."""
     stopping = Stopping()
     stopping.listen()
-    leaving = asyncio.create_task(stopping.requested.wait())
-    keeping = [asyncio.create_task(each.keep()) for each in registrations]
-    await asyncio.wait([leaving, *keeping], return_when=asyncio.FIRST_COMPLETED)
-    for task in (leaving, *keeping):
-        task.cancel()
-    ended = await asyncio.gather(*keeping, return_exceptions=True)
-    await asyncio.gather(*(each.deregister() for each in registrations))
-    for error in ended:
-        if isinstance(error, Exception):
-            raise error
+    try:
+        await unless_set(stopping.requested, _keep_all(registrations))
+    except ExceptionGroup as refused:
+        raise refused.exceptions[0] from None
+    finally:
+        are_gone = await unless_set(stopping.hurried, _deregister_all(registrations))
+    return bool(are_gone)
+
+
+async def _keep_all(registrations: Sequence[Registration]) -> None:
+    """Raises an ExceptionGroup of RegistrationRefused."""
+    async with asyncio.TaskGroup() as group:
+        for each in registrations:
+            group.create_task(each.keep())
+
+
+async def _deregister_all(registrations: Sequence[Registration]) -> bool:
+    return all(await asyncio.gather(*(each.deregister() for each in registrations)))
