@@ -99,6 +99,8 @@ class Registration:
         if token is not None and not token.isprintable():
             raise ConfigError("token: has characters that no header can carry")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.was_there = False
+        """Whether it stood before it was registered by this."""
         self._may_stand = False
         """Whether a call was taken, or may have been by an slb whose answer was lost."""
         self._keeping: asyncio.Task[None] | None = None
@@ -110,7 +112,7 @@ class Registration:
         except BaseException:  # cancelled after slb took it, among others
             await self.deregister()
             raise
-        self._keeping = asyncio.create_task(self._renew())
+        self._keeping = asyncio.create_task(self.renew())
         return self
 
     async def __aexit__(
@@ -126,16 +128,25 @@ class Registration:
         """Register, and renew until cancelled; return once registered where `ttl` is None. Raises
         RegistrationRefused."""
         await self.register()
-        await self._renew()
+        await self.renew()
 
     async def register(self) -> None:
         """Return once it is registered. Raises RegistrationRefused."""
         try:
-            await self._until_taken("not registered yet", is_first=True)
+            answer = await self._until_taken("not registered yet", is_first=True)
         except RegistrationRefused:
             await self.deregister()  # an earlier attempt, whose answer was lost, may have been taken
             raise
+        self.was_there = answer.kind is _Kind.UNCHANGED
         _log.info("registered %s", self)
+
+    async def renew(self) -> None:
+        """Keep what is registered, until cancelled; return at once where `ttl` is None."""
+        while self._ttl is not None:
+            await _sleep(self._ttl / _RENEWALS)
+            answer = await self._until_taken("not renewed", is_first=False)
+            if answer.kind is _Kind.CHANGED:
+                _log.warning("had been taken out, registered again: %s", self)
 
     async def deregister(self) -> bool:
         """One attempt at each URL, 2 s in all; none where no slb can have the registration. Returns whether the
@@ -155,13 +166,6 @@ class Registration:
 
     def __str__(self) -> str:
         return f"{self._named['target']} for {self._named['path']}"
-
-    async def _renew(self) -> None:
-        while self._ttl is not None:
-            await _sleep(self._ttl / _RENEWALS)
-            answer = await self._until_taken("not renewed", is_first=False)
-            if answer.kind is _Kind.CHANGED:
-                _log.warning("had been taken out, registered again: %s", self)
 
     async def _until_taken(self, trouble: str, is_first: bool) -> _Answer:
         """Ask until an slb takes it. A refusal is final for the first call only: a renewal was taken before, so the

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from slb.lifecycle import Stopping, unless_set
-from slb.registration import Registration
+from slb.registration import Registration, RegistrationRefused
 
 
 def keep_registered(registrations: Sequence[Registration]) -> int:
@@ -17,23 +17,28 @@ def keep_registered(registrations: Sequence[Registration]) -> int:
 
 
 async def _keep(registrations: Sequence[Registration]) -> bool:
-    """Whether all are deregistered."""
+    """Whether all are deregistered. Where one is refused, what was there before this command stays: another client
+    may have registered it. Raises RegistrationRefused."""
     stopping = Stopping()
     stopping.listen()
+    leaving = registrations
     try:
-        await unless_set(stopping.requested, _keep_all(registrations))
-    except ExceptionGroup as refused:
-        raise refused.exceptions[0] from None
+        await unless_set(stopping.requested, _register_and_renew(registrations))
+    except RegistrationRefused:
+        leaving = [each for each in registrations if not each.was_there]
+        raise
     finally:
-        are_gone = await unless_set(stopping.hurried, _deregister_all(registrations))
+        are_gone = await unless_set(stopping.hurried, _deregister_all(leaving))
     return bool(are_gone)
 
 
-async def _keep_all(registrations: Sequence[Registration]) -> None:
-    """Raises an ExceptionGroup of RegistrationRefused."""
-    async with asyncio.TaskGroup() as group:
-        for each in registrations:
-            group.create_task(each.keep())
+async def _register_and_renew(registrations: Sequence[Registration]) -> None:
+    """Raises RegistrationRefused, once all have their answer: each is known to be registered by then, or is not."""
+    refusals = await asyncio.gather(*(each.register() for each in registrations), return_exceptions=True)
+    for refusal in refusals:
+        if refusal is not None:
+            raise refusal
+    await asyncio.gather(*(each.renew() for each in registrations))
 
 
 async def _deregister_all(registrations: Sequence[Registration]) -> bool:

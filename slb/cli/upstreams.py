@@ -25,7 +25,7 @@ def upstreams(
     dead: Annotated[
         bool, typer.Option("--dead", help="Those that no check and no request has found alive for long.")
     ] = False,
-    silent_for: Annotated[str, typer.Option("--for", help="How long that is.")] = "10m",
+    silent_for: Annotated[str | None, typer.Option("--for", help="How long that is [10m].")] = None,
     remove: Annotated[
         bool, typer.Option("--remove", help="Deregister them, where the last check or request failed.")
     ] = False,
@@ -38,6 +38,9 @@ def upstreams(
     """Every upstream; or the dead ones, which all instances agree on."""
     if remove and not dead:
         raise ConfigError("--remove takes out what --dead lists: give both")
+    if (silent_for or here) and not dead:
+        raise ConfigError("--for and --here say which upstreams --dead lists: give it, too")
+    silent_for = silent_for or "10m"
     seconds = duration_option("for", silent_for) if dead else 0.0
     client = ApiClient(url, token)
     found, missed = _agreed(client, url, token, seconds, alone=here or not dead)
