@@ -243,6 +243,7 @@ def _endpoint(url: str) -> str:
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # a port over 65535 raises
+            parts.hostname.encode("idna")  # raises where the resolver would: a label that is empty or too long
             return f"{url.rstrip('/')}/register"
     except ValueError:
         pass

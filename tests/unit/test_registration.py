@@ -282,6 +282,7 @@ URL = "http://127.0.0.1:8081"
         ([], "/p", TARGET, {}, "url: "),
         ("127.0.0.1:8081", "/p", TARGET, {}, "url: '127.0.0.1:8081'"),
         ("http://h:99999", "/p", TARGET, {}, "url: "),
+        (f"http://{'h' * 64}", "/p", TARGET, {}, "url: "),
         (URL, "p", TARGET, {}, "path 'p'"),
         (URL, "/p", "h:x", {}, "target 'h:x'"),
         *((URL, "/p", TARGET, {"ttl": ttl}, "ttl: ") for ttl in (0, 4.9, -1, 86_401, "abc", "30", True, math.nan)),
