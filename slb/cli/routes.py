@@ -64,7 +64,7 @@ def register(
     ] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
-) -> int:
+) -> int | None:
     """Add upstreams to a route; a route comes to be with its first."""
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
@@ -83,7 +83,7 @@ def register(
             _tell_registered(each, member, attributes)
     else:  # the API takes names and https one at a time
         _register_singly(client, path, targets, attributes, lease)
-    return 0
+    return None
 
 
 def _keep(
