@@ -6,8 +6,9 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_GONE = "parent_gone"
@@ -108,6 +109,19 @@ async def first_of(*events: asyncio.Event) -> None:
     finally:
         for wait in waits:
             wait.cancel()
+
+
+async def unless_set(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """What `work` returns or raises; None where `event` is set before: `work` is cancelled then, and has ended on
+    return."""
+    tasks = working, _ = asyncio.create_task(work), asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> None:

@@ -230,6 +230,11 @@ class Upstream:
         return cls(member if member == normal else normal, scheme, host, port, **stored)
 
 
+MIN_TTL, MAX_TTL = 5, 86_400
+"""Seconds of a lease. A shorter one, renewed every third of it, would be lost to a stall that slb cannot tell from
+an upstream that has ended."""
+
+
 class UpstreamAttributes(BaseModel):
     """What may be said of an upstream besides its address; unset means the default."""
 

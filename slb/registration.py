@@ -1,31 +1,70 @@
-"""A registration that lasts as long as what it is of: made again before its lease ends, taken back at the end."""
+"""Keeps an upstream registered: registers it, renews its lease until it leaves, and deregisters it then."""
 
 import asyncio
+import enum
 import json
 import logging
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from urllib.parse import urlsplit
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL
+from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
+from pydantic import ValidationError
 
-from slb.errors import SlbError, no_answer
+from slb.errors import ConfigError, InvalidName, SlbError, no_answer
+from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
+from slb.names import normal_member, normal_path
 
-_FIRST_RETRY = 0.1
-_LAST_RETRY = 10.0
-"""Seconds between two attempts: the first soon after each other, for an slb that starts beside this; none given up,
-for an upstream that did would run on and never be sent anything, and whoever started both may start slb last."""
 _RENEWALS = 3
 """In each ttl: one may be lost, and another one be late."""
-_SHORTEST_CALL, _LONGEST_CALL = 2.0, 10.0
+_LONGEST_CALL = 10.0
+_LEAVING = 2.0
+"""Seconds of one call, and of all attempts to deregister together."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+"""Seconds between two attempts, doubled from the first on. There is no last attempt: an upstream that gave up would
+run on without requests, and slb may be the last to start."""
+_MOST_READ = 8192
+"""Bytes of an answer: slb's repeats the path (at most 2,048) and the target."""
 _SHOWN = 200
-"""Characters of an answer that is no slb's."""
+"""Characters that are logged of an answer that is not slb's."""
+_PASSING = (408, 429)
+"""Statuses below 500 after which the same call may be taken."""
 _log = logging.getLogger("slb.registration")
+_sleep = asyncio.sleep
 
 
 class RegistrationRefused(SlbError):
-    """The slb asked understood the registration and said no; asking again cannot help."""
+    """Every URL refused the registration; the same call would be refused again."""
+
+
+class _Kind(enum.Enum):
+    CHANGED = "changed"
+    """The registration was added, or removed."""
+    UNCHANGED = "unchanged"
+    """It stood before a POST, or did not before a DELETE."""
+    REFUSED = "refused"
+    """The same call would be refused again: a 4xx, or the answer of a server that is not slb."""
+    FAILED = "failed"
+    """The same call may be taken later: no answer, a 5xx, 408 or 429."""
+    UNSENT = "unsent"
+    """As FAILED, and there was no connection: slb cannot have done what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What came of a call, and why, with the URL, where it was not taken."""
+
+    kind: _Kind
+    why: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        return self.kind in (_Kind.CHANGED, _Kind.UNCHANGED)
 
 
 class Registration:
@@ -34,10 +73,10 @@ class Registration:
         async with Registration("http://slb:8081", "/p1", "10.0.0.5:8000", ttl=30):
             await serve()
 
-    `url`: the API of an slb, or those of several, of which any does. `target`: the upstream as slb reaches it.
-    `ttl`: seconds after which the fleet takes it out where it is not renewed; None, and it stands for good.
-    `attributes`: `weight`, `slots`, `zone`, `node`. An slb that is not there yet, or has no Redis, is asked again;
-    why is logged once, and again where it is another reason.
+    `url`: the API of an slb, or of several instances: the next one is asked where one does not take the call.
+    `target`: the upstream as slb reaches it. `ttl`: seconds (5 to 86,400) after which slb takes the upstream out
+    unless it is renewed; None: it stands for good. `attributes`: `weight`, `slots`, `zone`, `node`. Why it tries
+    again is logged once, and again where the reason changes. Raises ConfigError, naming the argument.
     """
 
     def __init__(
@@ -50,18 +89,30 @@ class Registration:
         token: str | None = None,
         attributes: Mapping[str, int | str] | None = None,
     ) -> None:
-        self._urls = [f"{each.rstrip('/')}/register" for each in ([url] if isinstance(url, str) else url)]
-        self._named = {"path": path, "target": target}
-        self._body = {**self._named, **(attributes or {}), **({"ttl": ttl} if ttl else {})}
-        self._ttl = ttl
+        self._urls = deque(_endpoint(each) for each in ([url] if isinstance(url, str) else url))
+        if not self._urls:
+            raise ConfigError("url: there is none")
+        self._named = _named(path, target)
+        self._ttl = _checked_ttl(ttl)
+        lease = {} if ttl is None else {"ttl": ttl}
+        self._body = {**self._named, **_checked_attributes(attributes or {}), **lease}
+        if token is not None and not token.isprintable():
+            raise ConfigError("token: has characters that no header can carry")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._known = False
+        self.was_there = False
+        """Whether it stood before it was registered by this."""
+        self._may_stand = False
+        """Whether a call was taken, or may have been by an slb whose answer was lost."""
         self._keeping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Returns once it is registered. Raises RegistrationRefused."""
-        await self.register()
-        self._keeping = asyncio.create_task(self._renew())
+        try:
+            await self.register()
+        except BaseException:  # cancelled after slb took it, among others
+            await self.deregister()
+            raise
+        self._keeping = asyncio.create_task(self.renew())
         return self
 
     async def __aexit__(
@@ -74,82 +125,176 @@ class Registration:
         await self.deregister()
 
     async def keep(self) -> None:
-        """Register, and renew until cancelled; without a ttl, just register. Raises RegistrationRefused."""
+        """Register, and renew until cancelled; return once registered where `ttl` is None. Raises
+        RegistrationRefused."""
         await self.register()
-        await self._renew()
+        await self.renew()
 
     async def register(self) -> None:
-        """Until it is done. Raises RegistrationRefused."""
-        delay, told = _FIRST_RETRY, ""
-        while fault := await self._call("POST"):
-            if fault != told:
-                _log.warning("not registered yet, trying again until it is: %s", fault)
-                told = fault
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LAST_RETRY)
-        self._known = True
-        _log.info("registered %s for %s", self._named["target"], self._named["path"])
-
-    async def deregister(self) -> None:
-        """Once: whoever leaves cannot wait for an slb that is not there. One that was never told of this upstream
-        may have heard all the same, where only its answer was lost."""
+        """Return once it is registered. Raises RegistrationRefused."""
         try:
-            fault = await self._call("DELETE")
-        except RegistrationRefused as refused:
-            fault = str(refused)
-        if fault and self._known:
-            _log.warning("not deregistered: %s", fault)
-        elif not fault:
-            _log.info("deregistered %s from %s", self._named["target"], self._named["path"])
+            answer = await self._until_taken("not registered yet", is_first=True)
+        except RegistrationRefused:
+            await self.deregister()  # an earlier attempt, whose answer was lost, may have been taken
+            raise
+        self.was_there = answer.kind is _Kind.UNCHANGED
+        _log.info("registered %s", self)
 
-    async def _renew(self) -> None:
-        """A refusal may pass now: the same was taken before."""
-        told, delay = "", _FIRST_RETRY
-        while self._ttl:
-            await asyncio.sleep(min(delay, self._ttl / _RENEWALS) if told else self._ttl / _RENEWALS)
-            try:
-                fault = await self._call("POST") or ""
-            except RegistrationRefused as refused:
-                fault = str(refused)
-            if fault != told:
-                _log.warning("not renewed, trying again: %s", fault) if fault else _log.info("renewed again")
-            told, delay = fault, 2 * delay if fault else _FIRST_RETRY
+    async def renew(self) -> None:
+        """Keep what is registered, until cancelled; return at once where `ttl` is None."""
+        while self._ttl is not None:
+            await _sleep(self._ttl / _RENEWALS)
+            answer = await self._until_taken("not renewed", is_first=False)
+            if answer.kind is _Kind.CHANGED:
+                _log.warning("had been taken out, registered again: %s", self)
 
-    async def _call(self, method: str) -> str | None:
-        """Why the call has to be made again, or None; the one that took it is asked first the next time. Raises
-        RegistrationRefused."""
-        faults: list[str] = []
-        for url in self._urls:
-            fault = await self._call_at(url, method)
-            if fault is None:
-                self._urls = [url, *(each for each in self._urls if each != url)]
-                return None
-            faults.append(fault)
-        return "; ".join(faults)
+    async def deregister(self) -> bool:
+        """One attempt at each URL, 2 s in all; none where no slb can have the registration. Returns whether the
+        registration is known to be gone."""
+        if not self._may_stand:
+            return True
+        answer = await self._ask_all("DELETE", _LEAVING)
+        if not answer.is_taken:
+            _log.warning("not deregistered: %s: %s", self, answer.why)
+            return False
+        self._may_stand = False
+        if answer.kind is _Kind.CHANGED:
+            _log.info("deregistered %s", self)
+        else:
+            _log.info("was not registered any more: %s", self)
+        return True
 
-    async def _call_at(self, url: str, method: str) -> str | None:
+    def __str__(self) -> str:
+        return f"{self._named['target']} for {self._named['path']}"
+
+    async def _until_taken(self, trouble: str, is_first: bool) -> _Answer:
+        """Ask until an slb takes it. A refusal is final for the first call only: a renewal was taken before, so the
+        cause may pass. Raises RegistrationRefused."""
+        pause, logged = _FIRST_PAUSE, ""
+        while not (answer := await self._ask_all("POST", self._round_time())).is_taken:
+            if is_first and answer.kind is _Kind.REFUSED:
+                raise RegistrationRefused(f"refused: {self}: {answer.why}")
+            if answer.why != logged:
+                _log.warning("%s, trying again: %s: %s", trouble, self, answer.why)
+                logged = answer.why
+            await _sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE, self._round_time())
+        if logged and not is_first:
+            _log.info("renewed again: %s", self)
+        return answer
+
+    def _round_time(self) -> float:
+        """Seconds in which each URL is asked once: no more than lies between two renewals."""
+        return math.inf if self._ttl is None else self._ttl / _RENEWALS
+
+    async def _ask_all(self, method: str, within: float) -> _Answer:
+        """Ask one URL after the other until one takes the call. REFUSED where all refuse, FAILED where any may take
+        it later. A URL that does not take it goes last, so the next call starts at the one that did."""
+        timeout = min(within / len(self._urls), _LONGEST_CALL)
+        answers: list[_Answer] = []
+        for url in tuple(self._urls):
+            answer = await self._ask(url, method, timeout)
+            if answer.is_taken:
+                return answer
+            answers.append(answer)
+            self._urls.rotate(-1)
+        is_refused = all(answer.kind is _Kind.REFUSED for answer in answers)
+        return _Answer(_Kind.REFUSED if is_refused else _Kind.FAILED, "; ".join(each.why for each in answers))
+
+    async def _ask(self, url: str, method: str, timeout: float) -> _Answer:
+        stood, self._may_stand = self._may_stand, True  # until the answer is here: this may be cancelled
+        answer = await self._call(url, method, timeout)
+        if answer.kind in (_Kind.REFUSED, _Kind.UNSENT):
+            self._may_stand = stood
+        return answer
+
+    async def _call(self, url: str, method: str, timeout: float) -> _Answer:
+        """On a connection of its own: behind an address that several instances share it may reach another one."""
         body = self._body if method == "POST" else self._named
-        longest = max(_SHORTEST_CALL, self._ttl / _RENEWALS) if self._ttl else _LONGEST_CALL
-        timeout = ClientTimeout(total=min(longest, _LONGEST_CALL))
         try:
             async with (
-                ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.request(method, url, json=body) as reply,
+                ClientSession(timeout=ClientTimeout(total=timeout), headers=self._headers) as session,
+                session.request(method, url, json=body, allow_redirects=False) as reply,
             ):
-                said = f"{reply.status} {_reason(await reply.text())}"
-                if 400 <= reply.status < 500:
-                    raise RegistrationRefused(f"{url} refused the registration: {said}")
-                return f"{url} answered {said}" if reply.status >= 500 else None
-        except InvalidURL:
-            raise RegistrationRefused(f"{url!r} is not a URL such as http://127.0.0.1:8081/register") from None
-        except (ClientError, OSError, TimeoutError) as error:
-            return f"{url}: {no_answer(error)}"
+                return self._judged(url, method, reply.status, await _start_of(reply))
+        except TimeoutError:
+            return _Answer(_Kind.FAILED, f"{url}: no answer within {timeout:.2g} s")
+        except ClientConnectorError as error:
+            return _Answer(_Kind.UNSENT, f"{url}: {no_answer(error)}")
+        except (ClientError, OSError) as error:
+            return _Answer(_Kind.FAILED, f"{url}: {no_answer(error)}")
+
+    def _judged(self, url: str, method: str, status: int, text: str) -> _Answer:
+        answer = _parsed(text)
+        if status >= 500 or status in _PASSING:
+            return _Answer(_Kind.FAILED, f"{url} answered {status} {_reason(answer, text)}")
+        if status >= 400:
+            return _Answer(_Kind.REFUSED, f"{url} answered {status} {_reason(answer, text)}")
+        changed = answer.get("added" if method == "POST" else "removed")
+        if isinstance(changed, bool) and self._named.items() <= answer.items():
+            return _Answer(_Kind.CHANGED if changed else _Kind.UNCHANGED)
+        return _Answer(
+            _Kind.REFUSED, f"{url} is not the API of an slb: it answered {status} {_reason(answer, text)}"
+        )
 
 
-def _reason(text: str) -> str:
-    """What an slb says of a refusal, without the id that is another in each."""
+def _endpoint(url: str) -> str:
+    """Raises ConfigError."""
     try:
-        said = json.loads(text)
-        return f"{said['error']}: {said['detail']}"
-    except (ValueError, TypeError, LookupError):  # what answers is no slb, or something before it
-        return " ".join(text.split())[:_SHOWN]
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # a port over 65535 raises
+            parts.hostname.encode("idna")  # raises where the resolver would: a label that is empty or too long
+            return f"{url.rstrip('/')}/register"
+    except ValueError:
+        pass
+    raise ConfigError(f"url: {url!r} is not a URL such as http://127.0.0.1:8081")
+
+
+def _named(path: str, target: str) -> dict[str, str]:
+    """Both in the form in which slb repeats them. Raises ConfigError."""
+    try:
+        return {"path": normal_path(path), "target": normal_member(target)}
+    except InvalidName as error:
+        raise ConfigError(f"path {path!r}, target {target!r}: {error}") from None
+
+
+def _checked_ttl(ttl: float | None) -> float | None:
+    """Raises ConfigError."""
+    is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
+    if ttl is None or (is_number and MIN_TTL <= ttl <= MAX_TTL):
+        return ttl
+    raise ConfigError(f"ttl: {ttl!r} is not a number of seconds from {MIN_TTL} to {MAX_TTL}")
+
+
+def _checked_attributes(attributes: Mapping[str, int | str]) -> Mapping[str, int | str]:
+    """Raises ConfigError."""
+    try:
+        UpstreamAttributes.model_validate(dict(attributes), strict=True)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise ConfigError(f"attributes: {'; '.join(faults)}") from None
+    return attributes
+
+
+async def _start_of(reply: ClientResponse) -> str:
+    try:
+        text = await reply.content.readexactly(_MOST_READ)
+    except asyncio.IncompleteReadError as end:
+        text = end.partial
+    return text.decode(errors="replace")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Empty where it is no JSON object."""
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _reason(answer: Mapping[str, Any], text: str) -> str:
+    """slb's reason without the request id, which differs each time; the start of what another server answers."""
+    if "error" in answer and "detail" in answer:
+        return f"{answer['error']}: {answer['detail']}"
+    return " ".join(text.split())[:_SHOWN]

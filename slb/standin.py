@@ -18,7 +18,7 @@ from aiohttp import web
 from slb.addresses import unwrapped
 from slb.config import host_port
 from slb.errors import InvalidName
-from slb.lifecycle import Stopping
+from slb.lifecycle import Stopping, unless_set
 from slb.listening import listening_socket, shown_address
 from slb.names import seconds
 from slb.registration import Registration, RegistrationRefused
@@ -48,7 +48,7 @@ class Place:
             )
 
     def registration(self, address: str) -> Registration | None:
-        """What to register, for an upstream that listens on `address`."""
+        """What to register, for an upstream that listens on `address`. Raises ConfigError."""
         if not self.urls:
             return None
         target = self.advertise or address
@@ -159,36 +159,24 @@ async def serve_stand_in(
 
 
 async def _stay(registration: Registration | None, stopping: Stopping) -> None:
-    if registration is None:
-        await stopping.requested.wait()
-        return
-    registering = asyncio.create_task(registration.keep())
-    leaving = asyncio.create_task(stopping.requested.wait())
-    try:
-        await asyncio.wait((registering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if registering.done():
-            registering.result()
-        await leaving
-    finally:
-        registering.cancel()
-        leaving.cancel()
-    await registration.deregister()
+    if registration is not None:
+        await unless_set(stopping.requested, registration.keep())
+    await stopping.requested.wait()
+    if registration is not None:
+        await unless_set(stopping.hurried, registration.deregister())
 
 
 async def _leave(stand_in: StandIn, stopping: Stopping, known: bool) -> None:
-    idle = asyncio.create_task(stand_in.idle(known))
-    hurried = asyncio.create_task(stopping.hurried.wait())
-    await asyncio.wait((idle, hurried), return_when=asyncio.FIRST_COMPLETED)
-    idle.cancel()
-    hurried.cancel()
+    await unless_set(stopping.hurried, stand_in.idle(known))
 
 
 def run_stand_in(place: Place, manner: Manner, end_with_stdin: bool = False) -> int:
-    """`slb upstream`: serve until told to stop; the exit code. Raises CannotListen, RegistrationRefused."""
+    """`slb upstream`: serve until a signal comes; the exit code. Raises CannotListen, ConfigError,
+    RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     place.check()
-    bound = listening_socket(place.listen, "listen")
-    asyncio.run(_run(place, bound, manner, end_with_stdin))
+    with listening_socket(place.listen, "listen") as bound:
+        asyncio.run(_run(place, bound, manner, end_with_stdin))
     return 0
 
 
@@ -197,7 +185,6 @@ async def _run(place: Place, bound: socket.socket, manner: Manner, end_with_stdi
     stopping.listen(end_with_stdin)
     address = shown_address(bound)
     named = replace(manner, name=manner.name or address)
+    registration = place.registration(address)  # what it refuses ends this before anything is served
     print(f"upstream {named.name} serves http://{address}", flush=True)
-    await serve_stand_in(
-        StandIn(named, asyncio.get_running_loop().time), bound, place.registration(address), stopping
-    )
+    await serve_stand_in(StandIn(named, asyncio.get_running_loop().time), bound, registration, stopping)

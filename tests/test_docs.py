@@ -153,6 +153,12 @@ def test_the_librarys_page_has_every_argument_and_every_metric() -> None:
     assert {row[0].partition("{")[0].removesuffix("_total") for row in _rows(CLIENT, "metric")} == measured
 
 
+def test_the_librarys_page_has_every_argument_of_a_registration() -> None:
+    arguments = inspect.signature(slb.client.Registration).parameters.values()
+    defaults = {each.name: "" if each.default is each.empty else repr(each.default) for each in arguments}
+    assert {row[0]: row[1] for row in _rows(CLIENT, "argument of `Registration`")} == defaults
+
+
 def test_every_sample_is_in_a_language_that_is_checked() -> None:
     languages = {match[1] for file in DOCUMENTS for match in _FENCE.finditer(file.read_text())}
     checked = {"sh", "toml", "acl", "python", "yaml", ""}

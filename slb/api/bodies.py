@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails
 
 from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
-from slb.model import LONGEST_PATH, UpstreamAttributes
+from slb.model import LONGEST_PATH, MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
 
 MAX_BODY = 1024 * 1024
@@ -46,10 +46,6 @@ RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
 Port = Annotated[int, Field(ge=1, le=65535)]
-
-
-MIN_TTL, MAX_TTL = 5, 86_400
-"""Seconds. Who renews a shorter lease every third of it would lose it to a stall that slb cannot tell from none."""
 
 
 class Leased(UpstreamAttributes):

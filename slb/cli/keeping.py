@@ -1,30 +1,45 @@
-"""`slb register --keep`: stays, and renews, until it is told to stop."""
+"""`slb register --keep`: stays and renews until a signal comes, then deregisters."""
 
 import asyncio
 import logging
 import sys
 from collections.abc import Sequence
 
-from slb.lifecycle import Stopping
-from slb.registration import Registration
+from slb.lifecycle import Stopping, unless_set
+from slb.registration import Registration, RegistrationRefused
 
 
-def keep_registered(registrations: Sequence[Registration]) -> None:
-    """Until SIGINT or SIGTERM; then deregister. Raises RegistrationRefused where an slb refuses the first time."""
+def keep_registered(registrations: Sequence[Registration]) -> int:
+    """Until SIGINT or SIGTERM; a second one ends it at once. The exit code: 1 where a registration may be left.
+    Raises RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    asyncio.run(_keep(registrations))
+    return 0 if asyncio.run(_keep(registrations)) else 1
 
 
-async def _keep(registrations: Sequence[Registration]) -> None:
+async def _keep(registrations: Sequence[Registration]) -> bool:
+    """Whether all are deregistered. Where one is refused, what was there before this command stays: another client
+    may have registered it. Raises RegistrationRefused."""
     stopping = Stopping()
     stopping.listen()
-    leaving = asyncio.create_task(stopping.requested.wait())
-    keeping = [asyncio.create_task(each.keep()) for each in registrations]
-    await asyncio.wait([leaving, *keeping], return_when=asyncio.FIRST_COMPLETED)
-    for task in (leaving, *keeping):
-        task.cancel()
-    ended = await asyncio.gather(*keeping, return_exceptions=True)
-    await asyncio.gather(*(each.deregister() for each in registrations))
-    for error in ended:
-        if isinstance(error, Exception):
-            raise error
+    leaving = registrations
+    try:
+        await unless_set(stopping.requested, _register_and_renew(registrations))
+    except RegistrationRefused:
+        leaving = [each for each in registrations if not each.was_there]
+        raise
+    finally:
+        are_gone = await unless_set(stopping.hurried, _deregister_all(leaving))
+    return bool(are_gone)
+
+
+async def _register_and_renew(registrations: Sequence[Registration]) -> None:
+    """Raises RegistrationRefused, once all have their answer: each is known to be registered by then, or is not."""
+    refusals = await asyncio.gather(*(each.register() for each in registrations), return_exceptions=True)
+    for refusal in refusals:
+        if refusal is not None:
+            raise refusal
+    await asyncio.gather(*(each.renew() for each in registrations))
+
+
+async def _deregister_all(registrations: Sequence[Registration]) -> bool:
+    return all(await asyncio.gather(*(each.deregister() for each in registrations)))

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from slb.errors import ConfigError
 from slb.names import seconds
 
 ConfigOption = Annotated[
@@ -52,8 +51,9 @@ def log_misspellings(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def duration_option(flag: str, text: str) -> float:
-    """Seconds of what was typed for `--flag`. Raises ConfigError."""
+    """Seconds of what was typed for `--flag`. Raises typer.BadParameter."""
     try:
         return seconds(text)
     except ValueError as error:
-        raise ConfigError(f"--{flag}: {error}") from None
+        hint = f"; is {text}s meant?" if text.isdecimal() else ""
+        raise typer.BadParameter(f"{error}{hint}", param_hint=f"--{flag}") from None

@@ -24,7 +24,7 @@ from slb.cli.options import duration_option
 from slb.cli.route_tables import in_order, route_tables, routes_table, told_settings
 from slb.cli.status_tables import unknown_routes
 from slb.errors import NO_ROUTE, ConfigError
-from slb.names import join_member, normal_member, normal_path, split_member
+from slb.names import duration, join_member, normal_member, normal_path, split_member
 
 _KEPT_FOR = 30.0
 """Seconds: the ttl of `--keep` where none is given."""
@@ -56,7 +56,7 @@ def register(
     node: Annotated[str | None, typer.Option(help="The machine it runs on.")] = None,
     ttl: Annotated[
         str | None,
-        typer.Option(help="Take them out after this long, such as 30s, unless they are registered again [never]."),
+        typer.Option(help="Take them out after this long, 5s to 24h, unless they are registered again [never]."),
     ] = None,
     keep: Annotated[
         bool,
@@ -64,55 +64,66 @@ def register(
     ] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
-) -> None:
+) -> int | None:
     """Add upstreams to a route; a route comes to be with its first."""
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
     seconds = duration_option("ttl", ttl) if ttl is not None else None
     if keep:
-        _keep(url, token, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
-        return
-    if seconds is not None:
-        attributes["ttl"] = seconds
+        return _keep(url, token, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
+    lease = {} if seconds is None else {"ttl": seconds}
     client = ApiClient(url, token)
     members = [split_member(normal_member(target)) for target in targets] if len(targets) > 1 else []
     if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
-        body = [{"path": path, "ip_address": host, "port": port, **attributes} for _, host, port in members]
+        body = [
+            {"path": path, "ip_address": host, "port": port, **attributes, **lease} for _, host, port in members
+        ]
         for each in client.call("POST", "/register", body):
             member = join_member("http", each["ip_address"], each["port"])
-            _tell_added(each["path"], member, each["added"], attributes)
+            _tell_registered(each, member, attributes)
     else:  # the API takes names and https one at a time
-        _register_singly(client, path, targets, attributes)
+        _register_singly(client, path, targets, attributes, lease)
+    return None
 
 
 def _keep(
     url: str, token: str | None, path: str, targets: list[str], ttl: float, attributes: Mapping[str, Any]
-) -> None:
+) -> int:
+    """The exit code. Raises ConfigError, RegistrationRefused."""
     from slb.cli.keeping import keep_registered
     from slb.registration import Registration
 
     url_parts(url)
     token = token or token_file()
-    keep_registered(
+    return keep_registered(
         [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
     )
 
 
-def _register_singly(client: ApiClient, path: str, targets: list[str], attributes: dict[str, Any]) -> None:
+def _register_singly(
+    client: ApiClient, path: str, targets: list[str], attributes: Mapping[str, Any], lease: Mapping[str, float]
+) -> None:
     for number, target in enumerate(targets):
         try:
-            answer = client.call("POST", "/register", {"path": path, "target": target, **attributes})
+            answer = client.call("POST", "/register", {"path": path, "target": target, **attributes, **lease})
         except ApiError as error:
             which = f"{target}: " if len(targets) > 1 else ""
             written = f" (registered before it: {', '.join(targets[:number])})" if number else ""
             raise ApiError(f"{which}{error}{written}") from None
-        _tell_added(answer["path"], answer["target"], answer["added"], attributes)
+        _tell_registered(answer, answer["target"], attributes)
 
 
-def _tell_added(path: str, member: str, added: bool, attributes: Mapping[str, Any]) -> None:
-    """What was there is given its attributes all the same."""
+def _tell_registered(answer: Mapping[str, Any], member: str, attributes: Mapping[str, Any]) -> None:
+    """A call without a ttl takes away the lease of a registration that was there, and attributes are set on it."""
+    ttl = answer.get("ttl")
+    lease = "" if ttl is None else f", for {duration(ttl)} unless renewed"
+    if answer["added"]:
+        typer.echo(f"{answer['path']}: {member} added{lease}")
+        return
     written = "".join(f", {name} = {value} set" for name, value in attributes.items())
-    typer.echo(f"{path}: {member} {'added' if added else f'was there already{written}'}")
+    typer.echo(
+        f"{answer['path']}: {member} was there already, now{lease.removeprefix(',') or ' for good'}{written}"
+    )
 
 
 def deregister(

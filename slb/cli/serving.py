@@ -115,7 +115,7 @@ def upstream(
     ] = None,
     path: Annotated[str, typer.Option(help="The route to register for.")] = "/",
     ttl: Annotated[
-        str, typer.Option(help="Be taken out after this long without a sign of life; 0 is never.")
+        str, typer.Option(help="Be taken out after this long, 5s to 24h, without a renewal; 0 is never.")
     ] = "10s",
     advertise: Annotated[str | None, typer.Option(help="HOST:PORT to register [where it listens].")] = None,
     grace: Annotated[str, typer.Option(help="Leaving: stay until nobody has come for this long.")] = "500ms",

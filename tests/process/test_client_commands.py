@@ -31,9 +31,10 @@ async def said(slb: Commands, *arguments: str) -> str:
 async def test_targets_are_registered_shown_and_deregistered(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "register", "/p1", "10.0.0.1", "https://gpu.test", "--weight", "3", "--zone", "z1")
     assert out == "/p1: 10.0.0.1:80 added\n/p1: https://gpu.test:443 added\n"
-    assert await said(slb, "register", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was there already\n"
+    again = await said(slb, "register", "/p1", "10.0.0.1")
+    assert again == "/p1: 10.0.0.1:80 was there already, now for good\n"
     zoned = await said(slb, "register", "/p1", "10.0.0.1", "--zone", "z2")
-    assert zoned == "/p1: 10.0.0.1:80 was there already, zone = z2 set\n"
+    assert zoned == "/p1: 10.0.0.1:80 was there already, now for good, zone = z2 set\n"
     table = await said(slb, "routes")
     assert "/p1" in table
     assert "https://gpu.test:443" in table

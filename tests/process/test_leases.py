@@ -1,6 +1,8 @@
 """Leases across processes: a killed upstream leaves, and none that renews does, whatever becomes of Redis."""
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -8,6 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from slb.control import keys
 from tests.process.commands import Commands, Serving
+from tests.support.fake_slb import HANG, FakeSlb, fake_slbs
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -81,11 +84,38 @@ async def test_register_keep_renews_until_it_is_told_to_stop(slb: Commands, valk
     await until_members(slb, serving, [])
 
 
-async def test_register_keep_that_is_refused_ends(slb: Commands, valkey: Valkey) -> None:
+async def test_register_keep_that_is_refused_ends_and_takes_nothing_of_others_out(
+    slb: Commands, valkey: Valkey
+) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
-    result = await slb.run("register", "/p", "127.0.0.1:9", "--ttl", "1s", "--keep", "--url", serving.api)
-    assert result.code == 1
-    assert "ttl" in result.err
+    await slb.run("register", "/p", "127.0.0.1:9", "--url", serving.api)
+    words = ("register", "/p", "127.0.0.1:9", "--keep", "--url", serving.api)
+    assert "ttl" in (await slb.run(*words, "--ttl", "1s")).err
+    refused = await slb.run(*words, "127.0.0.1:10", "0.0.0.0:9")
+    assert refused.code == 1
+    assert "refused: 0.0.0.0:9 for /p" in refused.err
+    assert await members(slb, serving) == ["127.0.0.1:9"]
+
+
+async def test_a_second_signal_ends_register_keep_while_slb_does_not_answer(slb: Commands) -> None:
+    fake = FakeSlb(200, HANG)
+    async with fake_slbs() as start:
+        kept = await slb.start("register", "/p", "127.0.0.1:9", "--keep", "--url", await start(fake))
+        await eventually(lambda: fake.methods == ["POST"])
+        os.kill(kept.pid, signal.SIGINT)
+        await eventually(lambda: fake.methods == ["POST", "DELETE"])
+        os.kill(kept.pid, signal.SIGINT)
+        assert await kept.ended() == 1
+    assert kept.log.read_text() == "registered 127.0.0.1:9 for /p\n"
+
+
+async def test_register_keep_fails_where_it_could_not_deregister(slb: Commands) -> None:
+    fake = FakeSlb(200, 403)
+    async with fake_slbs() as start:
+        kept = await slb.start("register", "/p", "127.0.0.1:9", "--keep", "--url", await start(fake))
+        await eventually(lambda: fake.methods == ["POST"])
+        assert await kept.stop() == 1
+    assert "not deregistered: 127.0.0.1:9 for /p: " in kept.log.read_text()
 
 
 async def test_dead_upstreams_are_those_all_instances_agree_on_and_can_be_removed(

@@ -142,12 +142,59 @@ def test_without_models_it_is_said_how_one_is_made(slb: Slb, server: Server) -> 
 def test_attributes_of_an_upstream_that_was_there_are_said_to_be_set(slb: Slb, server: Server) -> None:
     told = {"path": "/p", "target": "h:80"}
     server.answer = {**told, "added": False}
-    assert slb("register", "/p", "h")[1] == "/p: h:80 was there already\n"
+    assert slb("register", "/p", "h")[1] == "/p: h:80 was there already, now for good\n"
     assert slb("register", "/p", "h", "--zone", "z", "--weight", "2")[1] == (
-        "/p: h:80 was there already, weight = 2 set, zone = z set\n"
+        "/p: h:80 was there already, now for good, weight = 2 set, zone = z set\n"
     )
     server.answer = {**told, "added": True}
     assert slb("register", "/p", "h", "--zone", "z")[1] == "/p: h:80 added\n"
+
+
+def test_the_lease_of_a_registration_is_part_of_its_line(slb: Slb, server: Server) -> None:
+    told = {"path": "/p", "target": "h:80", "ttl": 90}
+    server.answer = {**told, "added": True}
+    assert slb("register", "/p", "h", "--ttl", "90s")[1] == "/p: h:80 added, for 90s unless renewed\n"
+    server.answer = {**told, "added": False}
+    assert slb("register", "/p", "h", "--ttl", "90s", "--weight", "2")[1] == (
+        "/p: h:80 was there already, now for 90s unless renewed, weight = 2 set\n"
+    )
+    server.answer = [{"ip_address": f"10.0.0.{n}", "port": 80, "path": "/p", "added": n == 1} for n in (1, 2)]
+    assert slb("register", "/p", "10.0.0.1", "10.0.0.2")[1] == (
+        "/p: 10.0.0.1:80 added\n/p: 10.0.0.2:80 was there already, now for good\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("register", "/p", "h", "--ttl", "soon"),
+            "duration 'soon' is not written like 250ms, 1.5s or 2m\n",
+        ),
+        (("register", "/p", "h", "--ttl", "30"), "or 2m; is 30s meant?\n"),
+        (("upstream", "--ttl", "30"), "or 2m; is 30s meant?\n"),
+    ],
+)
+def test_a_duration_that_cannot_be_read_is_a_wrong_word(
+    slb: Slb, server: Server, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = slb(*words)
+    assert (code, server.sent) == (2, [])
+    assert err.endswith(said)
+
+
+@pytest.mark.parametrize("words", [("--for", "1h"), ("--here",)])
+def test_what_says_which_upstreams_are_dead_needs_dead(slb: Slb, server: Server, words: tuple[str, ...]) -> None:
+    code, _, err = slb("upstreams", *words)
+    assert (code, server.sent) == (1, [])
+    assert "--dead" in err
+
+
+@pytest.mark.parametrize("ttl", ["0", "4s", "25h"])
+def test_a_ttl_that_no_slb_takes_is_not_kept(slb: Slb, server: Server, ttl: str) -> None:
+    code, _, err = slb("register", "/p", "h", "--keep", "--ttl", ttl)
+    assert (code, server.sent) == (1, [])
+    assert "is not a number of seconds from 5 to 86400" in err
 
 
 def test_a_change_that_its_instance_has_not_followed_yet_is_said_to_be_one(slb: Slb, server: Server) -> None:

@@ -104,7 +104,6 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("register", "/\udcff", "192.0.2.4"), "cannot be sent"),
         (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
-        (("upstream", "--service-time", "5"), "--service-time"),
         (("upstream", "--listen", "0.0.0.0:0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
         (("upstream", "--listen", ":0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
         (("upstream", "--listen", "[::]:0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from slb.lifecycle import Stopping, Tasks, first_of
+from slb.lifecycle import Stopping, Tasks, first_of, unless_set
 
 
 async def test_the_first_signal_asks_to_stop_and_the_second_to_stop_now() -> None:
@@ -69,3 +69,21 @@ async def test_first_of_returns_with_the_first_event() -> None:
     assert not waiting.done()
     other.set()
     await asyncio.wait_for(waiting, 5)
+
+
+async def test_work_is_done_unless_the_event_comes_first_and_has_ended_then() -> None:
+    event, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    assert await unless_set(event, asyncio.sleep(0, "done")) == "done"
+    doing = asyncio.create_task(unless_set(event, work()))
+    await asyncio.sleep(0)
+    event.set()
+    assert await doing is None
+    assert ended.is_set()
