@@ -63,8 +63,8 @@ class Reader:
 
     def gets(self) -> Any:
         """A text, a whole number, None, a list of these, or what Redis refused as a RedisError; MORE_NEEDED where
-        no reply is whole. Of another version of the protocol also other types. Raises InvalidResponse where it was fed
-        something else, or a reply that is too large."""
+        no reply is whole. A server that speaks another version of the protocol may send other types. Raises
+        InvalidResponse for what is no reply, or is too large."""
         reply = self._hiredis.gets()
         while reply is MORE_NEEDED and len(self._data) - self._fed >= _SUSPECT_BYTES:
             if not self._hiredis.has_data():  # not in the middle of a text: hiredis would make the list at once
