@@ -10,6 +10,7 @@ from slb.control import keys
 from slb.control.batch import Batch
 from slb.control.lane_timing import LaneTiming
 from slb.control.outgoing import Outgoing
+from slb.control.resp import readable
 from slb.control.script_line import ScriptLine
 
 
@@ -36,8 +37,12 @@ class BatchLine:
         RedisError, OSError."""
         reply = await self._send(batch, timing)
         if "unknown" in reply:
-            outgoing.lacks(batch, reply["unknown"])
+            with readable():
+                outgoing.lacks(batch, reply["unknown"])
             reply = await self._send(batch, timing)
+        if "granted" in reply:
+            with readable():
+                _check(reply, len(batch.asks))
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         return reply
 
@@ -50,8 +55,45 @@ class BatchLine:
             patience=int(timing.patience * 1000),
         )
         self.sent = self._loop.time()
-        return orjson.loads(await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self._pool)))
+        text = await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self._pool))
+        with readable():
+            reply: dict[str, Any] = _decoded(text)
+            if not isinstance(reply.setdefault("epoch", ""), str):
+                raise TypeError("an epoch that is no text")
+        return reply
 
     async def drop(self) -> None:
         """Close the connection."""
         await self._line.drop()
+
+
+_NUMBERS = ("late", "holders", "pushed", "queued", "number", "last", "now")
+_LARGEST = 1 << 53
+
+
+def _decoded(text: str) -> Any:
+    """Bytes that are no text, which only another program can have written into a key, become question marks."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return orjson.loads(text.encode(errors="replace"))
+
+
+def _check(reply: dict[str, Any], asks: int) -> None:
+    """A lane acts on one part of a reply after the other, so all of it is checked before. Raises TypeError,
+    LookupError, ValueError."""
+    answers, seen = reply["answers"], reply.get("seen") or {}
+    queued = [number for each in answers if isinstance(each, list) for number in _pair(each)]
+    for number in (*map(reply.__getitem__, _NUMBERS), *seen.values(), *queued):
+        if not (isinstance(number, int | float) and abs(number) < _LARGEST):
+            raise ValueError(f"{number!r} is no number")
+    granted = [text for each in reply["granted"] for text in _pair(each)]
+    if not all(isinstance(text, str) for text in (*granted, *(each for each in answers if type(each) is not list))):
+        raise TypeError("a member that is no text")
+    if len(answers) != asks or "differs" not in reply:
+        raise ValueError(f"{len(answers)} answers to {asks} asks")
+
+
+def _pair(row: Any) -> tuple[Any, Any]:
+    first, second = row
+    return first, second

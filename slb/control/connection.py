@@ -25,6 +25,7 @@ from slb.config import Settings
 from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
 from slb.control.endpoint import Endpoint
+from slb.control.resp import PoolParser
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply, Wire
 from slb.errors import RedisRefused
@@ -193,6 +194,7 @@ def _ours(deadline: float) -> dict[str, Any]:
     return {
         "client_name": "slb",
         "decode_responses": True,
+        "parser_class": PoolParser,
         "driver_info": None,  # CLIENT SETINFO is more than the ACL allows
         "encoding": "utf-8",
         "encoding_errors": "surrogateescape",

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.resp import readable
 from slb.control.subscription import hear
 
 _RETRY = 1.0
@@ -42,7 +43,8 @@ class HealthNews:
         """Let all instances hear it. Where Redis is away each finds out for itself."""
         try:
             async with asyncio.timeout(self._connection.command_deadline):
-                await self._connection.client.publish(keys.HEALTH_CHANNEL, f"{member} {news} 0")
+                with readable():
+                    await self._connection.client.publish(keys.HEALTH_CHANNEL, f"{member} {news} 0")
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("health_not_told", upstream=member, error=str(error))
 

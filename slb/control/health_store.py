@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.resp import readable
 from slb.control.scripts import ClaimChecks, ReportChecks
 from slb.errors import RedisUnavailable
 from slb.model import HealthCheck
@@ -75,8 +76,14 @@ class HealthStore:
             (keys.health_key(each.member, each.check), each.state, each.run, _ms(each.hold), _life(each.check))
             for each in asks
         ]
-        replies = await self._answered(self._claim(rows, room))
-        return [Answer(int(claim), wait / 1000, state, int(run)) for claim, wait, state, run in replies]
+        return await self._answered(self._claimed(rows, room))
+
+    async def _claimed(self, rows: Sequence[tuple[str, str, int, int, int]], room: int) -> list[Answer]:
+        replies = await self._claim(rows, room)
+        answers = [Answer(int(claim), wait / 1000, str(state), int(run)) for claim, wait, state, run in replies]
+        if len(answers) != len(rows):
+            raise ValueError(f"{len(answers)} answers to {len(rows)}")
+        return answers
 
     async def report(self, reports: Sequence[Report]) -> int:
         """Tell the others; how many of the reports counted: those whose claim has not lapsed."""
@@ -89,7 +96,8 @@ class HealthStore:
     async def _answered(self, call: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._connection.command_deadline):
-                return await call
+                with readable():
+                    return await call
         except (RedisError, OSError, TimeoutError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}") from None
 

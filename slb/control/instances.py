@@ -14,6 +14,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.departed import Departed
 from slb.control.processes import has_ended
+from slb.control.resp import readable
 from slb.control.scripts import INSTANCE_FIELDS, ReadMany, ScanNames, own
 from slb.errors import RedisUnavailable
 from slb.names import natural
@@ -103,7 +104,8 @@ class Instances:
         while True:
             started = self._clock()
             try:
-                await act()
+                with readable():
+                    await act()
             except (RedisError, OSError, TimeoutError) as error:
                 _log.debug("heartbeat_failed", error=str(error))
             raise_if_cancelled()
@@ -190,7 +192,8 @@ class Instances:
     async def remove(self) -> None:
         """Leave the list, at a clean stop. Best effort: the lifetime does it otherwise."""
         try:
-            await self._remove([self._info.id])
+            with readable():
+                await self._remove([self._info.id])
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("heartbeat_not_removed", error=str(error))
 
@@ -204,7 +207,8 @@ class Instances:
         """Everybody who beats, by name. Raises RedisUnavailable."""
         try:
             async with asyncio.timeout(self._connection.command_deadline):
-                found = await self._read()
+                with readable():
+                    found = await self._read()
         except (RedisError, OSError, TimeoutError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}") from None
         self._see(found)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import structlog
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
@@ -363,7 +363,7 @@ class Lane:
         self._asks.turn_back()
         if not isinstance(error, TimeoutError):
             self.standing.cut()
-        if isinstance(error, ResponseError):
+        if isinstance(error, ResponseError | InvalidResponse):
             self._on_damage()
         await self._line.drop()
         await asyncio.sleep(

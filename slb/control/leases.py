@@ -10,6 +10,7 @@ from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection
+from slb.control.resp import readable
 from slb.control.scripts import leases_source
 from slb.observe.metrics import Metrics
 
@@ -90,7 +91,8 @@ class Leases:
         that, or after this process has started, does not count what has passed."""
         while True:
             try:
-                await self.expire()
+                with readable():
+                    await self.expire()
             except (RedisError, OSError, TimeoutError) as error:
                 self._answered = False
                 self._log(error)

@@ -19,6 +19,7 @@ from slb.control.departed import Departed
 from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
+from slb.control.resp import readable
 from slb.control.scripts import ReadMany, Reap, ledger_source, own
 from slb.control.subscription import hear
 from slb.observe.metrics import Metrics
@@ -186,8 +187,9 @@ class Ledger:
     async def _read_scores(self, pool: str) -> Mapping[str, int]:
         """Empty where it is too large to be read."""
         found = own((await self._read_many.first("z", keys.pool_keys(pool)[0])).reply)
-        scores = zip(found[::2], map(float, found[1::2]), strict=True)
-        return {member: int(score) for member, score in scores if math.isfinite(score) and member.isascii()}
+        with readable():
+            scores = zip(found[::2], map(float, found[1::2]), strict=True)
+            return {member: int(score) for member, score in scores if math.isfinite(score) and member.isascii()}
 
     # -- grants
 

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, is_unmade
+from slb.control.resp import readable
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE, Backoff
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import quota_source
@@ -110,7 +111,11 @@ class QuotaLane:
     async def _say(self, asks: list[Ask]) -> list[Answer]:
         said = orjson.dumps({**self._rules, "ahead": 0, "asks": asks})
         async with asyncio.timeout(self._timing.deadline):
-            _, since, reclaimed, replies = await self._line.call(self._keys, [said])
+            reply = await self._line.call(self._keys, [said])
+        with readable():
+            _, since, reclaimed, replies = reply
+            if [type(each) for each in (since, reclaimed, *replies)] != [str, int, *(list for _ in asks)]:
+                raise TypeError("not one reply to each ask")
         self.batches += 1
         is_lost = self._since not in ("", since)
         self._since = since

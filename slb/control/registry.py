@@ -12,6 +12,7 @@ from slb.control import keys
 from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection, is_unmade
 from slb.control.leases import Renew, seconds_left
+from slb.control.resp import readable
 from slb.control.scripts import ReadMany, ScanNames, own
 from slb.control.written import Row
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
@@ -98,7 +99,8 @@ class Registry:
             return None
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await seconds_left(self._connection, items)
+                with readable():
+                    return await seconds_left(self._connection, items)
         except (RedisError, OSError, TimeoutError):
             return None
 
@@ -205,7 +207,8 @@ class Registry:
         """Turns Redis being away, or refusing to write, into RedisUnavailable with a sentence."""
         try:
             async with asyncio.timeout(self._connection.command_deadline):
-                yield
+                with readable():
+                    yield
         except TimeoutError:
             raise RedisUnavailable(f"Redis did not answer within {self._connection.command_deadline:g} s") from None
         except ResponseError as error:

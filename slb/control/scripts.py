@@ -5,8 +5,11 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any, NamedTuple
 
+from redis.exceptions import ResponseError
+
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.resp import readable
 from slb.model import RouteSettings, StoredAttributes
 
 MOST_MEMBERS = 20_000
@@ -62,8 +65,13 @@ class ReadMany:
         step: list[tuple[str, str]] = []
         while step := [*step, *islice(waiting, _AT_ONCE - len(step))]:
             kinds, names = "".join(kind for kind, _ in step), [key for _, key in step]
-            replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
-            sizes = dict(zip(large[::2], large[1::2], strict=True))
+            with readable():
+                replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
+                sizes = dict(zip(large[::2], large[1::2], strict=True))
+                if not 0 < len(replies) <= len(step):
+                    raise ValueError(f"{len(replies)} replies to {len(step)}")
+                if not all(_is_of(kind, each) for kind, each in zip(kinds, replies, strict=False)):
+                    raise TypeError("a key's content of another type than asked for")
             for index, reply in enumerate(replies, 1):
                 yield Read(names[index - 1], reply, sizes.get(index))
             step = step[len(replies) :]
@@ -84,7 +92,10 @@ class ScanNames:
         """Pages of names, until all keys have been met; some twice."""
         cursor = "0"
         while True:
-            cursor, page = await self._script(args=[cursor, pattern, _SCAN_COUNT, keys.LONGEST])
+            with readable():
+                cursor, page = await self._script(args=[cursor, pattern, _SCAN_COUNT, keys.LONGEST])
+                if not isinstance(cursor, str) or not _is_of("s", page):
+                    raise TypeError("no page of names")
             yield page
             if cursor == "0":
                 return
@@ -146,8 +157,9 @@ class Reap:
         """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody but `ended`,
         instances that are known to have died."""
         args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, *ended]
-        due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)
-        return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))
+        with readable():
+            due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)
+            return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))
 
 
 def ledger_source() -> str:
@@ -175,6 +187,15 @@ def own(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
+
+
+def _is_of(kind: str, reply: Any) -> bool:
+    """Whether `lua/read_many.lua` may reply so for a key that is read as `kind`."""
+    if isinstance(reply, ResponseError):
+        return True
+    if kind in "shz":
+        return isinstance(reply, list) and all(isinstance(each, str) for each in reply)
+    return reply is None or isinstance(reply, str | int)
 
 
 def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:

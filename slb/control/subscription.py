@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import InvalidResponse, RedisError
 
 from slb.control.connection import Connection, refusal_in
 from slb.control.deadline import Deadline
@@ -89,18 +89,20 @@ class Subscription:
             raise self._error
 
     def _came(self, reply: Any) -> None:
-        if isinstance(reply, RedisError):
-            self._failed(reply)
-        elif reply[0] == "message":
-            self._pass_on(reply[1], reply[2])
-        elif reply[0] == "pmessage":
-            self._pass_on(reply[2], reply[3])
-        elif reply[0] == "pong":
-            self._pong.set()
-        else:
-            self._unacknowledged -= 1
-            if not self._unacknowledged:
-                self._acknowledged.set()
+        match reply:
+            case RedisError():
+                self._failed(reply)
+            case ["message", str(channel), str(text)] | ["pmessage", _, str(channel), str(text)]:
+                self._pass_on(channel, text)
+            case ["pong", *_]:
+                self._pong.set()
+            case ["subscribe" | "psubscribe", *_]:
+                self._unacknowledged -= 1
+                if not self._unacknowledged:
+                    self._acknowledged.set()
+            case _:
+                self._end(InvalidResponse("no message of a subscription"))
+                self._wire.close()
 
     def _failed(self, error: RedisError) -> None:
         """A Redis whose last save has failed refuses PING; that is an answer too."""

@@ -78,6 +78,7 @@ class Watcher:
         self._followed_at: float | None = None
         self._faults = SettingsFaults()
         self._sessions = 0
+        self._fault_shown = False
         self._waiting: set[tuple[Callable[[Mirror], bool], asyncio.Future[None]]] = set()
         mirror.on_swap(self._swapped)
 
@@ -153,6 +154,7 @@ class Watcher:
         self._sessions += 1
         self._followed_at = self._clock()
         self._connection.mark_up()
+        self._fault_shown = False
         self._show_polling(not notified and not await subscription.arrive(self._timing.canary))
         checked_at = self._clock()
         look_at = checked_at + self._timing.look
@@ -213,6 +215,9 @@ class Watcher:
 
     def _failed(self, error: Exception) -> float:
         """Seconds to wait before the next session."""
+        if isinstance(error, _Fault) and not self._fault_shown:
+            _log.error("watcher_failed", exc_info=error.__cause__)
+            self._fault_shown = True
         refused = refusal_in(error)
         self._connection.mark_down(f"refused: {refused}" if refused else error)
         followed_at, self._followed_at = self._followed_at, None
@@ -257,7 +262,6 @@ async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
     errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
     for error in errors:
         if not isinstance(error, RedisError | OSError | TimeoutError):
-            _log.error("watcher_failed", exc_info=error)
             raise _Fault(repr(error)) from error
     if errors:
         raise errors[0]

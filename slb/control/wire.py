@@ -11,11 +11,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, RedisError
 
 from slb.control.endpoint import Endpoint, again, caused
-from slb.control.resp import MORE_NEEDED, reader
+from slb.control.resp import MORE_NEEDED, Reader
 from slb.control.slices import SLICE
-
-LONGEST_REPLY = 64 << 20
-"""Bytes. A longer one, or a server that sends without end, ends the connection."""
 
 MOST_UNSENT = 64 << 20
 """Bytes that may wait for a server that does not read; then the connection ends."""
@@ -37,14 +34,13 @@ class Wire(asyncio.Protocol):
         self._endpoint = endpoint
         self._on_push = on_push
         self._loop = asyncio.get_running_loop()
-        self._reader = reader()
+        self._reader = Reader()
         self._transport: asyncio.Transport | None = None
         self._unsent = endpoint.login()
         self._expected: deque[OnReply] = deque([self._logged_in] * len(self._unsent))
         self._held = endpoint.must_be_selected
         self._logins = len(self._unsent)
         self._later: list[bytes] = []
-        self._unread = 0
         self._connecting = self._loop.create_task(endpoint.connect(self), name="redis-connect")
         self._connecting.add_done_callback(self._connected)
 
@@ -105,7 +101,6 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
-        self._unread += len(data)
         self._pass_on()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -128,17 +123,12 @@ class Wire(asyncio.Protocol):
                 self._lose(error)
                 return
             if reply is MORE_NEEDED:
-                break
-            self._unread = 0
+                return
             self._take(reply)
             if time.perf_counter() >= until and self.lost is None and self._transport is not None:
                 self._transport.pause_reading()
                 self._loop.call_soon(self._go_on)
                 return
-        if self._unread > LONGEST_REPLY:
-            self._lose(
-                RedisConnectionError(f"{self._endpoint.shown} sends more than {LONGEST_REPLY} bytes a reply")
-            )
 
     def _go_on(self) -> None:
         if self.lost is None and self._transport is not None:

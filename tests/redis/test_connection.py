@@ -3,15 +3,17 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 from structlog.testing import capture_logs
 
 from slb.config import Settings
-from slb.control import redis_url
+from slb.control import redis_url, resp
 from slb.control.connection import Connection, connect, make_pool
 from slb.errors import RedisRefused
 from slb.observe.log import masked
@@ -160,3 +162,25 @@ async def test_up_and_down_are_logged_once_for_each_change(valkey: Valkey) -> No
         connection.mark_up()
     assert [line["event"] for line in logs] == ["redis_up", "redis_down", "redis_up"]
     await connection.aclose()
+
+
+async def test_a_server_that_sends_a_reply_without_end_costs_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = 0
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        with suppress(OSError):
+            while True:
+                writer.write(b"$500000000\r\n" if not sent else b"x" * 65536)
+                sent += 65536
+                await writer.drain()
+
+    monkeypatch.setattr(resp, "LONGEST_REPLY", 1 << 20)
+    async with await asyncio.start_unix_server(flood, tmp_path / "s"):
+        connection = Connection(f"unix://{tmp_path}/s", Metrics())
+        with pytest.raises(RedisError, match="a reply of more than"):
+            await connection.client.get("key")
+        await connection.aclose()
+    assert sent < 4 << 20

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import InvalidResponse, MovedError, NoScriptError, RedisError, ResponseError
 
 from slb.control.endpoint import Endpoint
-from slb.control.resp import error_of, pack
+from slb.control.resp import MORE_NEEDED, Reader, error_of, pack
 from slb.control.wire import Wire
 
 TEXTS = st.binary(max_size=20).map(lambda data: data.decode("utf-8", "surrogateescape"))
@@ -82,3 +82,29 @@ def test_errors_have_redis_pys_classes(text: str, kind: type[RedisError], shown:
     error = error_of(text)
     assert type(error) is kind
     assert str(error) == shown
+
+
+def read(data: bytes, size: int) -> list[Any]:
+    """All replies in `data`, fed in pieces of `size` bytes."""
+    reader, found = Reader(), []
+    for start in range(0, len(data), size):
+        reader.feed(data[start : start + size])
+        while (reply := reader.gets()) is not MORE_NEEDED:
+            found.append(reply)
+    assert not reader.has_data()
+    return found
+
+
+@pytest.mark.parametrize("before", [b"", b"+OK\r\n", b"*2\r\n:1\r\n", b"*2\r\n$10\r\n*1234567\r\n\r\n"])
+@pytest.mark.parametrize("kind", [b"*", b"%", b"~", b">"])
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_a_list_that_would_be_very_long_is_refused_before_it_is_made(before: bytes, kind: bytes, size: int) -> None:
+    with pytest.raises(InvalidResponse, match="elements"):
+        read(before + kind + b"1000000000\r\n", size)
+
+
+@pytest.mark.parametrize("size", [1, 5, 7, 1000])
+def test_a_text_may_look_like_the_header_of_a_long_list(size: int) -> None:
+    text = "*1000000000\r\n*12\r\n>99999999*" * 3
+    found = read(encoded([text, [text], 7]) * 2 + b"+OK *123456789\r\n", size)
+    assert found == [[text, [text], 7], [text, [text], 7], "OK *123456789"]
