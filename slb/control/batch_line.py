@@ -69,6 +69,7 @@ class BatchLine:
 
 _NUMBERS = ("late", "holders", "pushed", "queued", "number", "last", "now")
 _LARGEST = 1 << 53
+"""What the script makes of a score that cannot be."""
 
 
 def _decoded(text: str) -> Any:
@@ -85,7 +86,7 @@ def _check(reply: dict[str, Any], asks: int) -> None:
     answers, seen = reply["answers"], reply.get("seen") or {}
     queued = [number for each in answers if isinstance(each, list) for number in _pair(each)]
     for number in (*map(reply.__getitem__, _NUMBERS), *seen.values(), *queued):
-        if not (isinstance(number, int | float) and abs(number) < _LARGEST):
+        if not (isinstance(number, int | float) and abs(number) <= _LARGEST):
             raise ValueError(f"{number!r} is no number")
     granted = [text for each in reply["granted"] for text in _pair(each)]
     if not all(isinstance(text, str) for text in (*granted, *(each for each in answers if type(each) is not list))):
