@@ -68,8 +68,8 @@ class BatchLine:
 
 
 _NUMBERS = ("late", "holders", "pushed", "queued", "number", "last", "now")
-_LARGEST = 1 << 53
-"""What the script makes of a score that cannot be."""
+_LARGEST = 1e16
+"""The script makes 2**53 of a score that cannot be, and Redis writes that with 14 digits, which is a little more."""
 
 
 def _decoded(text: str) -> Any:
