@@ -69,7 +69,7 @@ class BatchLine:
 
 _NUMBERS = ("late", "holders", "pushed", "queued", "number", "last", "now")
 _LARGEST = 1e16
-"""The script makes 2**53 of a score that cannot be, and Redis writes that with 14 digits, which is a little more."""
+"""The script makes 2**53 of a score that cannot be; in JSON of 14 digits that is a little more."""
 
 
 def _decoded(text: str) -> Any:
