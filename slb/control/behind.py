@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from slb.control.eviction import Evictions
-from slb.control.history import Snapshot, State, evicted, newer, state
+from slb.control.history import History, Snapshot, State, differing, evicted, newer, state
 from slb.control.slices import Slices
 
 _log = structlog.get_logger()
@@ -38,6 +38,17 @@ async def behind(good: Snapshot, found: Snapshot, evictions: Evictions, now: flo
         if not found.history.last:
             gone |= lost  # the log itself: the number of each entry
     return Behind(lost | gone, good.history.floor, now, len(gone)) if lost or gone else None
+
+
+async def undoes(good: Snapshot, found: Snapshot, log: History) -> bool:
+    """Whether `found` has something else than `good`, though `log`, read no earlier, has no newer change of it:
+    another instance, which knows less, is writing the table back."""
+    slices = Slices()
+    for entry in differing(good, found):
+        if entry is not None and good.history.of.get(entry, 0) > log.revision(entry):
+            return True
+        await slices.rest()
+    return False
 
 
 async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from slb.control import keys
-from slb.control.behind import Behind, behind
+from slb.control.behind import Behind, behind, undoes
 from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
@@ -311,13 +311,18 @@ class Sync:
         if self._loss is not None or not is_doubtful:
             return
         good = self._last_good()
-        if good is not None and await lost(good, snapshot, Slices()):
+        if good is not None and (await lost(good, snapshot, Slices()) or await self._undoes(good, snapshot)):
             now = self._clock()
             delay = self._timing.restore.delay(self.staleness(), not self._synced, now - self._started)
             self._loss = _Loss(good, snapshot, now + delay)
             _log.warning(
                 "redis_has_no_generation", missing_routes_kept=len(good.records), restore_in=round(delay, 3)
             )
+
+    async def _undoes(self, good: Snapshot, snapshot: Snapshot) -> bool:
+        """Whether somebody is writing back what this instance knows to have changed since."""
+        log = await self._changes.read(whole=True)
+        return log.is_known and await undoes(good, snapshot, log)
 
     def _last_good(self) -> Snapshot | None:
         """A table, and when it changed. The mirror is not that while Redis lacks what we know: then it shows what

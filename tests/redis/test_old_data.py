@@ -5,6 +5,7 @@ from collections.abc import Collection
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -100,6 +101,30 @@ async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_
         await eventually(lambda: snapshots.admin.hgetall("slb:route:/a") == {"panic_threshold": "7"}, timeout=5)
         stored = snapshots.admin.hgetall("slb:upstream:10.1.1.4:1")
         assert (stored["zone"], "weight" in stored) == ("z", False)
+
+
+async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: Valkey) -> None:
+    """Redis is emptied right after a deregistration; an instance that has not seen it is quicker to write back.
+    What it writes may be seen before the generation is."""
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        generation: Any = valkey.admin.get(keys.GENERATION)
+        log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
+        await follower.registry.deregister("/a", "10.1.1.1:1")
+        await follower.shows("/a", ["10.2.2.2:2"])
+        await numbered(follower, valkey)
+        before = follower.metrics.full_syncs
+        with valkey.admin.pipeline(transaction=True) as pipe:
+            pipe.flushall()
+            pipe.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
+            pipe.zadd(keys.CHANGES, dict(log))
+            pipe.execute()
+        await eventually(lambda: follower.metrics.full_syncs > before, what="what is written so far read")
+        valkey.admin.set(keys.GENERATION, generation, nx=True)
+        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
+        await follower.shows("/a", ["10.2.2.2:2"])
 
 
 async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> None:
