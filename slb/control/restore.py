@@ -54,7 +54,7 @@ class Restorer:
             return False
         _log.warning("redis_lost_its_data", writing_back=len(good.records), redis=self._connection.url_shown)
         await self._changes.number([each async for each in _put_by_hand(good, present)])
-        await self._write_all([each async for each in _missing(good, present)], good.history.floor)
+        await self._write_all([each async for each in _missing(good, present)], good.history.floor, locked=True)
         await self.make_generation(good.history.generation)
         if await self._has_lock():
             await client.delete(keys.RESTORING)
@@ -68,15 +68,16 @@ class Restorer:
         """Write what is newer than what Redis came back with. No lock: several instances may do so at once."""
         await self._write_all(list(lost.items()), floor)
 
-    async def _write_all(self, rows: Sequence[Row], floor: int) -> None:
-        """Attributes come before the member, so that nobody reads a member without them."""
+    async def _write_all(self, rows: Sequence[Row], floor: int, locked: bool = False) -> None:
+        """Attributes come before the member, so that nobody reads a member without them. `locked`: `slb:restoring`
+        is renewed with each step."""
         slices = Slices()
         for are_attributes in (True, False):
             some = [row for row in rows if row[0].startswith(keys.UPSTREAM) is are_attributes]
             for start in range(0, len(some), _ROWS_AT_ONCE):
                 if refused := await self._write(some[start : start + _ROWS_AT_ONCE]):
                     _log.warning("not_written_back", entries=refused, error="keys of another type are in the way")
-                if await self._has_lock():
+                if locked and await self._has_lock():
                     await self._connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
                 await slices.rest()
         await self._write.finish(floor)

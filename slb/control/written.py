@@ -30,8 +30,8 @@ class Written:
                 for entry in _entries(row):
                     before, same = self._of.pop(entry, (0, []))
                     self._of[entry] = number, [*same, row] if before == number else [row]
-        for entry in list(self._of)[: max(0, len(self._of) - _MOST)]:
-            del self._of[entry]
+        while len(self._of) > _MOST:
+            del self._of[next(iter(self._of))]
 
     def known(self, entry: str, number: int) -> None:
         """The log has told this number of it."""

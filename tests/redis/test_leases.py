@@ -63,6 +63,14 @@ def many(count: int) -> list[tuple[str, str, dict[str, str]]]:
     return [("/a", f"10.3.{number // 250}.{number % 250 + 1}:80", {}) for number in range(count)]
 
 
+async def looking(follower: Follower) -> Leases:
+    """An instance that has looked once, at one registration of 10 s."""
+    leases = of(follower)
+    await register(follower, "/a", MEMBER, 10.0)
+    await leases.expire()
+    return leases
+
+
 async def test_a_registration_ends_with_its_lease_and_leaves_a_trace(valkey: Valkey) -> None:
     admin = valkey.admin
     async with Follower(valkey.url) as follower:
@@ -205,9 +213,7 @@ async def test_a_reset_leaves_no_lease(valkey: Valkey) -> None:
 async def test_time_in_which_nobody_looked_does_not_count(valkey: Valkey) -> None:
     """Redis or the whole fleet was away, or Redis's clock has jumped: to the script they are alike."""
     async with Follower(valkey.url) as follower:
-        leases = of(follower)
-        await register(follower, "/a", MEMBER, 10.0)
-        await leases.expire()
+        leases = await looking(follower)
         for seconds in (3600.0, -7200.0):
             before = clock(valkey)
             tick_back(valkey, seconds)
@@ -232,9 +238,7 @@ async def test_time_before_an_instance_was_answered_does_not_count(valkey: Valke
 
 async def test_the_clock_goes_on_while_instances_look(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
-        leases = of(follower)
-        await register(follower, "/a", MEMBER, 10.0)
-        await leases.expire()
+        leases = await looking(follower)
         before = clock(valkey)
         tick_back(valkey, 1.0)
         await leases.expire()
@@ -243,9 +247,7 @@ async def test_the_clock_goes_on_while_instances_look(valkey: Valkey) -> None:
 
 async def test_an_instance_that_was_not_answered_leaves_the_clock_to_others(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
-        leases = of(follower)
-        await register(follower, "/a", MEMBER, 10.0)
-        await leases.expire()
+        leases = await looking(follower)
         before = clock(valkey)
         tick_back(valkey, 1.0)
         await of(follower).expire()
@@ -255,9 +257,7 @@ async def test_an_instance_that_was_not_answered_leaves_the_clock_to_others(valk
 
 async def test_the_clock_is_written_twice_a_second_at_most(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
-        leases = of(follower)
-        await register(follower, "/a", MEMBER, 10.0)
-        await leases.expire()
+        leases = await looking(follower)
         before, start = calls(valkey, "zadd"), now(valkey)
         for _ in range(50):
             await leases.expire()

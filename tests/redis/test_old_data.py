@@ -1,11 +1,8 @@
 """Redis comes back with the data of some time ago: what the instances know to be newer stays, and goes back."""
 
 import os
-from collections.abc import Collection
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +10,6 @@ from structlog.testing import capture_logs
 from e2e.topology import free_port
 from slb.control import keys
 from slb.control.generation import RestoreTiming
-from slb.control.history import History
 from slb.control.leases import Leases
 from tests.redis.old_data_rig import back_from_snapshot, known, members, numbered, snapshots
 from tests.support.following import Follower, timing
@@ -57,74 +53,6 @@ async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregis
         assert snapshots.admin.hget("slb:upstream:10.2.2.2:2", "weight") == "3"
         found = [line for line in logs if line["event"] == "redis_came_back_behind"]
         assert [line["changes"] for line in found][:1] == [4]
-
-
-async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_it_was_answered(
-    snapshots: Valkey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An instance may show a change a moment before it reads the log that tells its number."""
-    async with Follower(snapshots.url) as follower:
-        registry, changes = follower.registry, follower.watcher._sync._changes
-        await registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 4)])
-        await registry.put_settings("/a", {"policy": "random"})
-        await known(follower, snapshots)
-        await numbered(follower, snapshots)
-        snapshots.admin.save()
-        before = replace(changes.history.copy(), of={}, last=changes.read_to)
-
-        async def old_log(whole: bool = False) -> History:
-            return before
-
-        async def not_numbered(entries: Collection[str]) -> set[str]:
-            return set()
-
-        with monkeypatch.context() as patch:
-            patch.setattr(changes, "read", old_log)
-            patch.setattr(changes, "number", not_numbered)
-            await registry.deregister("/a", "10.1.1.1:1")
-            await registry.register("/a", "10.1.1.4:1", {"weight": "5"})
-            await registry.patch_upstream("10.1.1.4:1", {"zone": "z", "weight": None})
-            await registry.patch_settings("/a", {"policy": None, "panic_threshold": "7"})
-            await registry.register("/b", "10.1.1.5:1", {})
-            await registry.delete_route("/b")
-            await follower.shows("/a", ["10.1.1.2:1", "10.1.1.3:1", "10.1.1.4:1"])
-            await follower.shows("/b", None)
-            await eventually(lambda: follower.mirror.records["/a"].settings == {"panic_threshold": "7"})
-            await eventually(lambda: follower.mirror.upstreams["10.1.1.4:1"].spec.zone == "z")
-            snapshots.kill()
-            await follower.up(False)
-        snapshots.start()
-        await follower.up(True)
-        left = {"10.1.1.2:1", "10.1.1.3:1", "10.1.1.4:1"}
-        await eventually(lambda: members(snapshots, "slb_a") == left, timeout=5)
-        await follower.shows("/a", sorted(left))
-        await eventually(lambda: snapshots.admin.hgetall("slb:route:/a") == {"panic_threshold": "7"}, timeout=5)
-        stored = snapshots.admin.hgetall("slb:upstream:10.1.1.4:1")
-        assert (stored["zone"], "weight" in stored) == ("z", False)
-
-
-async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: Valkey) -> None:
-    """Redis is emptied right after a deregistration; an instance that has not seen it is quicker to write back.
-    What it writes may be seen before the generation is."""
-    async with Follower(valkey.url) as follower:
-        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
-        await known(follower, valkey)
-        await numbered(follower, valkey)
-        generation: Any = valkey.admin.get(keys.GENERATION)
-        log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
-        await follower.registry.deregister("/a", "10.1.1.1:1")
-        await follower.shows("/a", ["10.2.2.2:2"])
-        await numbered(follower, valkey)
-        before = follower.metrics.full_syncs
-        with valkey.admin.pipeline(transaction=True) as pipe:
-            pipe.flushall()
-            pipe.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
-            pipe.zadd(keys.CHANGES, dict(log))
-            pipe.execute()
-        await eventually(lambda: follower.metrics.full_syncs > before, what="what is written so far read")
-        valkey.admin.set(keys.GENERATION, generation, nx=True)
-        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
-        await follower.shows("/a", ["10.2.2.2:2"])
 
 
 async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> None:
