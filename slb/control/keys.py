@@ -48,7 +48,7 @@ class and what its tickets avoid):
 | `places:<view>`        | sorted set      | members with room, score = their place                        |
 | `dying`                | sorted set      | holders whose lease has ended and who are not yet taken apart |
 | `round`                | string          | how far the slices of the reaper have come                    |
-| `reaped`               | string, TTL 1 s | somebody has just reaped                                      |
+| `reaped`               | string, TTL 1 s | somebody has just reaped (or mended: `reap.lua`)              |
 | `epoch`                | string          | the server's run id and when this was written: another one is a loss |
 
 Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` only:

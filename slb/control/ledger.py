@@ -25,6 +25,11 @@ from slb.control.subscription import hear
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
+_REAPS_A_SECOND = 20
+"""At most so many calls a second for one pool, from all its instances, and so many from one instance, for all its
+pools. Each comes with one of the scores. So what this costs Redis grows neither with instances nor with pools; that
+scores are read, and leases looked at by this instance, becomes rarer: every 5 s with 100 instances."""
+
 _RECONNECT = 0.25
 
 _log = structlog.get_logger()
@@ -47,6 +52,7 @@ class Ledger:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names = 0
         self._damaged = asyncio.Event()
+        self._due: dict[str, float] = {}
         self._died = Departed()
         self._looked_at = 0.0
         self.answering_since = 0.0
@@ -85,6 +91,7 @@ class Ledger:
         """End a lane nobody needs. What it held, if anything, is reaped."""
         del self._lanes[pool]
         self.scores.pop(pool, None)
+        self._due.pop(pool, None)
         self._tasks.pop(pool).cancel()
 
     async def leave(self) -> None:
@@ -137,9 +144,17 @@ class Ledger:
             damaged = self._damaged.is_set()
             self._damaged.clear()
             for lane in list(self._lanes.values()):
-                if lane.standing.steady_since or damaged:
-                    await self._reap_one(lane)
+                if damaged or (lane.standing.steady_since and self._is_due(lane)):
+                    await self._reap_one(lane, damaged)
             raise_if_cancelled()
+
+    def _is_due(self, lane: Lane) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now < self._due.get(lane.pool, 0.0):
+            return False
+        pause = max(lane.standing.holders, len(self._lanes)) / _REAPS_A_SECOND
+        self._due[lane.pool] = now + max(pause, _REAP_PERIOD) - _REAP_PERIOD / 2
+        return True
 
     def _notice_a_freeze(self) -> None:
         """Where this process was frozen, so may others have been, who look dead now and are not."""
@@ -148,7 +163,7 @@ class Ledger:
             self.answering_since = 0.0
         self._looked_at = now
 
-    async def _reap_one(self, lane: Lane) -> None:
+    async def _reap_one(self, lane: Lane, damaged: bool) -> None:
         """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
         by a call that it was frozen over: it runs that when it is thawed."""
         now, timing = asyncio.get_running_loop().time(), self._timing
@@ -162,6 +177,7 @@ class Ledger:
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
                 life=int(timing.life * 1000),
+                damaged=damaged,
                 ended=self._died.at(now),
             )
             if found.more:

@@ -152,11 +152,12 @@ class Reap:
         patience: int,
         period: int,
         life: int = 60_000,
+        damaged: bool = False,
         ended: Iterable[str] = (),
     ) -> Reaped:
         """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody but `ended`,
-        instances that are known to have died."""
-        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, *ended]
+        instances that are known to have died. `damaged`: look for damage, whoever's turn it is."""
+        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, int(damaged), *ended]
         with readable():
             due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)
             return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))

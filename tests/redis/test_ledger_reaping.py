@@ -210,6 +210,61 @@ async def test_who_may_not_reap_takes_nobodys_turn_who_may(valkey: Valkey) -> No
         assert not (await reap(POOL, lease=1000, reap_until=0, patience=1000, period=60_000)).was_due
 
 
+async def test_in_one_period_one_who_may_not_reap_mends_and_the_others_leave_at_once(valkey: Valkey) -> None:
+    """After a stall of Redis none of a large fleet may reap for a lease."""
+    books = Books(valkey)
+    async with Instance(valkey, "a", reaping=False) as one:
+        await one.get(upstreams(1))
+        reap = Reap(one.connection)
+        books.redis.config_resetstat()
+        due = [(await reap(POOL, 1000, reap_until=0, patience=1000, period=60_000)).was_due for _ in range(10)]
+        assert due == [True] + [False] * 9
+        types = books.redis.info("commandstats")["cmdstat_type"]["calls"]
+        books.redis.config_resetstat()
+        await reap(POOL, 1000, reap_until=0, patience=1000, period=60_000)
+        assert books.redis.info("commandstats")["cmdstat_type"]["calls"] == 1 < types
+
+
+async def test_a_turn_that_a_hand_wrote_and_that_never_ends_is_nobodys(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", reaping=False) as one:
+        await one.get(upstreams(1))
+        for words in (["SET", books.key["reaped"], "reaped"], ["RPUSH", books.key["reaped"], "x"]):
+            books.redis.delete(books.key["reaped"])
+            books.redis.execute_command(*words)
+            assert (await Reap(one.connection)(POOL, 1000, 1 << 52, patience=1000, period=60_000)).was_due
+
+
+async def test_damage_that_was_met_is_mended_whoevers_turn_it_is(valkey: Valkey) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a", reaping=False) as one:
+        await one.get(upstreams(1))
+        reap = Reap(one.connection)
+        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000)).was_due
+        books.redis.set(books.key["grants"], "x")
+        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000)).repaired == 0
+        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000, damaged=True)).repaired == 1
+
+
+async def test_a_fleet_looks_no_oftener_than_a_few_times_a_second_whatever_its_size(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two holders and one call in 1,000 s each has looked once when it began, and looks again for damage."""
+    monkeypatch.setattr(ledger, "_REAPS_A_SECOND", 0.001)
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
+        await one.get(upstreams(1))
+        await other.get(upstreams(1))
+        await eventually(lambda: one.ledger.scores != {} and other.ledger.scores != {}, what="a first look")
+        one.ledger.scores.clear()
+        other.ledger.scores.clear()
+        books.redis.config_resetstat()
+        await eventually(lambda: books.redis.info("commandstats")["cmdstat_evalsha"]["calls"] > 6, what="beats")
+        assert (one.ledger.scores, other.ledger.scores) == ({}, {})
+        one.ledger.bury(["gone"])
+        await eventually(lambda: one.ledger.scores != {}, what="a look for the dead")
+
+
 async def test_who_leaves_in_order_gives_all_back_at_once_and_is_no_holder_any_more(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one, Instance(valkey, "b", reaping=False) as other:

@@ -4,8 +4,8 @@
 -- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
 --   one whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a
 --   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name; how
---   long a key is kept in ms; then the ids of instances that are known to have died: their leases are over, and it is
---   everybody's turn.
+--   long a key is kept in ms; whether a call has met damage ('1'); then the ids of instances that are known to have
+--   died: their leases are over, and it is everybody's turn.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back, whether there is more to take apart now}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -16,7 +16,7 @@ local MOST_HOLDERS = 50  -- whose keys are looked at in one call
 local MOST_READ = 1000  -- counts of holders that are read for these
 local repaired = 0
 local ended = {}
-for index = 8, #ARGV do
+for index = 9, #ARGV do
   ended[ARGV[index]] = true
 end
 
@@ -30,20 +30,29 @@ local function of_type(key, wanted)
   return true
 end
 
+-- In each period one that may reap runs, and one that may not: the first does not wait for the second. What is left to
+-- take apart waits for nobody's turn. All others end here, so that a fleet does not cost one run for each instance.
+local REAPED, period = KEYS[10], tonumber(ARGV[4])
+of_type(REAPED, 'string')
+local turn = redis.call('PTTL', REAPED)
+turn = turn >= 0 and turn <= period and redis.call('GET', REAPED)  -- what a hand wrote there may never end
+local is_due = not turn or (may_reap and turn ~= 'reaped')
+if is_due then
+  redis.call('SET', REAPED, may_reap and 'reaped' or 'mended', 'PX', period)
+elseif may_reap then
+  is_due = redis.pcall('ZCARD', DYING) ~= 0  -- or it is no sorted set
+end
+if not is_due and ARGV[8] ~= '1' and not next(ended) then
+  return {0, 0, 0, 0, 0, 0}
+end
+
 for index, wanted in pairs({
-  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', 'string', 'string', 'zset',
+  'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', false, 'string', 'zset',
   [19] = 'zset', [21] = 'zset', [22] = 'string',
 }) do
   if wanted then
     of_type(KEYS[index], wanted)
   end
-end
--- Who may not reap takes nobody's turn who may. What is left to take apart waits for nobody's turn.
-local is_due
-if may_reap then
-  is_due = redis.call('SET', KEYS[10], '1', 'NX', 'PX', ARGV[4]) or redis.call('ZCARD', DYING) > 0
-else
-  is_due = redis.call('EXISTS', KEYS[10]) == 0
 end
 if not is_due and repaired == 0 and not next(ended) then
   return {0, 0, 0, 0, 0, 0}
