@@ -263,7 +263,7 @@ class Lane:
             return False
         self._outgoing.ran(batch)
         if reply["differs"]:
-            self._outgoing.say_all()
+            self._outgoing.differs()
         for name, member in reply["granted"]:
             self._ticket_granted(key_of(name, self._line.holder), member)
         if reply["late"]:
