@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
+from slb.backoff import Backoff
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Seen, Ticket, key_of
@@ -24,7 +25,7 @@ from slb.control.deadline import Deadline
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 from slb.control.outgoing import Outgoing
-from slb.control.retry import Backoff, may_pass
+from slb.control.retry import may_pass
 from slb.control.script_line import ScriptLine
 from slb.control.standing import Standing
 from slb.control.views import Views
