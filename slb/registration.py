@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from pydantic import ValidationError
 
+from slb.backoff import Backoff
 from slb.errors import ConfigError, InvalidName, SlbError, no_answer
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import normal_member, normal_path
@@ -170,15 +171,15 @@ class Registration:
     async def _until_taken(self, trouble: str, is_first: bool) -> _Answer:
         """Ask until an slb takes it. A refusal is final for the first call only: a renewal was taken before, so the
         cause may pass. Raises RegistrationRefused."""
-        pause, logged = _FIRST_PAUSE, ""
+        backoff, clock, logged = Backoff(_FIRST_PAUSE), asyncio.get_running_loop().time, ""
+        longest = min(_LONGEST_PAUSE, self._round_time())
         while not (answer := await self._ask_all("POST", self._round_time())).is_taken:
             if is_first and answer.kind is _Kind.REFUSED:
                 raise RegistrationRefused(f"refused: {self}: {answer.why}")
             if answer.why != logged:
                 _log.warning("%s, trying again: %s: %s", trouble, self, answer.why)
                 logged = answer.why
-            await _sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE, self._round_time())
+            await _sleep(backoff.pause(clock(), _FIRST_PAUSE, longest, is_calm=False))
         if logged and not is_first:
             _log.info("renewed again: %s", self)
         return answer

@@ -10,7 +10,7 @@ import orjson
 from slb.balance.asking import Ask
 
 MOST_ASKS = 256
-"""In one batch: Redis does nothing else meanwhile."""
+"""In one batch, and as many who leave, and as many who wait: Redis does nothing else meanwhile."""
 
 MOST_HELD = 128
 MOST_WAITING = 32
@@ -35,11 +35,12 @@ class Ticket:
 @dataclass(slots=True)
 class Batch:
     """`join`: this holder need not be known yet. `fresh`: the first on its connection. `settling`: it waits for the
-    others to say what they hold. `full`: what it holds and who waits, whatever was said before (`held`,
-    `waiting`). Else what has changed: `release` (member -> how many), `leave` (keys of tickets). `took`: grants
-    that messages told of and that are used (key of the ticket -> member), in each batch until one has been run.
-    `asks` are new, each with the key of the ticket it becomes where it has to wait. `changed`: views whose waiting
-    tickets have other candidates now. `bye`: this holder leaves for good."""
+    others to say what they hold. `full`: what it holds (`held`) and who waits (`tickets`, their keys), whatever was
+    said before. `waiting`: some of those, in their order, in other batches too. Else what has changed:
+    `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages told of and are used
+    (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
+    ticket it becomes where it has to wait. `changed`: views whose waiting tickets have other candidates now. `bye`:
+    this holder leaves for good."""
 
     seq: int
     join: bool = False
@@ -50,6 +51,7 @@ class Batch:
     bye: bool = False
     held: Mapping[str, int] = field(default_factory=dict)
     waiting: Sequence[Ticket] = ()
+    tickets: Sequence[int] = ()
     release: Mapping[str, int] = field(default_factory=dict)
     leave: Sequence[int] = ()
     took: Mapping[int, str] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class Batch:
             "bye": self.bye,
             "held": self.held,
             "waiting": [_row(holder, ticket) for ticket in self.waiting],
+            "tickets": self.tickets,
             "release": self.release,
             "leave": [ticket_name(holder, key) for key in self.leave],
             "took": [[ticket_name(holder, key), member] for key, member in self.took.items()],

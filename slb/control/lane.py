@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
+from slb.backoff import Backoff
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Seen, Ticket, key_of
@@ -24,7 +25,7 @@ from slb.control.deadline import Deadline
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 from slb.control.outgoing import Outgoing
-from slb.control.retry import Backoff, may_pass
+from slb.control.retry import may_pass
 from slb.control.script_line import ScriptLine
 from slb.control.standing import Standing
 from slb.control.views import Views
@@ -263,7 +264,7 @@ class Lane:
             return False
         self._outgoing.ran(batch)
         if reply["differs"]:
-            self._outgoing.say_all()
+            self._outgoing.differs()
         for name, member in reply["granted"]:
             self._ticket_granted(key_of(name, self._line.holder), member)
         if reply["late"]:
@@ -273,6 +274,8 @@ class Lane:
             self.seen[ask.view] = Seen(ask, reply.get("seen"), self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
+        if self.standing.has_lost(reply):
+            _log.warning("ledger_lost", pool=self.pool, held=self.held.total())
         self.standing.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
         if batch.fresh and not batch.full:
             return False

@@ -10,6 +10,7 @@ from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection
+from slb.control.refused_writes import reason_of
 from slb.control.resp import readable
 from slb.control.scripts import leases_source
 from slb.observe.metrics import Metrics
@@ -21,8 +22,6 @@ _AT_ONCE = 200
 _READ_AT_ONCE = 1000
 _MOST_NAMED = 20
 _CLOCK = "clock"
-_IN_SCRIPT = " script: "
-"""Before the name of the script that was refused."""
 
 _log = structlog.get_logger()
 
@@ -102,7 +101,7 @@ class Leases:
     def _log(self, error: Exception) -> None:
         """A refusal may last, and then no lease ends: a warning, once for each reason. Of a Redis that is away the
         connection has its own line."""
-        reason = str(error).rpartition(_IN_SCRIPT)[0] or str(error)
+        reason = reason_of(error)
         is_new = isinstance(error, ResponseError) and reason not in self._refused
         if is_new:
             self._refused.add(reason)

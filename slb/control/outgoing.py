@@ -2,19 +2,22 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from slb.control.asks import Asks
-from slb.control.batch import MOST_HELD, MOST_WAITING, Batch, Ticket
+from slb.control.batch import MOST_ASKS, MOST_HELD, MOST_WAITING, Batch, Ticket
 from slb.control.views import Views
 
 _T = TypeVar("_T")
+_number = attrgetter("number")
 
 
 class Outgoing:
     """`held`, `asks` and `views` are the lane's own, read when a batch is made. Deltas wait here until a batch
-    carries them; a full batch says whole what they would come to, so they end with it. Times are the event loop's,
-    in seconds; `beat_due` is when all is said again at the latest."""
+    carries them; a full batch says whole what they would come to, so they end with it. Where more wait than one
+    batch says, those behind it say the rest, and no asks before. Times are the event loop's, in seconds; `beat_due`
+    is when all is said again at the latest."""
 
     def __init__(self, held: Mapping[str, int], asks: Asks, views: Views) -> None:
         self.beat_due = 0.0
@@ -25,6 +28,7 @@ class Outgoing:
         self._left: list[int] = []
         self._taken: dict[int, str] = {}
         self._changed: set[str] = set()
+        self._unsaid: list[Ticket] = []
         self._join = True
         self._fresh = True
         self._untold = True
@@ -81,12 +85,16 @@ class Outgoing:
         """The next batch is a full one."""
         self._full = True
 
+    def differs(self) -> None:
+        """Redis counts otherwise. It may, until all of a full batch has been said."""
+        self._full = self._full or not self._unsaid
+
     # -- what is due
 
     def is_due(self, now: float) -> bool:
         """Whether a batch is to be sent."""
-        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._asks.pending
-        return bool(is_urgent) or now >= self.beat_due
+        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._unsaid
+        return bool(is_urgent or self._asks.pending) or now >= self.beat_due
 
     @property
     def is_idle(self) -> bool:
@@ -116,12 +124,17 @@ class Outgoing:
         is_full = self._full or (is_beat and self._is_small)
         if is_beat or is_full:
             self.beat_due = now + beat
-        if not self._untold:
-            self._asks.board()
         if is_full:
             self._owes_queue = (settling or self._join) and bool(self._asks.queued)
+            self._unsaid = [] if self._owes_queue else sorted(self._asks.queued.values(), key=_number)
         self._seq += 1
-        held, waiting = self._all() if is_full else self._part() if is_beat else ({}, ())
+        held = dict(self._held) if is_full else {}
+        waiting: Sequence[Ticket] = self._next_unsaid()
+        if is_beat and not is_full:
+            held, part = self._part()
+            waiting = waiting or part
+        if not (self._untold or self._unsaid):
+            self._asks.board()
         made = Batch(
             seq=self._seq,
             join=self._join,
@@ -131,10 +144,11 @@ class Outgoing:
             beat=is_beat,
             held=held,
             waiting=() if self._owes_queue else waiting,
+            tickets=list(self._asks.queued) if is_full and not self._owes_queue else (),
             holds=len(self._held),
             waits=0 if self._owes_queue else len(self._asks.queued),
             release={} if is_full else dict(self._released),
-            leave=() if is_full else self._left,
+            leave=() if is_full else self._left[:MOST_ASKS],
             took=dict(self._taken),
             changed=tuple(self._changed),
             asks=list(self._asks.flying.values()),
@@ -144,6 +158,7 @@ class Outgoing:
         made.candidates = self._views.packed(named)
         made.contents = self._views.not_stored(made.candidates)
         made.uses = self._views.in_use() if is_beat or is_full else ()
+        self._left = [] if is_full else self._left[MOST_ASKS:]
         self._clear()
         return made
 
@@ -151,8 +166,11 @@ class Outgoing:
     def _is_small(self) -> bool:
         return len(self._held) <= MOST_HELD and len(self._asks.queued) <= MOST_WAITING
 
-    def _all(self) -> tuple[dict[str, int], list[Ticket]]:
-        return dict(self._held), list(self._asks.queued.values())
+    def _next_unsaid(self) -> list[Ticket]:
+        """Of those that a full batch has to say, the first that wait still."""
+        waiting = [ticket for ticket in self._unsaid if ticket.key in self._asks.queued]
+        self._unsaid = waiting[MOST_ASKS:]
+        return waiting[:MOST_ASKS]
 
     def _part(self) -> tuple[dict[str, int], list[Ticket]]:
         """What the next beat says whole: after as many beats as there are parts, Redis has been told of all."""
@@ -162,7 +180,7 @@ class Outgoing:
         return {member: self._held[member] for member in held}, [self._asks.queued[key] for key in keys]
 
     def _clear(self) -> None:
-        self._released, self._left, self._changed = Counter(), [], set()
+        self._released, self._changed = Counter(), set()
         self._full = self._look = self._hurries = False
 
     def goodbye(self) -> Batch:

@@ -10,11 +10,12 @@ import orjson
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
+from slb.backoff import Backoff
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, is_unmade
 from slb.control.resp import readable
-from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE, Backoff
+from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable, ScriptFailed

@@ -24,7 +24,12 @@ class RefusedWrites:
         try:
             yield
         except ResponseError as error:
-            reason = str(error).partition(_IN_SCRIPT)[0]
+            reason = reason_of(error)
             if reason not in self._reasons:
                 self._reasons.add(reason)
                 _log.warning("redis_refuses_writes", error=reason, instead="read on, try again later")
+
+
+def reason_of(error: Exception) -> str:
+    """Why Redis refused, without the script it was met in: the same for each that meets it."""
+    return str(error).rpartition(_IN_SCRIPT)[0] or str(error)

@@ -27,22 +27,3 @@ def may_pass(error: Exception) -> bool:
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
 """Seconds, of what connects to Redis again, where nothing else is said."""
-
-
-class Backoff:
-    """How long to wait before the next attempt: not at all after a time of calm, and then twice as long each time.
-    Seconds."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-        self._calm_from = 0.0
-
-    def pause(self, now: float, first: float, longest: float, is_calm: bool | None = None) -> float:
-        """It has failed now. The pause before the next attempt; where it fails once more within `longest` of that,
-        or where `is_calm` is False, the one after is longer."""
-        if is_calm is None:
-            is_calm = now > self._calm_from
-        pause = 0.0 if is_calm else self._next
-        self._next = min(max(first, 2 * pause), longest)
-        self._calm_from = now + pause + longest
-        return pause

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 import structlog
 from redis.exceptions import InvalidResponse, RedisError
 
+from slb.backoff import Backoff
 from slb.control.connection import Connection, refusal_in
 from slb.control.deadline import Deadline
 from slb.control.resp import pack
-from slb.control.retry import FIRST_PAUSE, Backoff
+from slb.control.retry import FIRST_PAUSE
 from slb.lifecycle import set_within
 
 PING = 5.0

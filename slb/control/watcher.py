@@ -11,13 +11,14 @@ from typing import Any
 import structlog
 from redis.exceptions import RedisError
 
+from slb.backoff import Backoff
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.changes import Changes, OnWritten
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.eviction import warn_of_eviction
 from slb.control.notifications import KeyEvents, switch_on
-from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE, Backoff
+from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
 from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
 from slb.control.sync import Sync, SyncTiming

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from slb.backoff import Backoff
 from slb.errors import SlbError
 
 _FIELDS = {
@@ -83,7 +84,8 @@ class Instances:
         """The JSON answered. Raises CallRefused, RouterUnreachable."""
         clock = asyncio.get_running_loop().time
         given_up = clock() + self._persistence.patience
-        pause = self._persistence.first_pause
+        persistence = self._persistence
+        backoff = Backoff(persistence.first_pause)
         while True:
             faults: list[str] = []
             for at in self._in_turn():
@@ -94,10 +96,10 @@ class Instances:
                 else:
                     self._at = at
                     return answer
+            pause = backoff.pause(clock(), persistence.first_pause, persistence.last_pause, is_calm=False)
             if clock() + pause > given_up:
                 raise RouterUnreachable(f"{method} {path}: {'; '.join(faults)}")
             await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))
-            pause = min(2 * pause, self._persistence.last_pause)
 
     def _in_turn(self) -> list[int]:
         """All, the one that answered last first."""

@@ -23,6 +23,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_upstream_up": min,
     "slb_panic": max,
     "slb_ledger_shared": min,
+    "slb_ledger_above_cap": max,
     "slb_ring_fading": max,
     "slb_zone_share": min,
     "slb_zone_health": min,
@@ -112,7 +113,7 @@ class Sums:
         not in the text format."""
         families, before = parsed(text), self._latest.get(source, {})
         for name, family in families.items():
-            if family.kind in _LASTING:
+            if family.kind in _LASTING and name not in _COMBINED:
                 counted = self._counted.setdefault(name, family.empty()).samples
                 for key, growth in _grown(family, before.get(name, family.empty())):
                     counted[key] = counted.get(key, 0.0) + growth

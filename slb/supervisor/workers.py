@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from slb.backoff import Backoff
 from slb.supervisor.job import LISTENING, READY, Job
 
 _FIRST_PAUSE = 0.1
@@ -38,7 +39,7 @@ class Worker:
 
     async def run(self) -> None:
         """Keep a process alive until `stop`."""
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE)
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             started = loop.time()
@@ -46,11 +47,11 @@ class Worker:
             if self._stopping.is_set():
                 self.cut_off = code != 0
                 return
-            pause = _FIRST_PAUSE if loop.time() - started > _STEADY else pause
+            backoff = Backoff(_FIRST_PAUSE) if loop.time() - started > _STEADY else backoff
+            pause = backoff.pause(loop.time(), _FIRST_PAUSE, _LAST_PAUSE, is_calm=False)
             _log.error("worker_ended", number=self.index, code=code, next_in=pause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
-            pause = min(2 * pause, _LAST_PAUSE)
 
     def tell(self, job: Job) -> None:
         """Let another job hold, for this process and the next. Only its settings may be others."""

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from slb.balance.asking import Turn
-from tests.redis.ledger_rig import PATIENT, Books, Instance, Request, upstreams
+from slb.control import outgoing
+from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
+from tests.redis.test_ledger_lanes import batches
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -64,6 +66,31 @@ async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_nobody
         assert await first.answer == "u0"
         assert not second.answer.done()
         await books.score({"u0": 1})
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_long_queue_is_said_again_in_parts_and_who_asks_meanwhile_stands_behind_it(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    monkeypatch.setattr(outgoing, "MOST_ASKS", 4)
+    books = Books(valkey)
+    async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
+        assert await one.get(ONE) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(11)]
+        one.lane._asks.leave(asked.pop(5))  # as if the batch that said so had been lost
+        if lost:
+            names = [f"queue:{name}" for name in ("tickets", "number", "line:*", "lines:*", "heads:*", "class:*")]
+            books.redis.delete(*(key for name in names for key in books.redis.keys(f"slb:{{{POOL}}}:{name}")))
+        before = len(batches(one))
+        one.connection.loses_replies = True
+        asked.append(await one.queue(ONE, TURN))
+        said = [(len(batch["waiting"]), len(batch["asks"])) for batch in batches(one)[before:]]
+        assert said == [(0, 1), (0, 0), (4, 0), (4, 0), (2, 1)]
+        assert len(books.tickets()) == len(asked)
+        for each in asked:
+            one.lane.release("u0")
+            assert await each.answer == "u0"
+            assert sum(other.answer.done() for other in asked) == asked.index(each) + 1
 
 
 async def test_who_waits_keeps_its_place_when_all_connections_are_cut(valkey: Valkey) -> None:

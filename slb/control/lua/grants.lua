@@ -262,6 +262,7 @@ end
 return {
   acknowledge = acknowledge,
   announce = announce,
+  drop = drop,
   forget_grant = forget_grant,
   forget_if_empty = forget_if_empty,
   is_ticket = is_ticket,

@@ -189,18 +189,17 @@ local function follow_queue()
   end
 
   -- Of this holder's tickets only those go on that it says wait.
-  local function drop_others(rows)
-    local waiting = {}
-    for _, ask in ipairs(rows) do
-      waiting[ask[1]] = true
+  local function drop_others(tickets)
+    local waits = {}
+    for _, key in ipairs(tickets) do
+      waits[string.format('%s/%.0f', id, key)] = true
     end
     for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
+      local others = {}
       for _, ticket in ipairs(redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, -1)) do
-        if not waiting[ticket] and not queue.remove(ticket) then
-          redis.call('ZREM', LINE .. id .. ' ' .. line, ticket)
-        end
+        others[#others + 1] = not waits[ticket] and ticket or nil
       end
-      queue.show_head(id, line)
+      queue.drop(id, line, others)
     end
   end
 
@@ -234,7 +233,7 @@ local function follow_queue()
       end
     end
     hold(truth)
-    drop_others(waiting)
+    drop_others(batch.tickets or {})
     changed = true
   end
   if is_beat then
@@ -255,9 +254,7 @@ local function follow_queue()
     follow_view(route)
     changed = true
   end
-  if batch.full then
-    keep_waiting(waiting)
-  end
+  keep_waiting(waiting)
 
   -- A beat that is not full says how much it counts, and a part of it whole; another part each time.
   if batch.beat and not batch.full then
@@ -274,7 +271,6 @@ local function follow_queue()
       queue.show_head(id, line)
     end
     differs = stored < holds or stored > holds + pending_now or tickets + pending_now ~= waits
-    keep_waiting(waiting)
   end
 
   if changed or freed or owed then
@@ -286,7 +282,7 @@ end
 
 -- Most batches change nothing for those who wait; what a hand has damaged there the next beat mends.
 local serves = queued > 0 and (changed or freed or owed or #leave > 0)
-if is_beat or serves or has_pending or has_lapsed or known[2] or batch.changed then
+if is_beat or #waiting > 0 or serves or has_pending or has_lapsed or known[2] or batch.changed then
   follow_queue()
 end
 queued = queue and queue.size() or queued

@@ -163,3 +163,15 @@ local function remove(ticket)
   end
   return packed
 end
+
+-- Take tickets of one line out, many at a time.
+local function drop(id, line, tickets)
+  local class = (read_line(line) or {})[2] or ''
+  for first = 1, #tickets, CHUNK do
+    local some = {unpack(tickets, first, math.min(first + CHUNK - 1, #tickets))}
+    size = size - redis.call('HDEL', TICKETS, unpack(some))
+    redis.call('ZREM', CLASS .. class, unpack(some))
+    redis.call('ZREM', LINE .. id .. ' ' .. line, unpack(some))
+  end
+  show_head(id, line)
+end

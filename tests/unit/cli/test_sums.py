@@ -91,6 +91,14 @@ def test_what_all_say_of_the_whole_fleet_is_not_added() -> None:
     assert value(families, "slb_ledger_shared", "slb_ledger_shared", pool="/p") == 0
 
 
+def test_what_each_worker_counts_of_the_same_events_is_not_added() -> None:
+    workers = [worker(1), worker(1), worker(1)]
+    for metrics, above in zip(workers, (2, 3, 0), strict=True):
+        metrics.above_cap = above
+    families = shown(sums_of(*workers))
+    assert value(families, "slb_ledger_above_cap", "slb_ledger_above_cap_total") == 3
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_states_the_worst_is_shown(order: tuple[int, int]) -> None:
     both = (worker(1, redis_up=True, staleness=0.5), worker(1, redis_up=False, staleness=9.5))

@@ -96,7 +96,7 @@ def test_what_has_changed_is_said_once() -> None:
     lane.outgoing.change("/b")
     lane.outgoing.release("u0")
     batch = lane.batch()
-    assert batch.waiting == ()
+    assert batch.waiting == []
     assert (list(batch.leave), batch.changed, batch.release) == ([7], ("/b",), {"u0": 1})
     assert set(batch.views) == {"/b"}
     empty = lane.batch()
@@ -149,6 +149,51 @@ def test_on_another_connection_it_looks_first_which_redis_that_is_and_asks_when_
     assert (told.full, told.held, told.waiting, told.asks) == (True, {"u0": 2}, [ticket], [])
     lane.outgoing.ran(told)
     assert [each.ask for each in lane.batch().asks] == [asked]
+
+
+def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_before_its_end() -> None:
+    lane = Lane()
+    tickets = [lane.waits("a") for _ in range(2 * MOST_ASKS + 2)]
+    for place, ticket in enumerate(tickets):
+        ticket.number = 2 * (len(tickets) - place)
+    first, *behind = reversed(tickets)
+    lane.outgoing.say_all()
+    asked = lane.ask("b")
+    full = lane.batch()
+    assert (full.full, full.tickets) == (True, [ticket.key for ticket in tickets])
+    assert (full.waiting, full.asks) == ([first, *behind[: MOST_ASKS - 1]], [])
+    lane.outgoing.differs()
+    assert (lane.outgoing.is_full, lane.is_due()) == (False, True)
+    lane.asks.take(behind[MOST_ASKS - 1].key)
+    lane.now = BEAT
+    middle = lane.batch()
+    assert (middle.full, middle.beat, middle.tickets, middle.asks) == (False, True, (), [])
+    assert middle.waiting == behind[MOST_ASKS : 2 * MOST_ASKS]
+    last = lane.batch()
+    assert (last.waiting, [ticket.ask for ticket in last.asks]) == (behind[2 * MOST_ASKS :], [asked])
+    lane.outgoing.differs()
+    assert lane.outgoing.is_full
+
+
+def test_a_queue_that_was_said_in_part_on_a_connection_that_broke_is_said_from_its_beginning() -> None:
+    lane = Lane()
+    tickets = [lane.waits("a") for _ in range(MOST_ASKS + 1)]
+    lane.outgoing.say_all()
+    lane.batch()
+    lane.reconnects()
+    assert lane.batch().waiting == tickets[:MOST_ASKS]
+    assert lane.batch().waiting == tickets[MOST_ASKS:]
+    assert not lane.is_due()
+
+
+def test_of_many_that_leave_at_once_so_many_are_said_in_a_batch() -> None:
+    lane = Lane()
+    for key in range(MOST_ASKS + 1):
+        lane.outgoing.leave(key)
+    assert lane.batch().leave == list(range(MOST_ASKS))
+    assert lane.is_due()
+    assert lane.batch().leave == [MOST_ASKS]
+    assert not lane.is_due()
 
 
 def test_a_look_whose_reply_was_lost_is_had_again() -> None:

@@ -1,6 +1,6 @@
 """How long is waited before what failed is tried again."""
 
-from slb.control.retry import Backoff
+from slb.backoff import Backoff
 
 
 def pauses(backoff: Backoff, count: int, now: float = 100.0, **more: bool) -> list[float]:
@@ -27,3 +27,7 @@ def test_it_may_be_known_that_all_this_time_was_no_calm() -> None:
     pauses(backoff, 3)
     assert pauses(backoff, 1, now=200.0, is_calm=False) == [0.4]
     assert pauses(backoff, 2, now=200.0, is_calm=True) == [0.0, 0.0]
+
+
+def test_where_there_is_no_calm_at_all_the_first_attempt_may_wait_too() -> None:
+    assert pauses(Backoff(0.1), 5, is_calm=False) == [0.1, 0.2, 0.4, 0.4, 0.4]
