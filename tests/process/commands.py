@@ -45,7 +45,7 @@ class Commands:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.session = ClientSession(timeout=ClientTimeout(total=patience(20)))
-        self._processes = Processes(directory)
+        self._processes = Processes(directory, patience(1))
         self._names = 0
 
     async def close(self) -> None:
