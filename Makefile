@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos lint format bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client e2e lock clean
+.PHONY: help run test test-long chaos lint format bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -22,8 +22,11 @@ help: ## what can be made
 run: $(VENV)/installed-run ## watch two instances balance three upstreams, lose Redis and get it back
 	@$(BIN)/slb demo $(ARGS)
 
-test: $(VENV)/installed-dev ## all tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/installed-dev ## all tests, several at once
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+test-long: $(VENV)/installed-dev ## all tests, with as many examples as CI has
+	@SLB_FUZZ_SECONDS=60 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 chaos: $(VENV)/installed-dev ## 20 minutes of broken connections, instances and Redis, checked from outside
 	@$(BIN)/python -m tests.chaos $(ARGS)

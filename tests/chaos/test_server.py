@@ -14,6 +14,7 @@ from tests.chaos.refusing import REPLIES, Refusing
 from tests.chaos.server import Server
 from tests.chaos.watchdog import NOTED_SECONDS, PATIENCE_SECONDS, Watchdog
 from tests.support.redis_server import BINARY
+from tests.support.waiting import within
 
 PROGRAMS = [
     pytest.param(None, id="embedded Valkey"),
@@ -94,7 +95,7 @@ async def test_a_refusal_comes_as_from_a_server_and_in_its_order(server: Server,
 
 async def test_a_silence_is_noted_and_how_long_it_was(server: Server) -> None:
     watchdog = Watchdog()
-    async with watchdog.watching(server.address), asyncio.timeout(20):
+    async with watchdog.watching(server.address), within(20):
         while not watchdog.silences:  # its process may not have begun
             server.freeze()
             await asyncio.sleep(2 * NOTED_SECONDS)

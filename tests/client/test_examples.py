@@ -15,7 +15,7 @@ from yarl import URL
 
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, Upstream
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OF_LIBRARY = ("plain", "fan_out_of_50", "shedding_server")
@@ -60,14 +60,14 @@ async def _example(name: str, *members: str) -> AsyncIterator[asyncio.subprocess
 
 
 async def _refused(name: str, *members: str) -> str:
-    async with _example(name, *members) as process, asyncio.timeout(30):
+    async with _example(name, *members) as process, within(30):
         _, err = await process.communicate()
         assert process.returncode == 1, err.decode()
         return err.decode()
 
 
 async def _said(name: str, *members: str) -> str:
-    async with _example(name, *members) as process, asyncio.timeout(30):
+    async with _example(name, *members) as process, within(30):
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()
         return out.decode()
@@ -128,7 +128,7 @@ async def test_the_server_refuses_a_batch_that_is_no_number_and_counts_what_was_
 
 
 async def test_the_server_ends_quietly_when_it_is_interrupted() -> None:
-    async with _example("shedding_server", "127.0.0.1:1") as process, asyncio.timeout(30):
+    async with _example("shedding_server", "127.0.0.1:1") as process, within(30):
         assert process.stdout is not None
         await process.stdout.readline()
         process.send_signal(signal.SIGINT)

@@ -133,7 +133,7 @@ async def test_new_work_is_shed_at_the_cap_and_what_was_let_in_goes_on(upstreams
 async def test_without_a_cap_nothing_is_shed_and_nothing_waits(upstreams: Upstreams) -> None:
     gate = Gate()
     upstream = await upstreams(gate)
-    async with Session(upstreams=[upstream.member]) as session:
+    async with Session(upstreams=[upstream.member], settings={"connect_timeout": "1h"}) as session:
         tasks = [asyncio.create_task(session.get("/x")) for _ in range(150)]
         await eventually(lambda: upstream.inside == 150)
         assert (session.overloaded, session.outbound) == (False, 150)

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.demo.processes import Process, Processes
+from tests.support.waiting import patience, soon, within
 
 _RUN_TIMEOUT = 30.0
 _URL = re.compile(r"https?://([0-9.]+:[0-9]+)")
@@ -43,8 +44,8 @@ class Commands:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.session = ClientSession(timeout=ClientTimeout(total=20))
-        self._processes = Processes(directory)
+        self.session = ClientSession(timeout=ClientTimeout(total=patience(20)))
+        self._processes = Processes(directory, patience(1))
         self._names = 0
 
     async def close(self) -> None:
@@ -66,7 +67,7 @@ class Commands:
             env={**os.environ, **(env or {})},
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), timeout)
+            out, err = await soon(process.communicate(), timeout)
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -115,7 +116,7 @@ class Commands:
         """Wait until `url` answers so."""
         status, text = -1, ""
         try:
-            async with asyncio.timeout(timeout):
+            async with within(timeout):
                 while status != wanted:
                     status, text = await self.get(url)
                     await asyncio.sleep(0.02)

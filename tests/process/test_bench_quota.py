@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from bench.gpu.traces import TRACES
+from tests.support.waiting import soon
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -34,7 +35,7 @@ async def bench(*words: str) -> tuple[int | None, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        out, _ = await asyncio.wait_for(process.communicate(), 100)
+        out, _ = await soon(process.communicate(), 100)
     finally:
         if process.returncode is None:
             process.terminate()  # it ends what it has started

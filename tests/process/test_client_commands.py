@@ -12,6 +12,7 @@ import pytest
 from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
+from tests.support.waiting import within
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
     _, first = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
     await slb.until_status(f"{serving.url}/p1", 200)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "4s"}))
-    async with asyncio.timeout(10):
+    async with within(10):
         while (await slb.json(f"{serving.api}/upstreams/{first}"))["inflight"] != 1:
             await asyncio.sleep(0.02)
     assert await said(slb, "drain", first) == f"{first}: is sent nothing new, 1 in flight here\n"
@@ -283,14 +284,14 @@ async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
     await said(slb, "register", "/p1", "[fd00::1]:81")
     await said(slb, "drain", "[fd00::1]:81")
     await said(slb, "route", "set", "/p1", "policy=least_inflight", "max_inflight=2", "when_full=queue")
-    async with asyncio.timeout(10):
+    async with within(10):
         while (await slb.json(f"{other.api}/routes/p1"))["settings"]["max_inflight"] != 2:
             await asyncio.sleep(0.02)
     slow = {"X-Service-Time": "30s"}
     asked = []
     for each in (serving, other, serving):
         asked.append(asyncio.create_task(slb.get(f"{each.url}/p1", **slow)))
-        async with asyncio.timeout(10):
+        async with within(10):
             while await known_to_the_ledger(slb, serving) != len(asked):
                 await asyncio.sleep(0.02)
     watching = await slb.start("status", "--watch", "--url", serving.api)
@@ -317,7 +318,7 @@ async def known_to_the_ledger(slb: Commands, serving: Serving) -> int:
 
 async def row_of(process: Process, wanted: Callable[[list[str]], bool]) -> list[str]:
     """The next row it draws that is so; a second passes between two tables of a kind."""
-    async with asyncio.timeout(20):
+    async with within(20):
         while True:
             for row in cells(await process.first_line()):
                 if wanted(row):

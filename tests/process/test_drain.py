@@ -11,6 +11,7 @@ from websockets.asyncio.client import connect
 from tests.process.commands import Commands, Serving
 from tests.process.test_serve import in_flight
 from tests.support.valkey import Valkey
+from tests.support.waiting import soon
 
 GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -39,7 +40,7 @@ async def test_a_request_that_was_on_its_way_is_answered_and_told_that_it_is_the
     os.kill(serving.process.pid, signal.SIGTERM)
     await until_draining(slb, serving)
     writer.write(GET)
-    reply = await asyncio.wait_for(reader.read(), 10)
+    reply = await soon(reader.read())
     assert reply.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close\r\n" in reply.lower()
     writer.close()
@@ -49,7 +50,7 @@ async def test_a_request_that_was_on_its_way_is_answered_and_told_that_it_is_the
 async def test_a_connection_nobody_uses_does_not_hold_it_for_long(slb: Commands, serving: Serving) -> None:
     reader, writer = await asyncio.open_connection(*address(serving))
     os.kill(serving.process.pid, signal.SIGTERM)
-    assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert await soon(reader.read()) == b""
     writer.close()
     assert await serving.process.ended() == 0
 
@@ -108,10 +109,10 @@ async def test_streams_and_websockets_go_on_until_they_end(slb: Commands, servin
         os.kill(serving.process.pid, signal.SIGTERM)
         await until_draining(slb, serving)
         await slb.get(f"http://{origin}/p/go-on")
-        await asyncio.wait_for(reader.readuntil(b"data: 1"), 10)
+        await soon(reader.readuntil(b"data: 1"))
         await socket.send("after")
         assert await socket.recv() == "after"
-        assert await asyncio.wait_for(reader.read(), 10) != b""
+        assert await soon(reader.read()) != b""
     writer.close()
     assert await serving.process.ended() == 0
 
@@ -129,7 +130,7 @@ async def test_an_upload_goes_on_until_it_ends_and_is_answered(
     os.kill(serving.process.pid, signal.SIGTERM)
     await until_draining(slb, serving)
     writer.write(bytes(70_000))
-    reply = await asyncio.wait_for(reader.read(), 10)
+    reply = await soon(reader.read())
     assert reply.startswith(b"HTTP/1.1 200 ")
     assert reply.endswith(b"\r\n\r\n100000 bytes")
     assert b"connection: close\r\n" in reply.lower()

@@ -12,7 +12,7 @@ from tests.process.test_drain import until_draining
 from tests.process.test_serve import in_flight
 from tests.proxy.harness import OK, Handler, MakeOrigin, Origin, Request
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 ANEW = {"SLB_UPSTREAM_KEEPALIVE": "0", "SLB_ACCESS_LOG": "all"}
 """Each request goes over a connection that is made for it."""
@@ -97,7 +97,7 @@ async def test_a_request_that_fails_after_sigterm_is_sent_again_elsewhere(
 async def closed(serving: Serving) -> None:
     """Until nobody can connect: the listener is closed."""
     host, _, port = serving.url.removeprefix("http://").partition(":")
-    async with asyncio.timeout(10):
+    async with within(10):
         while True:
             try:
                 _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 0.2)

@@ -12,7 +12,7 @@ from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.fake_slb import HANG, FakeSlb, fake_slbs
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 TTL = 5.0
 
@@ -24,7 +24,7 @@ async def members(slb: Commands, serving: Serving) -> list[str]:
 
 
 async def until_members(slb: Commands, serving: Serving, wanted: list[str]) -> None:
-    async with asyncio.timeout(20):
+    async with within(20):
         while sorted(await members(slb, serving)) != sorted(wanted):
             await asyncio.sleep(0.02)
 
@@ -129,7 +129,7 @@ async def test_dead_upstreams_are_those_all_instances_agree_on_and_can_be_remove
     await until_members(slb, one, [dead, idle])
     lost.kill()
     command = ("upstreams", "--dead", "--for", "3s", "--remove", "--yes", "--url", one.api)
-    async with asyncio.timeout(30):
+    async with within(30):
         while dead not in (result := await slb.run(*command)).out or "removed" not in result.out:
             await slb.get(f"{other.url}/p")  # one instance alone finds out that nobody listens there
     assert f"/p: {dead} removed" in result.out

@@ -13,7 +13,7 @@ from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 _NOT_FINITE = b'{"granted":[],"answers":[],"epoch":"1","late":0,"now":1e400}'
 REPLIES = {
@@ -86,7 +86,7 @@ async def test_traffic_goes_on_beside_a_program_that_is_no_redis_and_is_shared_a
 
 async def until_shared(slb: Commands, serving: Serving) -> None:
     """Wait until Redis is followed, and the route's slots are counted there."""
-    async with asyncio.timeout(20):
+    async with within(20):
         while True:
             status, _ = await slb.get(f"{serving.url}/p")
             assert status in (200, 404), status

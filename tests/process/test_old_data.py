@@ -9,7 +9,7 @@ import pytest
 from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 OLD, NEW, GONE = "/old", "/new", "/gone"
 
@@ -73,6 +73,6 @@ async def test_no_request_fails_and_the_table_is_right_when_redis_comes_back_fro
 
 async def until_up(slb: Commands, serving: Serving, expected: bool) -> None:
     """Wait until this instance knows that Redis answers, or does not."""
-    async with asyncio.timeout(10):
+    async with within(10):
         while (await slb.json(f"{serving.api}/status"))["redis"]["up"] is not expected:
             await asyncio.sleep(0.02)

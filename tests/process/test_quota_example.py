@@ -10,6 +10,7 @@ import pytest
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
+from tests.support.waiting import soon, within
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "airflow_backlog.py"
 
@@ -21,7 +22,7 @@ async def drained(*words: str) -> tuple[int | None, str, str]:
         sys.executable, str(EXAMPLE), *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await soon(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()
@@ -68,7 +69,7 @@ async def test_where_the_routers_go_away_it_says_so_in_one_line(slb: Commands, v
     await routers.start(1)
     words = ("--router", routers.urls[0], "--prompts", "5000", "--patience", "1")
     draining = asyncio.create_task(drained(*words))
-    async with asyncio.timeout(30):
+    async with within(30):
         while not any(model["in_flight"] for model in (await routers.models()).values()):
             await asyncio.sleep(0.05)
     await routers.end(0)

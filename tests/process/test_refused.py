@@ -1,12 +1,11 @@
 """Instances tell each other of an upstream that refuses connections."""
 
-import asyncio
 import socket
 
 from tests.process.commands import Commands
 from tests.proxy.test_refused import listeners
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 
 async def test_what_one_instance_was_refused_the_other_ejects_without_a_request_of_its_own(
@@ -20,7 +19,7 @@ async def test_what_one_instance_was_refused_the_other_ejects_without_a_request_
         dead = f"127.0.0.1:{bound.getsockname()[1]}"
         assert (await slb.run("register", "/p", dead, "--url", one.api)).code == 0
         told = f'slb_upstream_ejections_total{{reason="refused",upstream="{dead}"}}'
-        async with asyncio.timeout(20):
+        async with within(20):
             while told not in (await slb.get(f"{other.api}/metrics"))[1]:
                 assert (await slb.get(f"{one.url}/p"))[0] == 200
     assert 'slb_route_requests_total{code="2xx",route="/p"} 0.0' in (await slb.get(f"{other.api}/metrics"))[1]

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_not_a_request_nor_a_stream_nor_a_websocket_is_lost(
             await socket.send(str(retries))
             assert await socket.recv() == str(retries)
     await slb.get(f"http://{origin}/p/go-on")
-    assert b"data: 1" in await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 10)
+    assert b"data: 1" in await soon(reader.readuntil(b"0\r\n\r\n"))
     writer.close()
     stopping.set()
     statuses = await asking

@@ -14,7 +14,7 @@ import pytest
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon, within
 
 
 async def with_upstream(slb: Commands, serving: Serving, *arguments: str) -> None:
@@ -154,7 +154,7 @@ def events(serving: Serving, name: str) -> list[dict[str, Any]]:
 
 
 async def in_flight(slb: Commands, serving: Serving, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with within(10):
         while (await slb.json(f"{serving.api}/status"))["traffic"]["inflight"] != count:
             await asyncio.sleep(0.02)
 
@@ -282,7 +282,7 @@ async def test_what_the_api_refuses_cannot_fill_the_log(slb: Commands, valkey: V
     for _ in range(20):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET\r\n\r\n")
-        assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 400 ")
+        assert (await soon(reader.read(), 20)).startswith(b"HTTP/1.1 400 ")
         writer.close()
         assert (await slb.get(f"{serving.api}/nowhere"))[0] == 404
     assert await serving.process.stop() == 0

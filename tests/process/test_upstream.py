@@ -4,6 +4,7 @@ import asyncio
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
+from tests.support.waiting import within
 
 
 async def members(slb: Commands, serving: Serving) -> list[str]:
@@ -15,7 +16,7 @@ async def test_it_registers_itself_and_deregisters_when_told_to_stop(slb: Comman
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     leaving, first = await slb.upstream("a", "--register", serving.api, "--path", "/p")
     _, second = await slb.upstream("b", "--register", serving.api, "--path", "/p")
-    async with asyncio.timeout(10):
+    async with within(10):
         while sorted(await members(slb, serving)) != sorted([first, second]):
             await asyncio.sleep(0.02)
     leave = asyncio.create_task(leaving.stop())

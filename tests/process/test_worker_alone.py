@@ -10,6 +10,7 @@ import orjson
 from slb.config import load_settings
 from slb.listening import bound_socket
 from slb.supervisor.job import Job
+from tests.support.waiting import soon
 
 
 async def test_a_worker_whose_supervisor_dies_while_it_starts_ends_with_one_calm_line(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ async def worker(told: bytes, *data_fds: int) -> tuple[int | None, list[dict[str
     process.stdin.write(told)
     process.stdin.close()
     try:
-        lines = (await asyncio.wait_for(process.stderr.read(), 30)).splitlines()
+        lines = (await soon(process.stderr.read(), 30)).splitlines()
         return await process.wait(), [orjson.loads(line) for line in lines]
     finally:
         if process.returncode is None:

@@ -13,7 +13,7 @@ import orjson
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 WORKERS = 2
 NO_ROUTES = ": no routes are known, and every request gets 503 not_ready"
@@ -30,7 +30,7 @@ async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
 
 async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
     """Their process ids."""
-    async with asyncio.timeout(30):
+    async with within(30):
         while True:
             workers = (await slb.json(f"{serving.api}/status"))["workers"]
             if all(worker["ready"] for worker in workers):
@@ -132,7 +132,7 @@ async def test_the_pools_and_the_last_decision_are_those_of_all_workers(slb: Com
         shown = await pool()
         return shown is not None and shown["holders"] == WORKERS
 
-    async with asyncio.timeout(20):
+    async with within(20):
         while not await capped():
             await asyncio.sleep(0.05)
         slow = {"X-Service-Time": "60s", "Connection": "close"}
@@ -209,7 +209,7 @@ async def test_status_shows_what_workers_have_ejected(slb: Commands, valkey: Val
         nobody = "{}:{}".format(*closed.getsockname())
     assert (await slb.run("route", "set", "/p", "eject_after=1", "eject_time=1h", "--url", serving.api)).code == 0
     assert (await slb.run("register", "/p", nobody, "--url", serving.api)).code == 0
-    async with asyncio.timeout(20):
+    async with within(20):
         while (status := await slb.json(f"{serving.api}/status"))["health"]["ejected"] != 1:
             await slb.get(f"{serving.url}/p")
     assert status["health"] == {"down": 0, "ejected": 1, "panic": []}
@@ -221,7 +221,7 @@ async def test_status_and_routes_show_what_the_workers_do_and_forget_no_count_of
     serving = await serve(slb, valkey)
 
     async def until(what: Callable[[Any], bool], path: str) -> Any:
-        async with asyncio.timeout(20):
+        async with within(20):
             while not what(shown := await slb.json(f"{serving.api}{path}")):
                 await asyncio.sleep(0.05)
         return shown

@@ -1,6 +1,5 @@
 """`slb serve --zone`: which upstreams an instance keeps its requests to."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
+from tests.support.waiting import within
 
 SETTINGS: dict[Any, Any] = {
     "policy": "consistent_hash",
@@ -36,7 +36,7 @@ async def until_kept(slb: Commands, serving: Serving, zone: str) -> None:
     """Until its requests stay in `zone`, but for the few that tell how the others are doing."""
     found: Counter[str] = Counter()
     try:
-        async with asyncio.timeout(20):
+        async with within(20):
             while found[zone] < 0.9 * KEYS:
                 found = await served(slb, serving)
     except TimeoutError:

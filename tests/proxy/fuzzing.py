@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.proxy.rig import Rig
+from tests.support import fuzzing
 
-SECONDS = float(os.environ.get("SLB_FUZZ_SECONDS", "20")) / 3
+SECONDS = fuzzing.SECONDS / 3
 SEED = int(os.environ.get("SLB_FUZZ_SEED", "20261121"))
 PER_SECOND = 150
 Check = Callable[[Rig, Any], Coroutine[Any, Any, None]]

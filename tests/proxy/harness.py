@@ -24,7 +24,7 @@ from slb.observe.throttle import Throttle
 from slb.proxy.listener import DrainTiming, ProxyServer
 from slb.routing.mirror import Mirror
 from slb.routing.rings import Rings
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 PATIENCE = 10.0
 NO_REDIS = "unix:///nowhere/redis.sock"
@@ -70,7 +70,7 @@ class Wire:
 
     async def head(self) -> tuple[str, list[tuple[str, str]]]:
         """First line and headers of the next message. Raises IncompleteReadError at the end of the connection."""
-        raw = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        raw = await soon(self.reader.readuntil(b"\r\n\r\n"))
         first, *lines = raw[:-4].decode("latin-1").split("\r\n")
         return first, [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
 
@@ -89,14 +89,14 @@ class Wire:
             return b"".join([piece async for piece in self.chunks()])
         length = message.one("Content-Length")
         if length is not None:
-            return await asyncio.wait_for(self.reader.readexactly(int(length)), PATIENCE)
-        return await asyncio.wait_for(self.reader.read(), PATIENCE)
+            return await soon(self.reader.readexactly(int(length)))
+        return await soon(self.reader.read())
 
     async def chunks(self) -> Any:
         """Each chunk as it comes."""
         while True:
-            size = int(await asyncio.wait_for(self.reader.readuntil(b"\r\n"), PATIENCE), 16)
-            data = await asyncio.wait_for(self.reader.readexactly(size + 2), PATIENCE)
+            size = int(await soon(self.reader.readuntil(b"\r\n")), 16)
+            data = await soon(self.reader.readexactly(size + 2))
             if not size:
                 return
             yield data[:-2]
@@ -110,7 +110,7 @@ class Wire:
     async def ended(self) -> bool:
         """Whether the other side ends the connection, cleanly or not, with nothing more said."""
         with contextlib.suppress(ConnectionError):
-            return await asyncio.wait_for(self.reader.read(), PATIENCE) == b""
+            return await soon(self.reader.read()) == b""
         return True
 
     def close(self) -> None:

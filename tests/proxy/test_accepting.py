@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from slb.listening import queued
 from slb.observe.metrics import Metrics
 from slb.proxy import entrance
-from tests.proxy.harness import PATIENCE
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 
 class Greeter(asyncio.Protocol):
@@ -72,7 +71,7 @@ async def test_a_storm_of_connects_is_taken_in_pieces_and_all_of_it_is_served() 
     doors.close()
     assert 1 < max(Greeter.turns.values()) <= entrance._AT_ONCE
     for client in clients:
-        client.settimeout(PATIENCE)
+        client.settimeout(patience(10))
         assert client.recv(16) == b"hello"
         client.close()
 

@@ -11,7 +11,8 @@ from slb.api.replies import closing
 from slb.api.runner import make_runner
 from slb.api.turns import SLICE
 from slb.config import load_settings
-from tests.proxy.harness import PATIENCE, MakeProxy, Origin, Proxy
+from tests.proxy.harness import MakeProxy, Origin, Proxy
+from tests.support.waiting import soon
 
 CHUNK = b"1\r\nx\r\n"
 MANY = 40_000
@@ -110,7 +111,7 @@ async def test_a_body_comes_whole_though_its_client_ends_behind_it(applications:
     reader, writer = await asyncio.open_connection(*listener(made, which))
     writer.write(HEAD % b"register" + CHUNK * MANY + END)
     writer.write_eof()
-    await asyncio.wait_for(reader.read(), PATIENCE)
+    await soon(reader.read())
     assert made.bodies == [b"x" * MANY]
     writer.close()
 
@@ -121,7 +122,7 @@ async def test_many_requests_at_once_are_answered_in_order(applications: Make) -
     names = [b"n%d" % number for number in range(4000)]
     writer.write(b"".join(b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n" % name for name in names))
     for name in names:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        head = await soon(reader.readuntil(b"\r\n\r\n"))
         assert head.startswith(b"HTTP/1.1 200 ")
         assert await reader.readexactly(len(name)) == name
     writer.close()
@@ -147,6 +148,6 @@ async def test_what_follows_the_last_answer_of_a_connection_is_not_parsed(applic
     await reader.readuntil(b"no")
     before = made.fed
     writer.write(CHUNK * MANY)
-    await asyncio.wait_for(reader.read(), PATIENCE)
+    await soon(reader.read())
     assert made.fed - before <= SLICE
     writer.close()

@@ -8,7 +8,6 @@ import struct
 import pytest
 
 from tests.proxy.harness import (
-    PATIENCE,
     MakeOrigin,
     MakeProxy,
     Proxy,
@@ -17,7 +16,7 @@ from tests.proxy.harness import (
     port_that_never_accepts,
     wait_for_end,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 MEGABYTE = bytes(1 << 20)
 
@@ -334,7 +333,7 @@ async def test_half_a_body_that_ends_with_the_connection_ends_in_a_reset(
     assert await wire.reader.readexactly(5) == b"hello"
     begun.set()
     with pytest.raises(ConnectionResetError):
-        await asyncio.wait_for(wire.reader.read(), PATIENCE)
+        await soon(wire.reader.read())
 
 
 async def test_a_body_that_breaks_after_its_head_is_400_and_leaves_no_upstream_connection(

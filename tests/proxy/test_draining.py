@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from slb.proxy import entrance, listener
-from tests.proxy.harness import PATIENCE, MakeOrigin, MakeProxy, Origin, Request, Wire, wait_for_end
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request, Wire, wait_for_end
 from tests.support.certificates import Authority
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 LONG = 1000.0
 """Seconds: many times what a test takes."""
@@ -28,7 +28,7 @@ async def test_a_handshake_that_never_ends_does_not_hold_a_drain(
     wire = await proxy.connect()
     await wire.send(said)
     await eventually(lambda: proxy.server.arriving == 1)
-    assert await asyncio.wait_for(proxy.server.drain(LONG), PATIENCE) == 0
+    assert await soon(proxy.server.drain(LONG)) == 0
     assert await wire.ended()
     assert proxy.server.arriving == 0
 
@@ -39,7 +39,7 @@ async def test_a_proxy_header_that_never_ends_does_not_hold_a_drain(proxies: Mak
     wire = await proxy.connect()
     await wire.send(b"PROXY TCP4 192.0")
     await eventually(lambda: proxy.server.arriving == 1)
-    assert await asyncio.wait_for(proxy.server.drain(LONG), PATIENCE) == 0
+    assert await soon(proxy.server.drain(LONG)) == 0
     assert await wire.ended()
 
 
@@ -60,7 +60,7 @@ async def test_handshakes_go_on_while_any_of_them_gets_through(
         statuses.append((await Wire(reader, writer).get()).status)
         writer.close()
     assert statuses == [200] * 6
-    assert await asyncio.wait_for(drain, PATIENCE) == 0
+    assert await soon(drain) == 0
 
 
 async def test_a_draining_proxy_finishes_what_it_has_and_takes_nothing_new(

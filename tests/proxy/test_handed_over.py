@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.proxy.harness import PATIENCE, MakeProxy, Origin, Proxy, Wire
-from tests.support.waiting import eventually, settled
+from tests.proxy.harness import MakeProxy, Origin, Proxy, Wire
+from tests.support.waiting import eventually, settled, soon
 
 HALF = b"POST /register HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine"
@@ -77,7 +77,7 @@ async def test_a_drain_waits_for_their_answers(proxies: MakeProxy) -> None:
     assert not drain.done()
     applications.made[0].answer()
     assert (await wires[0].reply()).body == b"mine"
-    assert await asyncio.wait_for(drain, PATIENCE) == 0
+    assert await soon(drain) == 0
 
 
 async def test_a_drain_that_has_no_more_time_cuts_them_off(proxies: MakeProxy) -> None:

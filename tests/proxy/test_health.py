@@ -14,7 +14,7 @@ from slb.control.health_store import Answer, Ask, Report
 from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 
 class NoRedis:
@@ -268,7 +268,7 @@ async def test_streams_that_all_break_do_not_keep_their_upstream_in(ward: MakeWa
     breaking = made.patients[0]
     breaking.handle = break_off
     ejections = made.proxy.metrics.ejections
-    async with asyncio.timeout(10):
+    async with within(10):
         while ejections[breaking.member, "upstream_reset"] < 2:
             wire = await made.proxy.connect()
             await wire.send(b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")

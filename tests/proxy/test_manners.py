@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
-from tests.support.waiting import eventually
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
+from tests.support.waiting import eventually, soon
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -146,7 +146,7 @@ async def test_who_goes_on_sending_behind_its_last_request_gets_the_last_reply_w
         narrow.sendall(GET)
         narrow.setblocking(False)
         got = 0
-        while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(narrow, 65536), PATIENCE):
+        while data := await soon(asyncio.get_running_loop().sock_recv(narrow, 65536)):
             got += len(data)
     assert got > 50000
     assert proxy.counted() == {(200, ""): 1}
@@ -170,7 +170,7 @@ async def test_who_goes_on_sending_behind_a_last_request_that_slb_answers_itself
             client.sendall(GET)
         client.setblocking(False)
         got = b""
-        while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 65536), PATIENCE):
+        while data := await soon(asyncio.get_running_loop().sock_recv(client, 65536)):
             got += data
     assert got.count(b"HTTP/1.1 ") == 1
     assert reason.encode() in got

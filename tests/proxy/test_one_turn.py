@@ -13,9 +13,9 @@ from slb.proxy.downstream import Downstream
 from slb.proxy.outbox import Outbox
 from slb.proxy.pool import Pool
 from slb.proxy.upstream import UpstreamConnection
-from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok
 from tests.proxy.test_tunnels import SWITCHING, UPGRADE
-from tests.support.waiting import eventually, settled
+from tests.support.waiting import eventually, settled, soon
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
@@ -43,7 +43,7 @@ class Plain:
         heard = b""
         with suppress(ConnectionError):
             while not heard.endswith(until):
-                data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, 65536), PATIENCE)
+                data = await soon(asyncio.get_running_loop().sock_recv(self.sock, 65536))
                 if not data:
                     break
                 heard += data
@@ -59,7 +59,7 @@ async def upstream() -> AsyncIterator[socket.socket]:
 
 
 async def accepted(listener: socket.socket) -> Plain:
-    made, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(listener), PATIENCE)
+    made, _ = await soon(asyncio.get_running_loop().sock_accept(listener))
     return Plain(made)
 
 
@@ -245,7 +245,7 @@ async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may
     wire.writer.write(UPGRADE + early)
     await wire.head()
     wire.writer.write_eof()
-    assert await asyncio.wait_for(wire.reader.read(), PATIENCE) == b"%d" % len(early)
+    assert await soon(wire.reader.read()) == b"%d" % len(early)
 
 
 # -- a turn that reads much

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
+from tests.support.waiting import soon
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ async def test_a_reply_before_the_end_of_its_request_says_that_the_connection_en
     first, headers = await wire.head()
     head_seen.set()
     assert (first.encode(), dict(headers).get("Connection")) == (b"HTTP/1.1 " + status, "close")
-    assert b"ok" in await asyncio.wait_for(wire.reader.read(), 10)
+    assert b"ok" in await soon(wire.reader.read())
 
 
 async def test_a_reply_behind_its_request_says_nothing_of_an_end(proxy: Proxy, origin: Origin) -> None:

@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 from slb.config import Settings
 from slb.observe.metrics import Metrics
 from slb.proxy import entrance
-from tests.proxy.harness import PATIENCE, MakeProxy, Origin, Proxy, Wire
+from tests.proxy.harness import MakeProxy, Origin, Proxy, Wire
 from tests.proxy.test_accepting import Exhausted
 from tests.support.certificates import Authority
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 LINE = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -201,7 +201,7 @@ async def test_accepting_goes_on_once_there_are_descriptors_again(monkeypatch: p
         doors.open(listener, 10)
         reader, writer = await asyncio.open_connection(*address)
         writer.write(LINE)
-        assert await asyncio.wait_for(reader.read(), PATIENCE) == b"192.0.2.7"
+        assert await soon(reader.read()) == b"192.0.2.7"
     writer.close()
     doors.close()
     assert [(line["event"], line["error"]) for line in lines] == [("accept_failed", "Too many open files")] * 2

@@ -34,6 +34,7 @@ from tests.proxy.fuzzing import SECONDS, fuzz
 from tests.proxy.rig import Rig, say
 from tests.support.patterns import pattern_of, patterns_in
 from tests.support.steps import TooManySteps, count
+from tests.support.waiting import patience
 
 SHARE = SECONDS / 4
 pytestmark = pytest.mark.timeout(120 + 10 * SECONDS)
@@ -304,18 +305,18 @@ async def check_api(_: Rig, case: Run) -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         with bounded(case.message):
             await _ask(runner.addresses[0], case.message)
-        assert b" 400 " in (await _ask(runner.addresses[0], with_body(b"{}")))[:20]
+        assert b" 400 " in (await _ask(runner.addresses[0], with_body(b"{}"), patience(10)))[:20]
     finally:
         await runner.cleanup()
 
 
-async def _ask(address: Any, message: bytes) -> bytes:
-    """What is answered before the connection ends, or the head's time is over."""
+async def _ask(address: Any, message: bytes, seconds: float = 0.2) -> bytes:
+    """What is answered within `seconds`, before the connection ends."""
     reader, writer = await asyncio.open_connection(*address[:2])
     try:
         say(writer, message)
         with suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(seconds):
                 return await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as ended:
         return ended.partial

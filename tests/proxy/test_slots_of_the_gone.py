@@ -9,7 +9,7 @@ from slb.routing.table import Route
 from tests.proxy.harness import MakeOrigin, MakeProxy, Proxy
 from tests.proxy.test_slots import Pod, queued
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 
 class Asker:
@@ -29,7 +29,7 @@ class Asker:
 async def asked(proxy: Proxy, route: Route, *tried: str, turn: Turn | None = None) -> str:
     asker = Asker()
     proxy.gates.of(route).enter(route, tuple(proxy.mirror.upstreams[each] for each in tried), (), turn, asker)
-    return await asyncio.wait_for(asker.told, 10)
+    return await soon(asker.told)
 
 
 async def test_who_asks_by_a_route_of_an_older_table_gets_an_upstream_of_the_newest(

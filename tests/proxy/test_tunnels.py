@@ -7,7 +7,7 @@ import socket
 import struct
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
-from tests.support.waiting import eventually, settled
+from tests.support.waiting import eventually, settled, soon
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: a\r\n\r\n"
@@ -41,7 +41,7 @@ async def test_bytes_pass_both_ways_and_half_closing_is_seen(proxies: MakeProxy,
     await wire.send(b"one two")
     assert await wire.reader.readexactly(13) == b"HELLO ONE TWO"
     wire.writer.write_eof()
-    assert await asyncio.wait_for(wire.reader.read(), 10) == b"BYE"
+    assert await soon(wire.reader.read()) == b"BYE"
     await proxy.at_rest()
     assert proxy.counted() == {(101, ""): 1}
     line = proxy.logged()[0]

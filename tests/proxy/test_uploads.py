@@ -11,7 +11,7 @@ from slb.proxy.pool import Pool
 from slb.proxy.upload import Upload
 from slb.proxy.upstream import UpstreamConnection
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
-from tests.support.waiting import eventually, settled
+from tests.support.waiting import eventually, settled, soon
 
 MOST_HELD = 64 << 10
 READ_AT_ONCE = 256 << 10
@@ -135,7 +135,7 @@ async def test_an_upload_that_was_held_back_goes_on_when_its_upstream_takes_more
     await eventually(lambda: len(origin.requests) == 1)
     await eventually(lambda: under_way(proxy)[0].upload_is_held)
     takes.set()
-    await asyncio.wait_for(sending, 20)
+    await soon(sending, 20)
     assert (await wire.reply()).status == 200
     assert len(origin.requests[0].whole) == size
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from slb.control.lane_timing import LaneTiming
 from tests.redis.gate_rig import QUEUED, Fleet, Pods
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
+from tests.support.waiting import patience
 
 SERVICE = 0.01
 Blow = Callable[[Valkey], object]
@@ -89,8 +91,9 @@ async def test_a_cold_start_far_from_redis_holds_the_cap_and_stays_shared(
     valkey: Valkey, round_trip: float
 ) -> None:
     pods, modes = Pods(1), set()
+    slow = LaneTiming(budget=patience(0.05))  # a process that has to wait for a core finds Redis late
     async with Relay(valkey.process.socket, round_trip / 2) as relay:
-        async with Fleet(valkey, 5, pods, QUEUED, url=relay.url, cold=True) as fleet:
+        async with Fleet(valkey, 5, pods, QUEUED, timing=slow, url=relay.url, cold=True) as fleet:
             fleet.send_clients(4, SERVICE)
             for _ in range(20):
                 await fleet.serves(1)

@@ -10,6 +10,7 @@ from slb.admission.fair_queue import FairQueue
 from slb.control import keys
 from slb.control.scripts import ledger_source
 from tests.redis.ledger_rig import POOL
+from tests.support.fuzzing import examples
 from tests.support.valkey import Valkey
 
 WEIGHTS = {"critical": 8, "normal": 3, "batch": 1}
@@ -147,7 +148,7 @@ class Twins:
         return found and found[0]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS)
 def test_the_two_queues_answer_alike(valkey: Valkey, steps: list[tuple[Any, ...]]) -> None:
     twins = Twins(_client(valkey))

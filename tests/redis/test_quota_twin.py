@@ -13,6 +13,7 @@ from slb.control.scripts import quota_source
 from slb.quota.scheduler import Rules, Scheduler
 from slb.quota.waiting import MOST_NAMELESS
 from slb.quotas import MOST_LISTED, Admitted, Decision, Limits, Wait
+from tests.support.fuzzing import examples
 from tests.support.valkey import Valkey
 
 STATE = keys.quota_keys()[2]
@@ -255,7 +256,7 @@ def _row(limits: Limits) -> str:
     return " ".join(map(str, (*numbers, int(limits.paused))))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(STEPS)
 def test_the_two_routers_decide_alike(valkey: Valkey, steps: list[tuple[Any, ...]]) -> None:
     twins = Twins(_client(valkey))
@@ -264,7 +265,7 @@ def test_the_two_routers_decide_alike(valkey: Valkey, steps: list[tuple[Any, ...
         twins.look()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(ODDITIES)
 def test_they_do_where_limits_fall_and_models_and_keys_come_again(
     valkey: Valkey, steps: list[tuple[Any, ...]]

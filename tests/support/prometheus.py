@@ -10,6 +10,7 @@ import orjson
 from aiohttp import ClientError, ClientSession
 
 from e2e.topology import free_port
+from tests.support.waiting import within
 
 PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
 INTERVAL = 0.5
@@ -81,7 +82,7 @@ class Prometheus:
 
     async def scraped(self, after: float, timeout: float = 30.0) -> float:
         """Wait until it has got an answer that it asked for after this moment; when it asked."""
-        async with asyncio.timeout(timeout):
+        async with within(timeout):
             while True:
                 try:
                     times = await self.scrapes()

@@ -8,6 +8,8 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
+from tests.support.waiting import patience
+
 BINARY = shutil.which("redis-server")
 
 _START_TIME = 10.0
@@ -43,7 +45,7 @@ class RedisServer:
         """Start it with the data it had, and wait until it answers."""
         words = [word for name, value in self._options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([str(BINARY), *words], stdout=subprocess.DEVNULL)
-        end = time.monotonic() + _START_TIME
+        end = time.monotonic() + patience(_START_TIME)
         while not self._answers():
             assert time.monotonic() < end, (self._folder / "redis.log").read_text()
             time.sleep(0.01)

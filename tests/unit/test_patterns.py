@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import slb
 from tests.support.adversaries import slow, texts_for
+from tests.support.fuzzing import examples
 from tests.support.patterns import pattern_of, patterns_in
 from tests.support.steps import METHODS, Text, TooManySteps, count
 
@@ -153,7 +154,7 @@ pieces = st.recursive(
 modes = st.sampled_from([0, re.MULTILINE, re.DOTALL, re.IGNORECASE])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 @given(pieces, st.sampled_from(sorted(METHODS)), st.text("ab c", max_size=8), modes)
 def test_the_counter_matches_as_the_engine_whatever_the_pattern(
     written: str, method: str, text: str, flags: int

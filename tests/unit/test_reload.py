@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from slb.config import Settings, load_settings
 from slb.errors import ConfigError
 from slb.reload import Reloader, Source
+from tests.support.waiting import within
 
 
 def settings(**values: object) -> Settings:
@@ -91,7 +92,7 @@ async def test_whoever_follows_the_files_goes_on_after_a_reload_that_failed(tmp_
     following = asyncio.create_task(process.reloader.run(asked))
     for times in (1, 2):
         asked.set()
-        async with asyncio.timeout(10):
+        async with within(10):
             while len(process.counted) < times:
                 await asyncio.sleep(0.001)
     assert not following.done()

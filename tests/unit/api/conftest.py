@@ -31,6 +31,7 @@ from slb.control.watcher import Watcher
 from slb.observe.metrics import Metrics
 from slb.proxy.target import judge_for_api
 from slb.routing.mirror import Mirror
+from tests.support.waiting import soon
 
 OWN_LISTENER = ("127.0.0.9", 8080)
 Json = Any
@@ -81,7 +82,7 @@ class Api:
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
             writer.write(data)
-            return await asyncio.wait_for(reader.read(), 20)
+            return await soon(reader.read(), 20)
         finally:
             writer.close()
             with suppress(ConnectionError):

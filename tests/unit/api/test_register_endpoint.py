@@ -17,6 +17,7 @@ from slb.control.instances import InstanceInfo, Instances
 from slb.control.registry import Registry
 from slb.names import is_normal_path
 from slb.observe.metrics import Metrics
+from tests.support.fuzzing import examples
 from tests.unit.api.conftest import OWN_LISTENER, Api, ApiMaker
 
 P1 = {"path": "/p1", "target": "10.0.0.1:80"}
@@ -229,7 +230,7 @@ def members_stored(stored: dict[str, Any]) -> set[tuple[str, str]]:
     return {(key, member) for key, members in sets.items() for member in members}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(body=BODIES, method=st.sampled_from(["POST", "DELETE"]))
 async def test_no_body_breaks_it_or_is_half_written(api: Api, body: Any, method: str) -> None:
     before = await api.stored()

@@ -14,6 +14,7 @@ from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.quotas import Admitted, Decision, Wait
+from tests.support.waiting import soon, within
 from tests.unit.api.conftest import Api, ApiMaker
 
 PLAIN = b"POST /schedule HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
@@ -171,7 +172,7 @@ async def test_one_after_another_on_one_connection_while_the_first_is_decided(sl
     api, router = await slow()
     reader, writer = await asyncio.open_connection(api.host, api.port)
     writer.write(request(1))
-    async with asyncio.timeout(10):
+    async with within(10):
         while not router.asked:
             await asyncio.sleep(0.01)
     writer.write(request(2))
@@ -180,7 +181,7 @@ async def test_one_after_another_on_one_connection_while_the_first_is_decided(sl
     assert router.asked == [1]
     router.let_go.set()
     writer.write(request(3)[30:] + request(4, b"Connection: close\r\n"))
-    reply = await asyncio.wait_for(reader.read(), 20)
+    reply = await soon(reader.read(), 20)
     writer.close()
     assert re.findall(rb'"task_id":"(\w+)', reply) == [b"t1", b"t2", b"t3", b"t4"]
 

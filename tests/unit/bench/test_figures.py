@@ -20,6 +20,7 @@ from bench.figures.large_table import LargeTable, set_of
 from bench.figures.traffic import NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, parse_head
 from slb.control.keys import path_of, route_key
 from slb.names import normal_member
+from tests.support.waiting import patience
 
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -173,7 +174,7 @@ def test_the_goal_for_registrations_is_for_their_99th_percentile() -> None:
 
 def test_traffic_keeps_its_rate_whatever_the_replies() -> None:
     with Traffic([1], "/", rate=200) as traffic:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patience(20)
         while len(traffic.answers) < 20 and time.monotonic() < deadline:
             time.sleep(0.005)
     dues = sorted(answer.due for answer in traffic.answers)

@@ -6,6 +6,7 @@ from typing import cast
 
 from slb.app import App, serve_app
 from slb.lifecycle import Stopping, Tasks
+from tests.support.waiting import soon
 
 
 class FakeApp:
@@ -39,7 +40,7 @@ async def test_told_to_stop_it_ends_in_order_with_exit_code_0() -> None:
 async def test_a_background_task_that_dies_brings_the_process_down_with_exit_code_1() -> None:
     app = FakeApp()
     app.core.tasks.start("watcher", asyncio.sleep(0))
-    assert await asyncio.wait_for(served(app, Stopping()), 5) == 1
+    assert await soon(served(app, Stopping()), 5) == 1
     assert app.happened[-1] == "stop"
 
 

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from slb.demo import places, show
 from slb.demo.traffic import NAME, Account, RotatingResolver, Traffic
+from tests.support.waiting import within
 
 
 async def test_the_resolver_gives_both_addresses_each_time_another_first() -> None:
@@ -67,7 +68,7 @@ async def test_a_connection_that_is_refused_is_a_failure() -> None:
 
 async def test_requests_flow_as_long_as_the_block_runs(answers: list[tuple[str, int]]) -> None:
     traffic, account = Traffic(answers[:1], "/demo", rate=1000), Account()
-    async with traffic.flowing(account), asyncio.timeout(10):
+    async with traffic.flowing(account), within(10):
         while account.requests < 5:
             await asyncio.sleep(0.005)
     counted = account.requests

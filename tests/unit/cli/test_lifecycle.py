@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from slb.lifecycle import Stopping, Tasks, first_of, unless_set
+from tests.support.waiting import soon
 
 
 async def test_the_first_signal_asks_to_stop_and_the_second_to_stop_now() -> None:
@@ -15,10 +16,10 @@ async def test_the_first_signal_asks_to_stop_and_the_second_to_stop_now() -> Non
     stopping.listen()
     try:
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(stopping.requested.wait(), 5)
+        await soon(stopping.requested.wait(), 5)
         assert not stopping.hurried.is_set()
         os.kill(os.getpid(), signal.SIGINT)
-        await asyncio.wait_for(stopping.hurried.wait(), 5)
+        await soon(stopping.hurried.wait(), 5)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
@@ -32,7 +33,7 @@ async def test_a_background_task_that_fails_is_logged_with_its_name_and_told(
 
     tasks = Tasks()
     tasks.start("watcher", fail())
-    await asyncio.wait_for(tasks.failed.wait(), 5)
+    await soon(tasks.failed.wait(), 5)
     (record,) = caplog.records
     assert record.levelno == logging.CRITICAL
     assert "'watcher'" in record.getMessage()
@@ -43,14 +44,14 @@ async def test_who_made_the_tasks_may_tell_of_their_end_in_words_of_its_own() ->
     told: list[tuple[str, BaseException | None]] = []
     tasks = Tasks(lambda name, error: told.append((name, error)))
     tasks.start("watcher", asyncio.sleep(0))
-    await asyncio.wait_for(tasks.failed.wait(), 5)
+    await soon(tasks.failed.wait(), 5)
     assert told == [("watcher", None)]
 
 
 async def test_a_background_task_that_just_ends_is_a_failure_too() -> None:
     tasks = Tasks()
     tasks.start("heartbeat", asyncio.sleep(0))
-    await asyncio.wait_for(tasks.failed.wait(), 5)
+    await soon(tasks.failed.wait(), 5)
 
 
 async def test_tasks_that_are_stopped_have_not_failed(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,7 +69,7 @@ async def test_first_of_returns_with_the_first_event() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     other.set()
-    await asyncio.wait_for(waiting, 5)
+    await soon(waiting, 5)
 
 
 async def test_work_is_done_unless_the_event_comes_first_and_has_ended_then() -> None:

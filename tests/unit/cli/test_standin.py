@@ -14,7 +14,7 @@ from slb.registration import Registration
 from slb.standin import Manner, Place, StandIn, run_stand_in, serve_stand_in
 from tests.support.fake_slb import HANG, FakeSlb, StartSlb, fake_slbs
 from tests.support.logs import logging_as_before
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 Client = TestClient[web.Request, web.Application]
 MakeClient = Callable[[Manner], Awaitable[Client]]
@@ -81,7 +81,7 @@ async def test_a_client_that_gives_up_frees_its_slot(client_of: MakeClient) -> N
 async def test_how_it_is_it_says_at_once_also_where_all_its_slots_are_taken(client_of: MakeClient) -> None:
     client = await client_of(Manner("a", service_time=30.0, slots=1))
     slow = [asyncio.create_task(client.get("/slow")) for _ in range(2)]
-    async with asyncio.timeout(10):
+    async with within(10):
         while (await (await client.get("/healthz")).json()) != {"upstream": "a", "waiting_or_served": 2}:
             await asyncio.sleep(0)
     for task in slow:

@@ -20,6 +20,7 @@ from slb.proxy.body import (
     chunk,
     last_chunk,
 )
+from tests.support.fuzzing import examples
 
 REST = b"GET /next HTTP/1.1\r\n"
 _extension = st.sampled_from([b"", b";a", b";a=b", b';a="b;c\\"d"', b";a;b=c"])
@@ -118,7 +119,7 @@ def test_a_broken_chunked_body_is_broken_however_it_is_split(wire: bytes, cuts: 
     assert whole == in_pieces
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(mutated())
 def test_whatever_chunked_body_is_accepted_llhttp_reads_as_the_same(wire: bytes) -> None:
     found = outcome([wire])

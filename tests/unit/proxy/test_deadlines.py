@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.proxy.deadlines import TICK, Timed, Wheel
+from tests.support.waiting import soon
 
 
 class Clock:
@@ -188,7 +189,7 @@ async def test_a_started_wheel_turns_by_itself_until_it_is_stopped() -> None:
     wheel = Wheel(loop.time)
     wheel.start(loop)
     wheel.arm(Waking(), loop.time() + 0.01)
-    await asyncio.wait_for(expired.wait(), 10)
+    await soon(expired.wait())
     wheel.stop()
     assert wheel._timer is None
     wheel.stop()
