@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -67,7 +68,7 @@ class BatchLine:
         await self._line.drop()
 
 
-_NUMBERS = ("late", "holders", "pushed", "queued", "number", "last", "now")
+_numbers = itemgetter("late", "holders", "pushed", "queued", "number", "last", "now")
 _LARGEST = 1e16
 """The script makes 2**53 of a score that cannot be; in JSON of 14 digits that is a little more."""
 
@@ -84,17 +85,17 @@ def _check(reply: dict[str, Any], asks: int) -> None:
     """A lane acts on one part of a reply after the other, so all of it is checked before. Raises TypeError,
     LookupError, ValueError."""
     answers, seen = reply["answers"], reply.get("seen") or {}
-    queued = [number for each in answers if isinstance(each, list) for number in _pair(each)]
-    for number in (*map(reply.__getitem__, _NUMBERS), *seen.values(), *queued):
-        if not (isinstance(number, int | float) and abs(number) <= _LARGEST):
-            raise ValueError(f"{number!r} is no number")
-    granted = [text for each in reply["granted"] for text in _pair(each)]
-    if not all(isinstance(text, str) for text in (*granted, *(each for each in answers if type(each) is not list))):
-        raise TypeError("a member that is no text")
+    numbers, texts = [*_numbers(reply), *seen.values()], []
+    for answer in answers:
+        if type(answer) is list:
+            number, position = answer
+            numbers += number, position
+        else:
+            texts.append(answer)
+    for ticket, member in reply["granted"]:
+        texts += ticket, member
+    if max(map(abs, numbers)) > _LARGEST:
+        raise ValueError("a number that is too large")
+    "".join(texts)
     if len(answers) != asks or "differs" not in reply:
         raise ValueError(f"{len(answers)} answers to {asks} asks")
-
-
-def _pair(row: Any) -> tuple[Any, Any]:
-    first, second = row
-    return first, second

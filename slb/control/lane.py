@@ -19,7 +19,6 @@ from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Seen, Ticket, key_of
 from slb.control.batch_line import BatchLine
-from slb.control.cancelled import raise_if_cancelled
 from slb.control.deadline import Deadline
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
@@ -186,7 +185,6 @@ class Lane:
                     await self._exchange()
                 except (RedisError, OSError, TimeoutError) as error:
                     await self._give_up(error)
-                raise_if_cancelled()
         finally:
             if self._tick is not None:
                 self._tick.cancel()
@@ -220,7 +218,7 @@ class Lane:
         try:
             async with Deadline(at, now + timing.budget, self._fall_behind):
                 while not await self._attempt():
-                    raise_if_cancelled()
+                    pass
         finally:
             self.in_flight = False
 
