@@ -36,18 +36,15 @@ class BatchLine:
     async def run(self, batch: Batch, outgoing: Outgoing, timing: LaneTiming) -> Any:
         """The reply. Where Redis lacks candidates that the batch names, it is sent again with them. Raises
         RedisError, OSError."""
-        reply = await self._send(batch, timing)
+        reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         if "unknown" in reply:
             with readable():
                 outgoing.lacks(batch, reply["unknown"])
-            reply = await self._send(batch, timing)
-        if "granted" in reply:
-            with readable():
-                _check(reply, len(batch.asks))
+            reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         return reply
 
-    async def _send(self, batch: Batch, timing: LaneTiming) -> Any:
+    def _args(self, batch: Batch, timing: LaneTiming) -> tuple[bytes, str, str]:
         data = batch.encode(
             self.holder,
             self._start,
@@ -56,12 +53,7 @@ class BatchLine:
             patience=int(timing.patience * 1000),
         )
         self.sent = self._loop.time()
-        text = await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self._pool))
-        with readable():
-            reply: dict[str, Any] = _decoded(text)
-            if not isinstance(reply.setdefault("epoch", ""), str):
-                raise TypeError("an epoch that is no text")
-        return reply
+        return data, keys.GRANTED_CHANNEL, self._pool
 
     async def drop(self) -> None:
         """Close the connection."""
@@ -71,6 +63,17 @@ class BatchLine:
 _numbers = itemgetter("late", "holders", "pushed", "queued", "number", "last", "now")
 _LARGEST = 1e16
 """The script makes 2**53 of a score that cannot be; in JSON of 14 digits that is a little more."""
+
+
+def _read(text: str, asks: int) -> dict[str, Any]:
+    """Raises InvalidResponse."""
+    with readable():
+        reply: dict[str, Any] = _decoded(text)
+        if not isinstance(reply.setdefault("epoch", ""), str):
+            raise TypeError("an epoch that is no text")
+        if "granted" in reply:
+            _check(reply, asks)
+    return reply
 
 
 def _decoded(text: str) -> Any:

@@ -9,7 +9,7 @@ _GRACE = 0.005
 
 
 class Deadline:
-    """What runs inside `async with` raises TimeoutError at `at`, by the event loop's clock. `on_late` is called
+    """What runs inside `with` raises TimeoutError at `at`, by the event loop's clock. `on_late` is called
     before that, at `late_at`, where it has not ended by then."""
 
     def __init__(self, at: float, late_at: float = 0.0, on_late: Callable[[], None] | None = None) -> None:
@@ -22,14 +22,13 @@ class Deadline:
         self._late_at = late_at
         self._on_late = on_late
 
-    async def __aenter__(self) -> "Deadline":
+    def __enter__(self) -> None:
         self._task = asyncio.current_task()
         assert self._task is not None
         self._cancellations = self._task.cancelling()
         self._arm()
-        return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None

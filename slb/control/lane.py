@@ -216,7 +216,7 @@ class Lane:
         at = now + (max(timing.silence, timing.budget) if self.ready else max(timing.deadline, timing.budget))
         self.in_flight = True
         try:
-            async with Deadline(at, now + timing.budget, self._fall_behind):
+            with Deadline(at, now + timing.budget, self._fall_behind):
                 while not await self._attempt():
                     pass
         finally:
@@ -247,7 +247,7 @@ class Lane:
         RedisError, OSError, TimeoutError."""
         if self.ready and self.standing.steady_since:
             try:
-                async with Deadline(self._loop.time() + self.timing.deadline):
+                with Deadline(self._loop.time() + self.timing.deadline):
                     await self._line.run(self._outgoing.goodbye(), self._outgoing, self.timing)
             finally:
                 await self._line.drop()

@@ -34,6 +34,11 @@ def pack(*words: Word) -> bytes:
         return _packed(each.encode("utf-8", "surrogateescape") if isinstance(each, str) else each for each in words)
 
 
+def pack_words(*words: Word) -> bytes:
+    """A part of a command: without the count of its words."""
+    return pack(*words).partition(b"\r\n")[2]
+
+
 def _packed(words: Iterable[Word]) -> bytes:
     packed: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its stub means a tuple of any length
     return packed
