@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
 
 from slb.balance.asking import Ask
+from slb.control.views import View
 
 MOST_ASKS = 256
 """In one batch, and as many who leave, and as many who wait: Redis does nothing else meanwhile."""
@@ -57,9 +59,8 @@ class Batch:
     took: Mapping[int, str] = field(default_factory=dict)
     changed: Sequence[str] = ()
     asks: Sequence[Ticket] = ()
-    views: Mapping[str, str] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
     uses: Sequence[str] = ()
-    candidates: Mapping[str, orjson.Fragment] = field(default_factory=dict)
     contents: Mapping[str, orjson.Fragment] = field(default_factory=dict)
     holds: int = 0
     waits: int = 0
@@ -68,29 +69,26 @@ class Batch:
         """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:
         milliseconds until this holder counts as dead, until the keys go, and until a grant nobody took up goes to
         the next."""
-        said = {
-            "join": self.join,
-            "fresh": self.fresh,
-            "settling": self.settling,
-            "full": self.full,
-            "beat": self.beat,
-            "bye": self.bye,
-            "held": self.held,
-            "waiting": [_row(holder, ticket) for ticket in self.waiting],
-            "tickets": self.tickets,
-            "release": self.release,
-            "leave": [ticket_name(holder, key) for key in self.leave],
-            "took": [[ticket_name(holder, key), member] for key, member in self.took.items()],
-            "changed": self.changed,
-            "asks": [_row(holder, ticket) for ticket in self.asks],
-            "views": self.views,
-            "uses": self.uses,
-            "contents": self.contents,
-            "holds": self.holds,
-            "waits": self.waits,
-        }
-        always = {"id": holder, "seq": self.seq, "start": start, "lease": lease, "life": life, "patience": patience}
-        return orjson.dumps(always | {name: value for name, value in said.items() if value})
+        said = {name: value for name, value in zip(_AS_THEY_ARE, _as_they_are(self), strict=True) if value}
+        said |= {"id": holder, "start": start, "lease": lease, "life": life, "patience": patience}
+        if self.views:
+            said["views"] = {name: view.digest for name, view in self.views.items()}
+        if self.asks:
+            said["asks"] = [_row(holder, ticket) for ticket in self.asks]
+        if self.waiting:
+            said["waiting"] = [_row(holder, ticket) for ticket in self.waiting]
+        if self.leave:
+            said["leave"] = [ticket_name(holder, key) for key in self.leave]
+        if self.took:
+            said["took"] = [[ticket_name(holder, key), member] for key, member in self.took.items()]
+        return orjson.dumps(said)
+
+
+_AS_THEY_ARE = (
+    *("seq", "join", "fresh", "settling", "full", "beat", "bye", "held", "release", "changed", "uses", "contents"),
+    *("tickets", "holds", "waits"),
+)
+_as_they_are = attrgetter(*_AS_THEY_ARE)
 
 
 class Seen(NamedTuple):

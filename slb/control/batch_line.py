@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -35,18 +36,15 @@ class BatchLine:
     async def run(self, batch: Batch, outgoing: Outgoing, timing: LaneTiming) -> Any:
         """The reply. Where Redis lacks candidates that the batch names, it is sent again with them. Raises
         RedisError, OSError."""
-        reply = await self._send(batch, timing)
+        reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         if "unknown" in reply:
             with readable():
                 outgoing.lacks(batch, reply["unknown"])
-            reply = await self._send(batch, timing)
-        if "granted" in reply:
-            with readable():
-                _check(reply, len(batch.asks))
+            reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         return reply
 
-    async def _send(self, batch: Batch, timing: LaneTiming) -> Any:
+    def _args(self, batch: Batch, timing: LaneTiming) -> tuple[bytes, str, str]:
         data = batch.encode(
             self.holder,
             self._start,
@@ -55,21 +53,27 @@ class BatchLine:
             patience=int(timing.patience * 1000),
         )
         self.sent = self._loop.time()
-        text = await self._line.call(self._keys, (data, keys.GRANTED_CHANNEL, self._pool))
-        with readable():
-            reply: dict[str, Any] = _decoded(text)
-            if not isinstance(reply.setdefault("epoch", ""), str):
-                raise TypeError("an epoch that is no text")
-        return reply
+        return data, keys.GRANTED_CHANNEL, self._pool
 
     async def drop(self) -> None:
         """Close the connection."""
         await self._line.drop()
 
 
-_NUMBERS = ("late", "holders", "pushed", "queued", "number", "last", "now")
+_numbers = itemgetter("late", "holders", "pushed", "queued", "number", "last", "now")
 _LARGEST = 1e16
 """The script makes 2**53 of a score that cannot be; in JSON of 14 digits that is a little more."""
+
+
+def _read(text: str, asks: int) -> dict[str, Any]:
+    """Raises InvalidResponse."""
+    with readable():
+        reply: dict[str, Any] = _decoded(text)
+        if not isinstance(reply.setdefault("epoch", ""), str):
+            raise TypeError("an epoch that is no text")
+        if "granted" in reply:
+            _check(reply, asks)
+    return reply
 
 
 def _decoded(text: str) -> Any:
@@ -84,17 +88,17 @@ def _check(reply: dict[str, Any], asks: int) -> None:
     """A lane acts on one part of a reply after the other, so all of it is checked before. Raises TypeError,
     LookupError, ValueError."""
     answers, seen = reply["answers"], reply.get("seen") or {}
-    queued = [number for each in answers if isinstance(each, list) for number in _pair(each)]
-    for number in (*map(reply.__getitem__, _NUMBERS), *seen.values(), *queued):
-        if not (isinstance(number, int | float) and abs(number) <= _LARGEST):
-            raise ValueError(f"{number!r} is no number")
-    granted = [text for each in reply["granted"] for text in _pair(each)]
-    if not all(isinstance(text, str) for text in (*granted, *(each for each in answers if type(each) is not list))):
-        raise TypeError("a member that is no text")
+    numbers, texts = [*_numbers(reply), *seen.values()], []
+    for answer in answers:
+        if type(answer) is list:
+            number, position = answer
+            numbers += number, position
+        else:
+            texts.append(answer)
+    for ticket, member in reply["granted"]:
+        texts += ticket, member
+    if max(map(abs, numbers)) > _LARGEST:
+        raise ValueError("a number that is too large")
+    "".join(texts)
     if len(answers) != asks or "differs" not in reply:
         raise ValueError(f"{len(answers)} answers to {asks} asks")
-
-
-def _pair(row: Any) -> tuple[Any, Any]:
-    first, second = row
-    return first, second

@@ -20,7 +20,6 @@ from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Seen, Ticket, key_of
 from slb.control.batch_line import BatchLine
-from slb.control.cancelled import raise_if_cancelled
 from slb.control.deadline import Deadline
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
@@ -187,7 +186,6 @@ class Lane:
                     await self._exchange()
                 except (RedisError, OSError, TimeoutError) as error:
                     await self._give_up(error)
-                raise_if_cancelled()
         finally:
             if self._tick is not None:
                 self._tick.cancel()
@@ -219,9 +217,9 @@ class Lane:
         at = now + (max(timing.silence, timing.budget) if self.ready else max(timing.deadline, timing.budget))
         self.in_flight = True
         try:
-            async with Deadline(at, now + timing.budget, self._fall_behind):
+            with Deadline(at, now + timing.budget, self._fall_behind):
                 while not await self._attempt():
-                    raise_if_cancelled()
+                    pass
         finally:
             self.in_flight = False
 
@@ -250,7 +248,7 @@ class Lane:
         RedisError, OSError, TimeoutError."""
         if self.ready and self.standing.steady_since:
             try:
-                async with Deadline(self._loop.time() + self.timing.deadline):
+                with Deadline(self._loop.time() + self.timing.deadline):
                     await self._line.run(self._outgoing.goodbye(), self._outgoing, self.timing)
             finally:
                 await self._line.drop()

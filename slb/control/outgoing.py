@@ -1,6 +1,5 @@
 """What a lane has yet to say to Redis, and the batch that says it next. No I/O; the time is passed in."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
@@ -24,7 +23,7 @@ class Outgoing:
         self._held = held
         self._asks = asks
         self._views = views
-        self._released: Counter[str] = Counter()
+        self._released: dict[str, int] = {}
         self._left: list[int] = []
         self._taken: dict[int, str] = {}
         self._changed: set[str] = set()
@@ -43,7 +42,7 @@ class Outgoing:
 
     def release(self, member: str) -> None:
         """A slot is free again. It goes with whatever batch is next; `hurry` makes one due."""
-        self._released[member] += 1
+        self._released[member] = self._released.get(member, 0) + 1
 
     def hurry(self) -> None:
         """What has been released has waited long enough."""
@@ -147,16 +146,15 @@ class Outgoing:
             tickets=list(self._asks.queued) if is_full and not self._owes_queue else (),
             holds=len(self._held),
             waits=0 if self._owes_queue else len(self._asks.queued),
-            release={} if is_full else dict(self._released),
+            release={} if is_full else self._released,
             leave=() if is_full else self._left[:MOST_ASKS],
             took=dict(self._taken),
             changed=tuple(self._changed),
             asks=list(self._asks.flying.values()),
         )
         named = {ticket.ask.view for ticket in (*made.asks, *made.waiting)} | self._changed
-        made.views = self._views.digests(named)
-        made.candidates = self._views.packed(named)
-        made.contents = self._views.not_stored(made.candidates)
+        made.views = self._views.named(named)
+        made.contents = self._views.not_stored(made.views.values())
         made.uses = self._views.in_use() if is_beat or is_full else ()
         self._left = [] if is_full else self._left[MOST_ASKS:]
         self._clear()
@@ -180,7 +178,7 @@ class Outgoing:
         return {member: self._held[member] for member in held}, [self._asks.queued[key] for key in keys]
 
     def _clear(self) -> None:
-        self._released, self._changed = Counter(), set()
+        self._released, self._changed = {}, set()
         self._full = self._look = self._hurries = False
 
     def goodbye(self) -> Batch:
@@ -194,7 +192,8 @@ class Outgoing:
         """Redis knows this holder, and this connection."""
         self._join = self._fresh = False
         self._untold = self._untold and not batch.full
-        self._views.stored(batch.contents)
+        if batch.contents:
+            self._views.stored(batch.contents)
         for key, member in batch.took.items():
             self.was_taken(key, member)
 
@@ -205,7 +204,8 @@ class Outgoing:
     def lacks(self, batch: Batch, digests: list[str]) -> None:
         """Redis has not run it, for want of these candidates: it has them now."""
         self._views.lost()
-        batch.contents = {digest: batch.candidates[digest] for digest in digests}
+        packed = {view.digest: view.packed for view in batch.views.values()}
+        batch.contents = {digest: packed[digest] for digest in digests}
 
     def failed(self) -> None:
         """It was run or not: after the first by another connection, one says all."""

@@ -2,8 +2,8 @@
 takes bounded memory, and one that cannot be read is a RedisError."""
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from types import TracebackType
 from typing import Any
 
 import hiredis
@@ -32,6 +32,11 @@ def pack(*words: Word) -> bytes:
         return _packed(words)
     except UnicodeEncodeError:
         return _packed(each.encode("utf-8", "surrogateescape") if isinstance(each, str) else each for each in words)
+
+
+def pack_words(*words: Word) -> bytes:
+    """A part of a command: without the count of its words."""
+    return pack(*words).partition(b"\r\n")[2]
 
 
 def _packed(words: Iterable[Word]) -> bytes:
@@ -107,13 +112,17 @@ class PoolParser(DefaultParser):  # type: ignore[misc, valid-type]  # redis-py c
         return reply
 
 
-@contextmanager
-def readable() -> Iterator[None]:
+class readable:  # noqa: N801  # as contextlib's are written; made by contextmanager it would cost ten times as much
     """Where a reply is taken apart: one of another form than the command has is raised as InvalidResponse."""
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise InvalidResponse(f"a reply that cannot be read: {error!r}") from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, _UNREADABLE):
+            raise InvalidResponse(f"a reply that cannot be read: {error!r}") from error
 
 
 def error_of(text: str) -> RedisError:

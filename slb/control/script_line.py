@@ -8,7 +8,7 @@ from typing import Any
 from redis.exceptions import NoScriptError, RedisError
 
 from slb.control.endpoint import again
-from slb.control.resp import Word, pack
+from slb.control.resp import Word, pack, pack_words
 from slb.control.wire import Wire
 
 
@@ -43,6 +43,8 @@ class ScriptLine:
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         self._wire: Wire | None = None
         self._under_way = 0
+        self._keys: Sequence[str] = ()
+        self._head = b""
         self._forgotten: list[_Call] = []
         self._held: list[_Call] = []
         self._not_loaded: RedisError | None = None
@@ -50,7 +52,7 @@ class ScriptLine:
     async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
         """The script's reply. The first call on a connection brings the script along; where Redis forgot it later,
         it is brought again, and so are the calls that did not run. Raises RedisError."""
-        call = _Call(pack("EVALSHA", self._sha, len(keys), *keys, *args))
+        call = _Call(self._command(keys, args))
         wire = self._wire
         if wire is None or wire.lost is not None:
             wire = self._wire = self._new_wire()
@@ -60,6 +62,12 @@ class ScriptLine:
         else:
             self._send(wire, call)
         return await call.answer
+
+    def _command(self, keys: Sequence[str], args: Sequence[Word]) -> bytes:
+        """The keys are the same in each call, and packed once."""
+        if keys is not self._keys:
+            self._keys, self._head = keys, pack_words("EVALSHA", self._sha, len(keys), *keys)
+        return b"*%d\r\n%b%b" % (3 + len(keys) + len(args), self._head, pack_words(*args))
 
     async def drop(self) -> None:
         """Close the connection: what is under way fails, and what it still owes is never read."""

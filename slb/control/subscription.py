@@ -78,7 +78,7 @@ class Subscription:
             self._pong.clear()
             self._wire.send(pack("PING"))
             try:
-                async with Deadline(loop.time() + self._connection.command_deadline):
+                with Deadline(loop.time() + self._connection.command_deadline):
                     await self._pong.wait()
             except TimeoutError:
                 raise TimeoutError("the subscription does not answer PING") from None

@@ -1,7 +1,7 @@
 """The candidates of a lane's routes, as the gate knows them and as the script reads them."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import orjson
@@ -9,7 +9,9 @@ import orjson
 from slb.balance.asking import Candidate
 
 
-class _View(NamedTuple):
+class View(NamedTuple):
+    """A route's candidates; `digest`: what Redis stores them under; `packed`: as the script reads them."""
+
     candidates: tuple[Candidate, ...]
     digest: str
     packed: orjson.Fragment
@@ -21,7 +23,7 @@ class Views:
     what they are: holders that have the same share it. `is_capped`: whether any of them has a capacity."""
 
     def __init__(self) -> None:
-        self._views: dict[str, _View] = {}
+        self._views: dict[str, View] = {}
         self._stored: set[str] = set()
         self.is_capped = False
 
@@ -48,25 +50,22 @@ class Views:
             del self._views[name]
         self._look_for_caps()
 
-    def digests(self, names: Iterable[str]) -> dict[str, str]:
-        """Name -> what its candidates are stored under."""
-        return {name: self._views[name].digest for name in names}
+    def named(self, names: Iterable[str]) -> dict[str, View]:
+        """Name -> its candidates."""
+        return {name: self._views[name] for name in names}
 
     def in_use(self) -> list[str]:
         """What all of them are stored under."""
         return list({view.digest for view in self._views.values()})
 
-    def packed(self, names: Iterable[str]) -> dict[str, orjson.Fragment]:
-        """Of each, by what it is stored under, the candidates as the script reads them."""
-        return {view.digest: view.packed for view in map(self._views.__getitem__, names)}
-
-    def not_stored(self, packed: Mapping[str, orjson.Fragment]) -> dict[str, orjson.Fragment]:
-        """Those that Redis is not known to have."""
-        return {digest: packed[digest] for digest in packed.keys() - self._stored}
+    def not_stored(self, views: Iterable[View]) -> dict[str, orjson.Fragment]:
+        """Of those that Redis is not known to have, by what they are stored under, the candidates as the script
+        reads them."""
+        return {view.digest: view.packed for view in views if view.digest not in self._stored}
 
     def stored(self, digests: Iterable[str]) -> None:
         """Redis has these."""
-        self._stored = {view.digest for view in self._views.values()} & (self._stored | set(digests))
+        self._stored = {view.digest for view in self._views.values()} & self._stored.union(digests)
 
     def lost(self) -> None:
         """Redis may have none of them."""
@@ -76,8 +75,8 @@ class Views:
         self.is_capped = any(each.capacity for view in self._views.values() for each in view.candidates)
 
 
-def _packed(candidates: tuple[Candidate, ...]) -> _View:
+def _packed(candidates: tuple[Candidate, ...]) -> View:
     packed = orjson.dumps([list(each) for each in candidates])
     digest = hashlib.blake2b(packed, digest_size=12).hexdigest()
     members = frozenset(each.member for each in candidates)
-    return _View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed), members)
+    return View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed), members)

@@ -10,7 +10,7 @@ from slb.control.deadline import Deadline
 
 async def test_what_takes_too_long_ends_with_a_timeout() -> None:
     with pytest.raises(TimeoutError):
-        async with Deadline(asyncio.get_running_loop().time() + 0.02):
+        with Deadline(asyncio.get_running_loop().time() + 0.02):
             await asyncio.Event().wait()
 
 
@@ -18,7 +18,7 @@ async def test_before_it_ends_it_is_told_that_it_is_late() -> None:
     now, late = asyncio.get_running_loop().time(), asyncio.Event()
 
     async def waits_for_ever() -> None:
-        async with Deadline(now + 0.06, now + 0.02, late.set):
+        with Deadline(now + 0.06, now + 0.02, late.set):
             await late.wait()
             await asyncio.Event().wait()
 
@@ -29,7 +29,7 @@ async def test_before_it_ends_it_is_told_that_it_is_late() -> None:
 
 async def test_what_has_ended_is_neither_late_nor_cut_off() -> None:
     now, late = asyncio.get_running_loop().time(), asyncio.Event()
-    async with Deadline(now + 0.03, now + 0.02, late.set):
+    with Deadline(now + 0.03, now + 0.02, late.set):
         pass
     await asyncio.sleep(0.05)
     assert not late.is_set()
@@ -38,7 +38,7 @@ async def test_what_has_ended_is_neither_late_nor_cut_off() -> None:
 async def test_an_answer_that_has_come_while_the_process_was_held_up_is_in_time() -> None:
     loop = asyncio.get_running_loop()
     here, near, there = await _pair()
-    async with Deadline(loop.time() + 0.02):
+    with Deadline(loop.time() + 0.02):
         there.write(b"answer")
         _hold_up(loop, 0.05)
         assert await here.read(6) == b"answer"
