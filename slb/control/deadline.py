@@ -1,5 +1,5 @@
-"""A deadline that is fair to an answer which has come and only has not been read yet, and to one that could not come
-because this process did not run."""
+"""A deadline that is fair to an answer which has come and only has not been read yet, and to one that could not
+come because this process did not run."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _GRACE = 0.005
 """Of the time there is, for the first: this process may have been held up, or frozen."""
 
 _STEP = 0.1
-"""Seconds between two looks at the clock. Where one comes later than so much, this process stood still meanwhile."""
+"""Seconds between two looks at the clock. Where one is late by more than so much, this process stood still."""
 
 
 class Deadline:

@@ -1,5 +1,6 @@
 """Of real processes: the kernel's word is what it is about."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -50,12 +51,12 @@ def test_a_process_that_was_killed_has_ended_though_nobody_has_waited_for_it(oth
     assert has_ended(process)
 
 
-async def test_a_process_has_not_ended_while_one_of_its_threads_holds_its_connections_open() -> None:
+def test_a_process_has_not_ended_while_one_of_its_threads_holds_its_connections_open() -> None:
     """As for a moment after a kill: its main thread is a zombie already."""
     with subprocess.Popen([sys.executable, "-c", _END_ONE_THREAD], stdin=-1, stdout=-1, text=True) as other:
         process = said(other)
         stat = Path(f"/proc/{other.pid}/stat")
-        await eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        asyncio.run(eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z"))
         assert not has_ended(process)
         other.kill()
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
