@@ -102,7 +102,8 @@ def _given(value: bool | Mapping[str, str], member: str) -> list[str]:
 class Changes:
     """What this instance knows. `history` goes with the mirror: a number is in it once the mirror shows its change.
     Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
-    `written`: what this instance wrote since."""
+    `written`: what this instance wrote since. Numbers it was given for that, and for changes by hand, are compared
+    with the log as well: a Redis that lacks them is as old as one that lacks what was read."""
 
     def __init__(self, connection: Connection) -> None:
         self._read = connection.client.register_script(changes_source("read_changes"))
@@ -110,20 +111,21 @@ class Changes:
         self.history = History()
         self.written = Written()
         self.read_to = 0
+        self._numbered_to = 0
         self._ahead: dict[str, dict[str, int]] = {}
         self._floor_ahead = 0
 
     async def read(self, whole: bool = False) -> History:
         """The log, or what is new in it since it was last read. One that ends before that is read whole."""
-        since = 0 if whole else self.read_to
+        since, known = 0 if whole else self.read_to, max(self.read_to, self._numbered_to)
         reply = await self._read(keys=[keys.CHANGES], args=[since, _MOST_BYTES, keys.LONGEST_ENTRY])
         if not reply:
-            return History(is_known=False)
+            return History(is_known=False, ends_early=known > 0)
         last, floor, lines = reply
-        if int(last) < since:
+        if int(last) < known and not whole:
             return await self.read(whole=True)
         slices = Slices()
-        found = History(floor=int(floor), last=int(last))
+        found = History(floor=int(floor), last=int(last), ends_early=int(last) < known)
         for line in lines.split("\n") if lines else ():
             entry, _, number = line.rpartition(" ")
             if number.isdecimal():
@@ -139,6 +141,8 @@ class Changes:
             await slices.rest()
         self._floor_ahead = max(self._floor_ahead, found.floor)
         self.read_to = found.last
+        if found.ends_early:
+            self._numbered_to = 0  # what it lacks has been looked for; another Redis gives other numbers
 
     @property
     def waiting(self) -> Collection[str]:
@@ -168,7 +172,13 @@ class Changes:
                     self._floor_ahead = max(self._floor_ahead, number)
                 else:
                     self._wait(entry, number)
+                self._numbered_to = max(self._numbered_to, number)
         return taken
+
+    def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> None:
+        """This instance has written these rows."""
+        if self.written.note(rows, replies, number):
+            self._numbered_to = max(self._numbered_to, number)
 
     async def begin(self) -> None:
         """Make the log of a Redis that has none: whatever is there now has changed by then."""
@@ -199,7 +209,7 @@ class Changes:
         self.history = History()
         self.written.forget()
         self._ahead.clear()
-        self._floor_ahead = self.read_to = 0
+        self._floor_ahead = self.read_to = self._numbered_to = 0
 
     def _wait(self, entry: str, number: int) -> None:
         self._ahead.setdefault(keys.key_of(entry), {})[entry] = number

@@ -1,16 +1,21 @@
-"""A deadline that is fair to an answer which has come and only has not been read yet."""
+"""A deadline that is fair to an answer which has come and only has not been read yet, and to one that could not
+come because this process did not run."""
 
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
 _GRACE = 0.005
-"""Of the time there is, for that: this process may have been held up, or frozen."""
+"""Of the time there is, for the first: this process may have been held up, or frozen."""
+
+_STEP = 0.1
+"""Seconds between two looks at the clock. Where one is late by more than so much, this process stood still."""
 
 
 class Deadline:
     """What runs inside `with` raises TimeoutError at `at`, by the event loop's clock. `on_late` is called
-    before that, at `late_at`, where it has not ended by then."""
+    before that, at `late_at`, where it has not ended by then. Both move on by the time for which this process stood
+    still: whoever is waited for had no way to be heard."""
 
     def __init__(self, at: float, late_at: float = 0.0, on_late: Callable[[], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -34,16 +39,35 @@ class Deadline:
         task, self._task = self._task, None
         if self._timer is not None:
             self._timer.cancel()
-        if self._is_over and task is not None and task.uncancel() <= self._cancellations:
-            if kind is asyncio.CancelledError:
-                raise TimeoutError from error
+        is_ours = self._is_over and task is not None and task.uncancel() <= self._cancellations
+        if is_ours and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
     def _arm(self) -> None:
-        at = self._at if self._on_late is None else self._late_at
-        self._timer = self._loop.call_at(at - _GRACE, self._nearly)
+        due = (self._at if self._on_late is None else self._late_at) - _GRACE
+        step_at = self._loop.time() + _STEP
+        if step_at < due:
+            self._timer = self._loop.call_at(step_at, self._step, step_at)
+        else:
+            self._timer = self._loop.call_at(due, self._nearly, due)
 
-    def _nearly(self) -> None:
-        self._timer = self._loop.call_later(_GRACE, self._reached)
+    def _step(self, expected: float) -> None:
+        self._move_on(expected)
+        self._arm()
+
+    def _nearly(self, expected: float) -> None:
+        if self._move_on(expected):
+            self._arm()
+        else:
+            self._timer = self._loop.call_later(_GRACE, self._reached)
+
+    def _move_on(self, expected: float) -> bool:
+        """Whether this process stood still before this look at the clock."""
+        overdue = self._loop.time() - expected
+        if overdue > _STEP:
+            self._at += overdue
+            self._late_at += overdue
+        return overdue > _STEP
 
     def _reached(self) -> None:
         on_late, self._on_late = self._on_late, None

@@ -24,13 +24,15 @@ _AT_ONCE = 500
 @dataclass
 class History:
     """`of`: entry -> number. `last`: the highest number given so far, where it was read. `generation`: of which
-    Redis. `is_known` is False of a log in Redis that cannot be read: nothing can be said about what is newer."""
+    Redis. `is_known` is False of a log in Redis that cannot be read: nothing can be said about what is newer.
+    `ends_early`: it ended before a number that this instance had seen given when it asked for it."""
 
     of: dict[str, int] = field(default_factory=dict)
     floor: int = 0
     last: int = 0
     generation: str | None = None
     is_known: bool = True
+    ends_early: bool = False
 
     def revision(self, entry: str) -> int:
         """The number of its last change, or one that is not lower."""

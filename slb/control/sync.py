@@ -180,7 +180,7 @@ class Sync:
         batch = self.dirty.take()
         history = await self._changes.read()
         part = await self._reader.some(batch.paths, batch.members, batch.foreign, self._mirror.records)
-        if part.generation != self._generation or history.last < self._changes.read_to:
+        if part.generation != self._generation or history.ends_early:
             await self.full()
             return
         await self._changes.arrived(history)
@@ -206,7 +206,7 @@ class Sync:
         """Ask whether Redis still has its data: no event tells of a FLUSHALL or an eviction. And read its log."""
         history = await self._changes.read()
         there = await self._restorer.has_generation()
-        is_doubtful = there is (self._generation is None) or history.last < self._changes.read_to
+        is_doubtful = there is (self._generation is None) or history.ends_early
         if is_doubtful or await self._evictions.look():
             await self.full()
             return
@@ -302,7 +302,7 @@ class Sync:
 
     def _may_lack(self, snapshot: Snapshot, was_behind: bool) -> bool:
         """Whether it may be older than what is known here, or lack some of it."""
-        is_older = was_behind or snapshot.history.last < self._changes.read_to
+        is_older = was_behind or snapshot.history.ends_early
         return is_older or self._is_in_doubt or self._evictions.happened
 
     async def _look_for_loss(self, snapshot: Snapshot) -> None:

@@ -71,7 +71,7 @@ class Watcher:
         self._rng = rng or Random()
         changes = Changes(connection)
         self._disk = DiskTable(disk_table, mirror, history=lambda: changes.history) if disk_table else None
-        self.on_written: OnWritten = changes.written.note
+        self.on_written: OnWritten = changes.note
         """To be called with what this process writes itself."""
         self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock, changes)
         self._full_took = 0.0

@@ -23,15 +23,19 @@ class Written:
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, list[Row]]] = {}
 
-    def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> None:
-        """All of this was written under one number. The oldest are forgotten where there are too many."""
+    def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> bool:
+        """All of this was written under one number. Whether any of it has that number in the log. The oldest are
+        forgotten where there are too many."""
+        is_logged = False
         for row, reply in zip(rows, replies, strict=True):
             if reply or row[0] not in _IF_DONE:
                 for entry in _entries(row):
                     before, same = self._of.pop(entry, (0, []))
                     self._of[entry] = number, [*same, row] if before == number else [row]
+                    is_logged = True
         while len(self._of) > _MOST:
             del self._of[next(iter(self._of))]
+        return is_logged
 
     def known(self, entry: str, number: int) -> None:
         """The log has told this number of it."""

@@ -1,6 +1,7 @@
 """How many requests run at once at each upstream, counted there, and when that was too many. Nobody is asked."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.chaos.checker import Violation
@@ -10,11 +11,19 @@ from tests.chaos.upstream import Leases
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """So many at once at one upstream, more than its cap."""
+    """So many at once at one upstream, more than its cap. `who`: the instance each came through, and when."""
 
     time: float
     member: str
-    count: int
+    who: Sequence[tuple[str, float]]
+
+    @property
+    def count(self) -> int:
+        return len(self.who)
+
+    def __str__(self) -> str:
+        """The last to come is the one too many."""
+        return ", ".join(f"{instance} {(self.time - began) * 1000:.0f} ms ago" for instance, began in self.who)
 
 
 class Cap:
@@ -23,7 +32,7 @@ class Cap:
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
-        self._running: defaultdict[str, set[str]] = defaultdict(set)
+        self._running: defaultdict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
         self._member_of: dict[str, str] = {}
         self._crowds: list[Crowd] = []
         self.excused: list[Span] = []
@@ -31,19 +40,19 @@ class Cap:
         self.strict = 0
         self._times: list[float] = []
 
-    def began(self, time: float, ask: str, member: str) -> None:
-        """A request has come to its upstream."""
+    def began(self, time: float, ask: str, member: str, instance: str) -> None:
+        """A request has come to its upstream, through that instance."""
         self._times.append(time)
         running = self._running[member]
-        running.add(ask)
+        running[ask] = instance, time
         self._member_of[ask] = member
         if len(running) > self._cap:
-            self._crowds.append(Crowd(time, member, len(running)))
+            self._crowds.append(Crowd(time, member, tuple(running.values())))
 
     def ended(self, ask: str) -> None:
         """It was served, or its client has left, whichever comes first."""
         if member := self._member_of.pop(ask, None):
-            self._running[member].remove(ask)
+            del self._running[member][ask]
 
     def judged(self, now: float, what: str) -> list[Violation]:
         """Of all that came since the last judgement: one violation, if any. `what` was done meanwhile."""
@@ -56,7 +65,8 @@ class Cap:
         if not wrong:
             return []
         most = max(wrong, key=lambda crowd: crowd.count)
-        words = f"{most.count} at once of {self._cap} at {most.member}, {len(wrong)} requests too many: {what}"
+        crowd = f"{most.count} at once of {self._cap} at {most.member} ({most})"
+        words = f"{crowd}, {len(wrong)} requests too many: {what}"
         return [Violation("above the cap", wrong[0].time, words)]
 
     def _is_excused(self, time: float) -> bool:
@@ -76,7 +86,7 @@ class CountedLeases(Leases):
         if grant.ask in self._gone:
             self._gone.remove(grant.ask)  # its client had left before it came: the instance cuts it off
         else:
-            self._cap.began(grant.time, grant.ask, grant.member)
+            self._cap.began(grant.time, grant.ask, grant.member, grant.instance)
 
     def ended(self, ask: str, instance: str) -> None:
         self._cap.ended(ask)

@@ -12,18 +12,19 @@ def judged(cap: Cap) -> list[tuple[float, str]]:
 
 def test_one_after_another_and_on_different_upstreams_is_within_the_cap() -> None:
     cap = Cap(1)
-    cap.began(1, "a", A)
-    cap.began(1, "b", B)
+    cap.began(1, "a", A, "i0")
+    cap.began(1, "b", B, "i0")
     cap.ended("a")
-    cap.began(2, "c", A)
+    cap.began(2, "c", A, "i1")
     assert judged(cap) == []
 
 
 def test_too_many_at_once_are_told_once_with_the_most_of_them() -> None:
     cap = Cap(1)
     for time, ask in enumerate("abc"):
-        cap.began(time, ask, A)
-    assert judged(cap) == [(1, f"3 at once of 1 at {A}, 2 requests too many: stall")]
+        cap.began(time, ask, A, f"i{time}")
+    who = "i0 2000 ms ago, i1 1000 ms ago, i2 0 ms ago"
+    assert judged(cap) == [(1, f"3 at once of 1 at {A} ({who}), 2 requests too many: stall")]
     assert judged(cap) == []
 
 
@@ -31,10 +32,11 @@ def test_while_it_is_excused_the_most_is_noted_and_nobody_is_blamed() -> None:
     cap = Cap(1)
     cap.excused.append(Span(0, 10))
     for time, ask in ((5, "a"), (6, "b")):
-        cap.began(time, ask, A)
+        cap.began(time, ask, A, "i0")
     assert (judged(cap), cap.worst) == ([], 2)
-    cap.began(11, "c", A)
-    assert judged(cap) == [(11, f"3 at once of 1 at {A}, 1 requests too many: stall")]
+    cap.began(11, "c", A, "i1")
+    who = "i0 6000 ms ago, i0 5000 ms ago, i1 0 ms ago"
+    assert judged(cap) == [(11, f"3 at once of 1 at {A} ({who}), 1 requests too many: stall")]
     assert cap.strict == 1
 
 

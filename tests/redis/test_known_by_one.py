@@ -60,6 +60,46 @@ async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_
         assert (stored["zone"], "weight" in stored) == ("z", False)
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_not_read_yet(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch, by_hand: bool
+) -> None:
+    """Older data at the same address, as after a failover to a replica that lags, is met by a new connection while
+    the subscription still hears the server before: no reconnect says that it may be another Redis."""
+    async with Follower(valkey.url) as follower:
+        changes = follower.watcher._sync._changes
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
+        before = replace(changes.history.copy(), of={}, last=changes.read_to)
+
+        async def old_log(whole: bool = False) -> History:
+            return before
+
+        async def not_numbered(entries: Collection[str]) -> set[str]:
+            return set()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(changes, "read", old_log)
+            if by_hand:
+                valkey.admin.sadd("slb_a", "10.1.1.2:1")
+            else:
+                patch.setattr(changes, "number", not_numbered)
+                await follower.registry.register("/a", "10.1.1.2:1", {})
+            await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
+            await eventually(lambda: not follower.watcher._sync.dirty, what="all read")
+        with valkey.admin.pipeline(transaction=True) as pipe:
+            pipe.delete(keys.CHANGES)
+            pipe.zadd(keys.CHANGES, dict(log))
+            pipe.srem("slb_a", "10.1.1.2:1")
+            pipe.execute()
+        await eventually(lambda: members(valkey, "slb_a") == {"10.1.1.1:1", "10.1.1.2:1"}, timeout=5)
+        await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
+        await numbered(follower, valkey)
+        assert not (await changes.read()).ends_early
+
+
 async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: Valkey) -> None:
     """Redis is emptied right after a deregistration; an instance that has not seen it is quicker to write back.
     What it writes may be seen before the generation is."""

@@ -1,6 +1,8 @@
 """A connection that is cut, a reply that is lost, a server that serves nobody for a moment: nothing is lost by it,
 nothing given out twice, and who waits keeps its place."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +19,11 @@ from tests.support.waiting import eventually
 TURN = Turn("", 1, 100)
 ONE = upstreams(1, 1)
 HASTY = replace(PATIENT, budget=0.1, silence=0.6, deadline=0.5)
+
+
+def stand_still(seconds: float) -> None:
+    """Nothing in this process runs for so long."""
+    time.sleep(seconds)
 
 
 async def test_what_was_granted_in_a_reply_that_was_lost_is_granted_once(valkey: Valkey) -> None:
@@ -179,6 +186,21 @@ async def test_redis_that_refuses_connections_has_not_answered_for_long_either(v
         assert "valkey.sock" in one.lane.error
         valkey.start()
         await eventually(lambda: one.lane.ready, what="back")
+
+
+async def test_time_in_which_this_process_stood_still_is_not_the_silence_of_redis(valkey: Valkey) -> None:
+    """Stopped (SIGSTOP) while it reaches no Redis, it goes on when the time to wait for one has passed: by then
+    Redis has long been there, and gives its slots to others."""
+    async with Instance(valkey, "a", HASTY) as one:
+        one.freeze()
+        waits = one.ask(ONE, TURN, patient=True)
+        await eventually(lambda: one.lane.in_flight, what="a batch under way")
+        stand_still(2 * HASTY.silence)
+        await asyncio.sleep(HASTY.silence / 4)
+        one.thaw()
+        assert await waits.answer == "u0"
+        assert all(ready for ready, _ in one.changes)
+        assert one.undecided == []
 
 
 async def test_late_is_over_with_the_first_answer(valkey: Valkey) -> None:

@@ -46,6 +46,39 @@ async def test_an_answer_that_has_come_while_the_process_was_held_up_is_in_time(
     there.close()
 
 
+async def test_time_in_which_the_process_stood_still_does_not_count() -> None:
+    loop, late = asyncio.get_running_loop(), asyncio.Event()
+    begun = loop.time()
+
+    async def waits_for_ever() -> None:
+        with Deadline(begun + 0.4, begun + 0.2, late.set):
+            _hold_up(loop, 1.0)
+            await asyncio.sleep(0)  # what is overdue is called now
+            await asyncio.sleep(0)
+            assert not late.is_set()
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await waits_for_ever()
+    assert late.is_set()
+    assert loop.time() - begun > 1.2
+
+
+async def test_a_stall_that_began_within_the_time_there_is_and_ended_in_it_does_not_count_either() -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    async def waits_for_ever() -> None:
+        with Deadline(begun + 1.0):
+            await asyncio.sleep(0.05)
+            _hold_up(loop, 0.6)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await waits_for_ever()
+    assert loop.time() - begun > 1.3
+
+
 def _hold_up(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
     end = loop.time() + seconds
     while loop.time() < end:

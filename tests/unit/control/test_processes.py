@@ -1,15 +1,26 @@
 """Of real processes: the kernel's word is what it is about."""
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from slb.control.processes import has_ended, identity
+from tests.support.waiting import eventually
 
 _TELL = "from slb.control.processes import identity; print(identity(), flush=True); input()"
+_END_ONE_THREAD = """
+import ctypes, platform, threading, time
+from slb.control.processes import identity
+threading.Thread(target=time.sleep, args=(60,)).start()
+print(identity(), flush=True)
+exit_thread = 60 if platform.machine() == "x86_64" else 93
+ctypes.CDLL(None).syscall(exit_thread, 0)
+"""
 
 
 @pytest.fixture
@@ -38,6 +49,18 @@ def test_a_process_that_was_killed_has_ended_though_nobody_has_waited_for_it(oth
     assert has_ended(process)
     other.wait()
     assert has_ended(process)
+
+
+def test_a_process_has_not_ended_while_one_of_its_threads_holds_its_connections_open() -> None:
+    """As for a moment after a kill: its main thread is a zombie already."""
+    with subprocess.Popen([sys.executable, "-c", _END_ONE_THREAD], stdin=-1, stdout=-1, text=True) as other:
+        process = said(other)
+        stat = Path(f"/proc/{other.pid}/stat")
+        asyncio.run(eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z"))
+        assert not has_ended(process)
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert has_ended(process)
 
 
 def test_who_had_the_id_of_a_process_before_it_has_ended() -> None:
