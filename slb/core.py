@@ -92,7 +92,7 @@ class Core:
         self.watcher = Watcher(
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
-        self.registry = Registry(connection, self.mirror.uses, self.watcher.on_written)
+        self.registry = Registry(connection, self.mirror, self.watcher.on_written)
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.watcher.on_instances(self.instances.found)

@@ -57,7 +57,7 @@ class WriteBack:
         names, args = [keys.CHANGES], []
         for entry, each in rows:
             names.append(entry.partition(" ")[0])
-            given = _given(each.value, each.member)
+            given = _given(each)
             kind = "logged" if each.is_logged else _FLOOR
             args += [entry, str(each.number), kind, given[0], str(len(given) - 1), *given[1:]]
         return int((await self._script(keys=[*names, keys.LEASES], args=args))[1]) if args else 0
@@ -92,11 +92,13 @@ def flat(fields: Mapping[str, str]) -> list[str]:
     return [text for field in fields.items() for text in field]
 
 
-def _given(value: bool | Mapping[str, str], member: str) -> list[str]:
+def _given(each: State) -> list[str]:
     """The operation and its arguments."""
-    if isinstance(value, bool):
-        return ["join" if value else "leave", member]
-    return ["replace", *flat(value)]
+    if isinstance(each.value, bool):
+        return ["join" if each.value else "leave", each.member]
+    if each.field and not each.value:
+        return ["unset", each.field]
+    return ["set" if each.field else "replace", *flat(each.value)]
 
 
 class Changes:
@@ -151,8 +153,9 @@ class Changes:
 
     def explain(self, entry: str) -> bool:
         """Whether a change of it has a number that the mirror does not show yet. Otherwise it was made by hand."""
-        waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
-        return max(waiting, self._floor_ahead) > self.history.revision(entry)
+        waiting = self._ahead.get(keys.key_of(entry), {})
+        ahead = max(waiting.get(entry, 0), waiting.get(keys.whole_of(entry), 0), self._floor_ahead)
+        return ahead > self.history.revision(entry)
 
     async def number(self, entries: Collection[str]) -> set[str]:
         """Give changes made by hand their numbers; the keys of those to which somebody else has, to be read again:

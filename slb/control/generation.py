@@ -30,10 +30,14 @@ class RestoreTiming:
 
 
 async def lost(good: Snapshot, now: Snapshot, slices: Slices) -> bool:
-    """Whether anything of `good` is missing in `now`: a route, a member, settings."""
+    """Whether anything of `good` is missing in `now`: a route, a member, a setting, an attribute."""
     for path, record in good.records.items():
         found = now.records.get(path)
         if found is not record and _lacks(found, record):
+            return True
+        await slices.rest()
+    for member, attributes in good.attributes.items():
+        if not attributes.keys() <= now.attributes.get(member, {}).keys():
             return True
         await slices.rest()
     return False
@@ -42,12 +46,15 @@ async def lost(good: Snapshot, now: Snapshot, slices: Slices) -> bool:
 def _lacks(found: RouteRecord | None, record: RouteRecord) -> bool:
     if found is None:
         return True
-    return not record.members <= found.members or bool(record.settings and not found.settings)
+    return not (record.members <= found.members and (record.settings or {}).keys() <= (found.settings or {}).keys())
 
 
 async def union(good: Snapshot, now: Snapshot, slices: Slices) -> Snapshot:
     """`now` with everything of `good` that it lacks: what is served until Redis has its data again."""
-    both = Snapshot(dict(now.records), {**good.attributes, **now.attributes}, now.generation)
+    both = Snapshot(dict(now.records), dict(now.attributes), now.generation)
+    for member, attributes in good.attributes.items():
+        both.attributes[member] = with_fields(attributes, now.attributes.get(member))
+        await slices.rest()
     for path, record in good.records.items():
         both.records[path] = joined(record, now.records.get(path))
         await slices.rest()
@@ -55,12 +62,17 @@ async def union(good: Snapshot, now: Snapshot, slices: Slices) -> Snapshot:
 
 
 def joined(good: RouteRecord, now: RouteRecord | None) -> RouteRecord:
-    """Members of both; settings as Redis has them, or else as they were."""
+    """Members of both; each setting as Redis has it, or else as it was."""
     found = now or _NOTHING
-    settings: Mapping[str, str] | None = found.settings or good.settings
+    settings = with_fields(good.settings or {}, found.settings) or None
     if found.members <= good.members and settings == good.settings:
         return good
     return RouteRecord(good.members | found.members, settings)
+
+
+def with_fields(good: Mapping[str, str], now: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Each field as Redis has it, or else as it was; `good` itself where that is no other."""
+    return {**good, **now} if now and not now.items() <= good.items() else good
 
 
 def kept_with(
@@ -76,5 +88,7 @@ def kept_with(
     for path in (*part.records, *part.gone):
         known, now = good.records.get(path), part.records.get(path)
         changes[path] = joined(known, now) if known else now
-    attributes = {member: each or good.attributes.get(member, {}) for member, each in part.attributes.items()}
+    attributes = {
+        member: with_fields(good.attributes.get(member, {}), each) for member, each in part.attributes.items()
+    }
     return changes, attributes

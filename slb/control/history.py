@@ -1,8 +1,10 @@
 """When the entries of the table last changed, as one side knows it, and what one side knows to be newer. Pure.
 
-An entry is a member of a route (`keys.membership`), the settings of a route, or the attributes of an upstream (the
-keys of their hashes). Each change gives it a number, the next of one counter; what has left has its number too. A
-history holds the last few thousand: what is not in it changed at its `floor`, or before.
+An entry is a member of a route (`keys.membership`), or a field of the settings of a route or of the attributes of
+an upstream (`keys.field_entry`). Each change gives it a number, the next of one counter; what has left has its
+number too. A hash that was replaced or removed whole is one entry, named by its key: its number is one of each of
+its fields, be they there or not. A history holds the last few thousand: what is not in it changed at its `floor`,
+or before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,9 +36,13 @@ class History:
     is_known: bool = True
     ends_early: bool = False
 
+    def logged(self, entry: str) -> int:
+        """The number of its last change, or of its hash as a whole; 0 where neither stands here."""
+        return max(self.of.get(entry, 0), self.of.get(keys.whole_of(entry), 0))
+
     def revision(self, entry: str) -> int:
         """The number of its last change, or one that is not lower."""
-        return max(self.of.get(entry, 0), self.floor)
+        return max(self.logged(entry), self.floor)
 
     def learn(self, entry: str, number: int) -> None:
         """It has changed at this number, if not later."""
@@ -76,28 +82,36 @@ class Snapshot:
 
 
 class State(NamedTuple):
-    """What an entry is. `value`: whether the member is there, or the hash (empty where there is none). `is_logged`:
-    its number is its own, not the floor of the history that says so."""
+    """What an entry is. `value`: whether the member is there, or the hash (empty where there is none); of a `field`
+    that field of it alone. `is_logged`: it has a number of its own above the floor of the history that says so."""
 
     number: int
     is_logged: bool
     path: str
     member: str
     value: bool | Mapping[str, str]
+    field: str = ""
+
+    @property
+    def is_whole_hash(self) -> bool:
+        """Whether it says what all fields of a hash are."""
+        return not self.field and not isinstance(self.value, bool)
 
 
 def state(entry: str, table: Snapshot) -> State | None:
     """What `table` says of an entry; None where it names nothing that slb reads."""
     number, is_logged = table.history.revision(entry), table.history.of.get(entry, 0) > table.history.floor
-    key, blank, member = entry.partition(" ")
-    if path := keys.path_of(key):
-        record = table.records.get(path, _NOTHING)
-        if blank:
-            there = member in record.members
-            return State(number, is_logged, path, member, there) if keys.is_normal_member(member) else None
-        return State(number, is_logged, path, "", record.settings or {}) if key.startswith(keys.SETTINGS) else None
-    named = keys.member_of(entry)
-    return State(number, is_logged, "", named, table.attributes.get(named, {})) if named else None
+    key, blank, named = entry.partition(" ")
+    path, member = keys.path_of(key) or "", keys.member_of(key) or ""
+    record = table.records.get(path, _NOTHING)
+    if key.startswith(keys.MEMBERS):
+        there = named in record.members
+        return State(number, is_logged, path, named, there) if path and keys.is_normal_member(named) else None
+    if not (path or member) or (blank and not keys.is_field(named)):
+        return None
+    whole = (record.settings if path else table.attributes.get(member)) or {}
+    value = {name: whole[name] for name in (named,) if name in whole} if blank else whole
+    return State(number, is_logged, path, member, value, named)
 
 
 def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
@@ -129,6 +143,8 @@ def _is_evicted(entry: str, mine: Snapshot, theirs: Snapshot) -> bool:
     known, found = state(entry, mine), state(entry, theirs)
     if known is None or found is None or not known.value or found.value:
         return False
+    if known.field and (whole := state(keys.key_of(entry), theirs)) and whole.value:
+        return False  # keys are evicted, not fields
     return known.number >= theirs.history.revision(entry)
 
 
@@ -140,9 +156,7 @@ def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
         if count % _AT_ONCE == 0:
             yield None
     for count, member in enumerate(_either(one.attributes, other.attributes), 1):
-        mine, theirs = one.attributes.get(member), other.attributes.get(member)
-        if mine is not theirs and (mine or {}) != (theirs or {}):
-            yield keys.upstream_key(member)
+        yield from _of_hash(keys.upstream_key(member), one.attributes.get(member), other.attributes.get(member))
         if count % _AT_ONCE == 0:
             yield None
 
@@ -157,8 +171,7 @@ def changed_by(
     for path, record in records.items():
         yield from _of_route(path, before.get(path), record)
     for member, each in attributes.items():
-        if each != attributes_before.get(member, {}):
-            yield keys.upstream_key(member)
+        yield from _of_hash(keys.upstream_key(member), attributes_before.get(member), each)
 
 
 def _of_route(path: str, one: RouteRecord | None, other: RouteRecord | None) -> Iterator[str]:
@@ -168,12 +181,22 @@ def _of_route(path: str, one: RouteRecord | None, other: RouteRecord | None) -> 
     mine, theirs = one or _NOTHING, other or _NOTHING
     for member in mine.members ^ theirs.members:
         yield keys.membership(path, member)
-    if (mine.settings or {}) != (theirs.settings or {}):
-        yield keys.settings_key(path)
+    yield from _of_hash(keys.settings_key(path), mine.settings, theirs.settings)
+
+
+def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] | None) -> Iterator[str]:
+    """The entries in which two hashes differ: their fields."""
+    if one is other:
+        return
+    mine, theirs = one or {}, other or {}
+    for name in _either(mine, theirs):
+        if mine.get(name) != theirs.get(name) and keys.is_field(name):
+            yield keys.field_entry(key, name)
 
 
 def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
-    """`table` with these entries as they are said to be. A route that is left without anything is gone."""
+    """`table` with these entries as they are said to be; of a whole hash but for the fields that `table` knows to
+    be newer. A route that is left without anything is gone."""
     both = Snapshot(dict(table.records), dict(table.attributes), table.generation)
     members: dict[str, set[str]] = {}
     settings: dict[str, Mapping[str, str]] = {}
@@ -182,19 +205,32 @@ def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
             here = members.setdefault(each.path, set(both.records.get(each.path, _NOTHING).members))
             (here.add if each.value else here.discard)(each.member)
         elif each.path:
-            settings[each.path] = each.value
-        elif each.value:
-            both.attributes[each.member] = each.value
+            before = settings.get(each.path, both.records.get(each.path, _NOTHING).settings or {})
+            settings[each.path] = _hash_with(before, each, keys.settings_key(each.path), table.history)
         else:
-            both.attributes.pop(each.member, None)
+            before = both.attributes.pop(each.member, {})
+            if after := _hash_with(before, each, keys.upstream_key(each.member), table.history):
+                both.attributes[each.member] = after
     for path in members.keys() | settings.keys():
         record = both.records.pop(path, _NOTHING)
-        after = RouteRecord(
+        now = RouteRecord(
             frozenset(members.get(path, record.members)), settings.get(path, record.settings or {}) or None
         )
-        if after.members or after.settings:
-            both.records[path] = after
+        if now.members or now.settings:
+            both.records[path] = now
     return both
+
+
+def _hash_with(before: Mapping[str, str], each: State, key: str, history: History) -> dict[str, str]:
+    """`before` as `each` says; `history` knows which fields have changed since."""
+    value = each.value if isinstance(each.value, Mapping) else {}
+    if each.field:
+        changed = {each.field}
+    else:
+        names = before.keys() | value.keys()
+        changed = {name for name in names if history.revision(keys.field_entry(key, name)) <= each.number}
+    kept = {name: text for name, text in before.items() if name not in changed}
+    return kept | {name: text for name, text in value.items() if name in changed}
 
 
 def _either(one: Mapping[str, object], other: Mapping[str, object]) -> Iterator[str]:

@@ -14,8 +14,9 @@
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
 | `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
 
-`slb:changes` has a number for each entry that has changed, what left too: `<route's key> <member>`, or the key of a
-hash. `floor`: what does not stand there changed at this number, or before.
+`slb:changes` has a number for each entry that has changed, what left too: `<route's key> <member>`,
+`<key of a hash> <field>`, or the key of a hash that was replaced or removed whole, which is a number of each of its
+fields. `floor`: what does not stand there changed at this number, or before.
 
 `slb:leases` has the registrations that end unless they are renewed, named as in `slb:changes`, each with that end
 in milliseconds of a clock of the fleet's own, which stands there as `clock`: `lua/leases.lua`.
@@ -74,6 +75,8 @@ connections, or serves again, from whoever met it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
 """
 
+import re
+
 from slb.errors import InvalidName
 from slb.model import LONGEST_PATH, HealthCheck
 from slb.names import duration, is_normal_path, normal_member
@@ -91,6 +94,8 @@ LEASES = "slb:leases"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
+
+_FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 EVERY_INSTANCE = INSTANCE + "*"
 """The SCAN pattern of the instances' hashes."""
@@ -138,9 +143,24 @@ def membership_of(entry: str) -> tuple[str, str] | None:
     return (path, member) if path is not None and is_normal_member(member) else None
 
 
+def field_entry(key: str, field: str) -> str:
+    """How `slb:changes` names a field of a hash: `slb:route:/p1 retries`."""
+    return f"{key} {field}"
+
+
+def is_field(name: str) -> bool:
+    """Whether a field of that name has an entry. Other names mean nothing to slb, and need not be one word."""
+    return _FIELD.fullmatch(name) is not None
+
+
 def key_of(entry: str) -> str:
     """The key that an entry of `slb:changes` is read from."""
     return entry.partition(" ")[0]
+
+
+def whole_of(entry: str) -> str:
+    """The entry whose number is one of this entry too: of a field the whole hash, else itself."""
+    return entry if entry.startswith(MEMBERS) else key_of(entry)
 
 
 def health_key(member: str, check: HealthCheck) -> str:

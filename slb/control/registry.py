@@ -1,7 +1,7 @@
 """Writes routes, settings and attributes to Redis. Who wants to see them read the mirror."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 from uuid import uuid4
@@ -16,6 +16,7 @@ from slb.control.resp import readable
 from slb.control.scripts import ReadMany, ScanNames, own
 from slb.control.written import Row
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
+from slb.routing.mirror import Mirror
 
 ToRegister = tuple[str, str, Mapping[str, str]]
 """path, member (both in normal form), attributes to set."""
@@ -40,19 +41,19 @@ class Registry:
     RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
     Refused where a key holds something of another type. Names are in normal form.
 
-    `uses(member, besides)` is how many routes are known to name a member, those with a path in `besides` left out:
-    its hash goes with the last of them. Without it hashes stay until the watcher finds them orphaned. `on_written`
-    is called with each change, before the method returns.
+    `mirror` is what this instance knows: how many routes name a member, whose hash goes with the last of them, and
+    what Redis may have lost of a route that is removed. Without it hashes stay until the watcher finds them
+    orphaned. `on_written` is called with each change, before the method returns.
     """
 
     def __init__(
         self,
         connection: Connection,
-        uses: Callable[[str, Collection[str]], int] | None = None,
+        mirror: Mirror | None = None,
         on_written: OnWritten | None = None,
     ) -> None:
         self._connection = connection
-        self._uses = uses
+        self._mirror = mirror
         self._change = Change(connection, on_written)
         self._renew = Renew(connection)
         self._read_many = ReadMany(connection)
@@ -138,18 +139,20 @@ class Registry:
 
     async def delete_route(self, path: str) -> bool:
         """Remove the route's members and settings, and the attributes of those that no other route names; True
-        where there was any."""
+        where there was any, or is known here to have been: Redis may have lost it, and would be given it back."""
+        known = self._mirror.records.get(path) if self._mirror else None
         async with self._answering():
-            members = await self._members(path)
+            members = sorted({*await self._members(path), *(known.members if known else ())})
             orphaned = [member for member in members if self._is_last_use(member, [path])]
             rows: list[Row] = [_cleared(keys.route_key(path), members), ("remove", keys.settings_key(path), ())]
             gone = await self._change([*rows, *(("remove", keys.upstream_key(each), ()) for each in orphaned)])
-        return any(gone[:2])
+        return any(gone[:2]) or known is not None
 
     async def reset(self) -> int:
         """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
 
-        The generation stays, or is made: it tells every instance that this emptiness is the truth, to follow.
+        The generation stays, or is made: it tells every instance that this emptiness is the truth, to follow, and
+        all counts as changed, what Redis had lost before among it.
         """
         routes: set[str | None] = set()
         await self._ensure_generation()
@@ -159,6 +162,8 @@ class Registry:
             async with self._answering():
                 await self._change([_cleared(key, ()) for key in found])
             routes.update(map(keys.path_of, found))
+        async with self._answering():
+            await self._change([("all", keys.GENERATION, ())])
         return len(routes - {None})
 
     async def _ensure_generation(self) -> None:
@@ -179,7 +184,7 @@ class Registry:
 
     def _is_last_use(self, member: str, paths: Collection[str]) -> bool:
         """Whether, as far as is known, no route but `paths` names `member`."""
-        return self._uses is not None and self._uses(member, paths) <= 0
+        return self._mirror is not None and self._mirror.uses(member, paths) <= 0
 
     async def _members(self, path: str) -> list[str]:
         """Of a set that is too large none: what their attributes were is found orphaned."""

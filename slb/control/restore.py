@@ -46,8 +46,8 @@ class Restorer:
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
         """Add everything of `good` that `present` lacks, then the generation. False where another is at it.
 
-        Whatever Redis has of a route stays: members are only added, settings and attributes only where there
-        are none.
+        Whatever Redis has of a route and has changed since all was lost stays: members, settings and attributes are
+        only added, each field by itself.
         """
         client = self._connection.client
         if not await client.set(keys.RESTORING, self._id, nx=True, px=_LOCK_LIFE):
@@ -84,24 +84,25 @@ class Restorer:
 
 
 async def _missing(good: Snapshot, present: Snapshot) -> AsyncIterator[Row]:
-    """What `good` has and `present` has not, and what is known to have left."""
+    """What `good` has and `present` has not, what is known to have left, and hashes that were made anew whole."""
     slices = Slices()
     for entry in differing(good, present):
         if entry is not None and (each := state(entry, good)) and each.value and not _is_there(entry, present):
             yield entry, each
         await slices.rest()
     for entry in good.history.of:
-        if (each := state(entry, good)) and not each.value:
+        if (each := state(entry, good)) and (not each.value or each.is_whole_hash):
             yield entry, each
         await slices.rest()
 
 
 async def _put_by_hand(good: Snapshot, present: Snapshot) -> AsyncIterator[str]:
-    """What is known to have left, and has been written without a number since all was lost: without one it would be
-    older than what is known of it here. What was there before gets none: Redis may only not have evicted it yet."""
+    """What has been written without a number since all was lost: without one it would be older than what is known
+    of it here. What was there before gets none: Redis may only not have evicted it yet."""
     slices = Slices()
-    for entry in good.history.of:
-        if entry not in present.history.of and _is_there(entry, present) and not _is_there(entry, good):
+    for entry in differing(good, present):
+        is_numbered = entry is None or present.history.logged(entry)
+        if entry is not None and not is_numbered and good.history.logged(entry) and _is_there(entry, present):
             yield entry
         await slices.rest()
 

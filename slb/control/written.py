@@ -3,6 +3,7 @@ later: a Redis that is lost in that moment would lose a change that has been ans
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from slb.control import keys
 from slb.control.history import Snapshot, state
 
 Row = tuple[str, str, Sequence[str]]
@@ -14,7 +15,7 @@ _MOST = 10_000
 _IF_DONE = frozenset({"expire", "remove_after"})
 """Operations that may change nothing; others give a number to what was so already."""
 
-_NO_ENTRY = frozenset({"lease"})
+_NO_ENTRY = frozenset({"lease", "all"})
 
 
 class Written:
@@ -59,6 +60,8 @@ def _entries(row: Row) -> Iterator[str]:
     operation, key, given = row
     if operation in ("join", "leave", "expire", "clear"):
         yield from (f"{key} {member}" for member in given)
+    elif operation in ("set", "describe", "unset"):
+        yield from (keys.field_entry(key, field) for field in (given if operation == "unset" else given[::2]))
     elif operation not in _NO_ENTRY:
         yield key
 
@@ -69,6 +72,6 @@ def _is_made(row: Row, value: bool | Mapping[str, str]) -> bool:
     if isinstance(value, bool):
         return value is (operation == "join")
     if operation == "unset":
-        return not any(field in value for field in given)
+        return not value
     fields = dict(zip(given[::2], given[1::2], strict=True))
-    return fields.items() <= value.items() if operation in ("set", "describe") else fields == value
+    return value.items() <= fields.items() and bool(value) if operation in ("set", "describe") else fields == value

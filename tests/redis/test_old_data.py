@@ -52,7 +52,7 @@ async def test_what_was_registered_since_the_snapshot_stays_and_what_was_deregis
         assert all(seen == (["10.1.1.1:1", "10.2.2.2:2"], ["10.3.3.3:3"]) for seen in shown)
         assert snapshots.admin.hget("slb:upstream:10.2.2.2:2", "weight") == "3"
         found = [line for line in logs if line["event"] == "redis_came_back_behind"]
-        assert [line["changes"] for line in found][:1] == [4]
+        assert [line["changes"] for line in found][:1] == [5]
 
 
 async def test_settings_and_drain_flags_go_back_as_well(snapshots: Valkey) -> None:

@@ -82,6 +82,7 @@ async def test_settings_are_replaced_merged_and_reset(valkey: Valkey) -> None:
         assert await registry.settings("/a") == {"policy": "random"}
         await registry.put_settings("/a", {})
         assert await registry.settings("/a") == {}
+        await follower.shows("/a", None)
         assert not await registry.delete_route("/a")
         await registry.register("/a", "10.1.1.1:1", {})
         assert await registry.delete_route("/a")

@@ -43,7 +43,7 @@ class Follower:
         self.watcher = Watcher(
             self.connection, self.mirror, self.metrics, disk_table, watch or timing(), rng=rng or Random(1), **more
         )
-        self.registry = Registry(self.connection, self.mirror.uses, self.watcher.on_written)
+        self.registry = Registry(self.connection, self.mirror, self.watcher.on_written)
         self.swaps = 0
         self.mirror.on_swap(self._count_swap)
         self._task: asyncio.Task[None] | None = None

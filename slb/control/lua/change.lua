@@ -10,8 +10,8 @@ local replies = {}
 local function set_fields(key, first, last)
   for index = first, last, 2 do
     redis.call('HSET', key, ARGV[index], ARGV[index + 1])
+    note(key .. ' ' .. ARGV[index])
   end
-  note(key)
   return 1
 end
 
@@ -50,16 +50,23 @@ local operations = {
   describe = function(key, first, last)
     set_fields(key, first, last)
     local time = redis.call('TIME')
-    return redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
+    local came = redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
+    if came == 1 then
+      note(key .. ' joined')
+    end
+    return came
   end,
   set = set_fields,
   unset = function(key, first, last)
-    note(key)
+    for index = first, last do
+      note(key .. ' ' .. ARGV[index])
+    end
     return redis.call('HDEL', key, unpack(ARGV, first, last))
   end,
   replace = function(key, first, last)
     redis.call('DEL', key)
-    return set_fields(key, first, last)
+    note(key)
+    return redis.call('HSET', key, unpack(ARGV, first, last))
   end,
   -- A hash whole.
   remove = function(key)
@@ -89,6 +96,12 @@ local operations = {
     return there
   end,
 }
+
+-- All that may be known of the table.
+operations.all = function()
+  note(FLOOR)
+  return 1
+end
 
 local at = 1
 for row = 2, #KEYS - 1 do

@@ -1,6 +1,7 @@
 -- What every change of the table leaves behind, so that a Redis that comes back with older data is known for one.
--- KEYS[1]: slb:changes, a sorted set: entry = the number of its last change. An entry is "<route's set> <member>", or
--- the key of a hash. "floor": all that does not stand here has changed at this number, or before. What has left has
+-- KEYS[1]: slb:changes, a sorted set: entry = the number of its last change. An entry is "<route's set> <member>",
+-- "<key of a hash> <field>", or the key of a hash that was replaced or removed whole: that is a number of each of its
+-- fields. "floor": all that does not stand here has changed at this number, or before. What has left has
 -- its number as well. The highest number is the last that was given; the next is this server's clock in
 -- microseconds, or one more than the last where that clock is behind: so what is written to a server that lost data
 -- has a higher number than what it lost.
@@ -16,8 +17,9 @@ end
 
 -- The number at which an entry last changed, as far as it is known here.
 local function stands(entry)
-  local number = tonumber(redis.call('ZSCORE', CHANGES, entry) or 0)
-  return math.max(number, tonumber(redis.call('ZSCORE', CHANGES, FLOOR) or 0))
+  local whole = string.match(entry, '^(slb:%S+) ') or entry
+  local scores = redis.call('ZMSCORE', CHANGES, entry, whole, FLOOR)
+  return math.max(tonumber(scores[1] or 0), tonumber(scores[2] or 0), tonumber(scores[3] or 0))
 end
 
 local function last_number()

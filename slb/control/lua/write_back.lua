@@ -5,9 +5,11 @@
 -- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row, and slb:leases;
 -- no other key where there are no rows. ARGV: for each row an entry, its
 -- number, "logged" or "floor" (it does not stand in the caller's log: its number is the caller's floor),
--- "join" or "leave" or "replace", how many arguments it has, and these: a member, or fields and values in turn (none
--- where the hash has left). Without rows: the caller's floor, which all that it knows has been written to.
+-- "join", "leave", "set", "unset" or "replace", how many arguments it has, and these: a member, a field and its value,
+-- a field, or of a hash made anew fields and values in turn (none where it has left). Without rows: the caller's floor, which all that it knows has been written to.
 -- Reply: {how many rows were written, how many of them another type of key was in the way of}.
+-- MOST_FIELDS: a hash that somebody has made larger is not looked through.
+local MOST_FIELDS = 1000
 mend()
 if #KEYS > 1 then
   mend_leases()
@@ -19,14 +21,34 @@ local operations = {
   leave = function(key, first)
     return redis.pcall('SREM', key, ARGV[first])
   end,
-  replace = function(key, first, last)
-    local kind = redis.call('TYPE', key).ok
-    if kind ~= 'hash' and kind ~= 'none' then
-      return redis.error_reply('WRONGTYPE it is no hash')
+  set = function(key, first)
+    return redis.pcall('HSET', key, ARGV[first], ARGV[first + 1])
+  end,
+  unset = function(key, first)
+    return redis.pcall('HDEL', key, ARGV[first])
+  end,
+  -- But for fields that have changed since, be they there or not.
+  replace = function(key, first, last, number)
+    local function is_older(field)
+      return tonumber(redis.call('ZSCORE', CHANGES, key .. ' ' .. field) or 0) <= number
     end
-    redis.call('DEL', key)
+    local size = redis.pcall('HLEN', key)
+    if type(size) == 'table' then
+      return size
+    end
+    if size > MOST_FIELDS then
+      redis.call('DEL', key)
+    else
+      for _, field in ipairs(redis.call('HKEYS', key)) do
+        if is_older(field) then
+          redis.call('HDEL', key, field)
+        end
+      end
+    end
     for index = first, last, 2 do
-      redis.call('HSET', key, ARGV[index], ARGV[index + 1])
+      if is_older(ARGV[index]) then
+        redis.call('HSET', key, ARGV[index], ARGV[index + 1])
+      end
     end
     return 1
   end,
@@ -38,7 +60,7 @@ for row = 2, #KEYS - 1 do
   at = first + tonumber(ARGV[at + 4])
   local before = stands(entry)
   if number >= before then
-    local reply = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
+    local reply = operations[ARGV[first - 2]](KEYS[row], first, at - 1, number)
     if type(reply) == 'table' and reply.err then
       if not string.find(reply.err, 'WRONGTYPE', 1, true) then
         return reply -- no memory left: it is tried again

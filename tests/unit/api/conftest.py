@@ -138,7 +138,7 @@ async def parts(connection: Connection, tmp_path: Path) -> AsyncIterator[ApiPart
     yield ApiParts(
         settings=settings,
         mirror=mirror,
-        registry=Registry(connection, mirror.uses),
+        registry=Registry(connection, mirror),
         watcher=watcher,
         instances=instances,
         connection=connection,

@@ -27,10 +27,10 @@ def test_what_the_other_log_has_no_more_is_as_old_as_its_floor() -> None:
 
 
 def test_whoever_has_gone_back_behind_a_floor_is_older_in_all_that_differs_and_has_not_changed_since() -> None:
-    mine = table(ONE, settings={"retries": "2"}, history=History(floor=10))
-    theirs = table(TWO, settings={"retries": "1"}, history=History({"slb:route:/a": 11}, floor=5))
-    assert found(mine, theirs) == {f"slb_a {ONE}", f"slb_a {TWO}"}
-    assert found(theirs, mine) == {"slb:route:/a"}
+    mine = table(ONE, settings={"retries": "2", "policy": "p2c"}, history=History(floor=10))
+    theirs = table(TWO, settings={"retries": "1"}, history=History({"slb:route:/a retries": 11}, floor=5))
+    assert found(mine, theirs) == {f"slb_a {ONE}", f"slb_a {TWO}", "slb:route:/a policy"}
+    assert found(theirs, mine) == {"slb:route:/a retries"}
 
 
 def test_nothing_is_newer_where_both_know_the_same() -> None:
@@ -53,18 +53,65 @@ def test_states_turn_one_table_into_the_other() -> None:
         {ONE: {"weight": "2"}},
     )
     theirs = Snapshot(
-        {"/a": RouteRecord(frozenset({TWO})), "/gone": RouteRecord(frozenset({ONE}))}, {TWO: {"w": "1"}}
+        {"/a": RouteRecord(frozenset({TWO})), "/gone": RouteRecord(frozenset({ONE}))}, {TWO: {"weight": "1"}}
     )
     entries = [entry for entry in differing(mine, theirs) if entry is not None]
     assert set(entries) == {
-        *(f"slb_a {ONE}", f"slb_a {TWO}", f"slb_gone {ONE}", "slb:route:/set"),
-        *(f"slb:upstream:{ONE}", f"slb:upstream:{TWO}"),
+        *(f"slb_a {ONE}", f"slb_a {TWO}", f"slb_gone {ONE}", "slb:route:/set policy"),
+        *(f"slb:upstream:{ONE} weight", f"slb:upstream:{TWO} weight"),
     }
     states = [each for entry in entries if (each := state(entry, mine))]
     both = with_states(theirs, states)
     assert (both.records, both.attributes) == (mine.records, mine.attributes)
 
 
+Numbered = dict[str, int]
+"""field -> number; that of the whole hash under the empty name."""
+
+
+def of_route(settings: dict[str, str], numbers: Numbered) -> Snapshot:
+    entries = {f"slb:route:/a {name}".rstrip(): number for name, number in numbers.items()}
+    return table(settings=settings, history=History(entries))
+
+
+def hash_after(mine: dict[str, str], numbers: Numbered, theirs: dict[str, str], their_numbers: Numbered) -> object:
+    """The settings of `/a` once all that is newer in `mine` has been brought to `theirs`."""
+    one, other = of_route(mine, numbers), of_route(theirs, their_numbers)
+    states = [each for entry in sorted(found(one, other)) if (each := state(entry, one))]
+    after, reverse = (with_states(other, order).records["/a"].settings for order in (states, states[::-1]))
+    assert after == reverse
+    return after
+
+
+def test_fields_of_a_hash_change_each_by_itself() -> None:
+    assert hash_after(
+        {"max_inflight": "5", "policy": "p2c"}, {"max_inflight": 7, "policy": 7}, {"retries": "2"}, {"retries": 9}
+    ) == {"max_inflight": "5", "policy": "p2c", "retries": "2"}
+    assert hash_after({"retries": "2"}, {"policy": 7}, {"policy": "p2c", "retries": "1"}, {"retries": 8}) == {
+        "retries": "1"
+    }
+
+
+def test_the_number_of_a_hash_that_was_replaced_whole_is_one_of_each_field() -> None:
+    older = {"policy": "p2c", "retries": "1"}
+    assert hash_after({"retries": "2"}, {"": 7}, older, {"policy": 5}) == {"retries": "2"}
+    assert hash_after({"retries": "2"}, {"": 7}, older, {"policy": 8}) == {"policy": "p2c", "retries": "2"}
+    assert hash_after(older, {"policy": 5, "retries": 6}, {"hash_key": "ip"}, {"": 7}) == {"hash_key": "ip"}
+    assert hash_after(older, {"": 4, "policy": 8}, {"hash_key": "ip"}, {"": 7}) == {
+        "hash_key": "ip",
+        "policy": "p2c",
+    }
+
+
 def test_names_that_are_none_of_ours_say_nothing() -> None:
-    for entry in ("", "slb_a", "slb_a not a member", "slb_a//b 10.1.1.1:1", "slb:upstream:x y", "floor", "slb:x"):
+    for entry in (
+        "",
+        "slb_a",
+        "slb_a not a member",
+        "slb_a//b 10.1.1.1:1",
+        "slb:upstream:x y",
+        "slb:route:/a a b",
+        "floor",
+        "slb:x",
+    ):
         assert state(entry, table(ONE)) is None, entry
