@@ -5,13 +5,13 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.history import Snapshot
+from slb.control.history import Snapshot, holds_any
 
 _KEEPS_ALL = "noeviction"
 
 _GONE = frozenset({"del", "expired", "rename_from"})
-_LESS = frozenset({"srem", "spop"})
-"""Events of keys that were removed, and of sets that lost members. Eviction causes neither."""
+_LESS = frozenset({"srem", "spop", "hdel"})
+"""Events of keys that were removed, and of those that lost members or fields. Eviction causes neither."""
 
 _MOST_REMOVALS = 5000
 
@@ -64,8 +64,7 @@ class Evictions:
         """Whether a command took an entry away that is not in `found`, not an eviction."""
         key = keys.key_of(entry)
         event = self._removals.get(key) or self._removals_before.get(key)
-        record = found.records.get(keys.path_of(key) or "")
-        return event in _GONE or (event in _LESS and record is not None and bool(record.members))
+        return event in _GONE or (event in _LESS and holds_any(key, found))
 
     async def begin(self) -> bool:
         """The table will be read: what is evicted from now on may not be missing in it yet. Returns `happened`."""

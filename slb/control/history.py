@@ -114,6 +114,14 @@ def state(entry: str, table: Snapshot) -> State | None:
     return State(number, is_logged, path, member, value, named)
 
 
+def holds_any(key: str, table: Snapshot) -> bool:
+    """Whether there is anything in a set or a hash."""
+    if key.startswith(keys.MEMBERS):
+        return bool(table.records.get(keys.path_of(key) or "", _NOTHING).members)
+    each = state(key, table)
+    return each is not None and bool(each.value)
+
+
 def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
     """The entries that `mine` knows to be newer; None now and then, where the caller may rest.
 
@@ -143,8 +151,6 @@ def _is_evicted(entry: str, mine: Snapshot, theirs: Snapshot) -> bool:
     known, found = state(entry, mine), state(entry, theirs)
     if known is None or found is None or not known.value or found.value:
         return False
-    if known.field and (whole := state(keys.key_of(entry), theirs)) and whole.value:
-        return False  # keys are evicted, not fields
     return known.number >= theirs.history.revision(entry)
 
 

@@ -19,7 +19,10 @@ from tests.chaos.server import Server
 SETTLED_SECONDS = 5.0
 """After a Redis has come back that lost something, or was away for longer than a request waits for it."""
 
-STALL_SECONDS = 0.06, 0.3
+STALL_SECONDS = 0.06, 1.3
+"""Less than requests wait for Redis (`ledger_patience`, 1.5 s)."""
+
+HALT_SECONDS = 0.0, 0.3
 THROUGH_SECONDS = 0.1, 0.5
 """Before and after it refuses, a relay only passes on."""
 
@@ -27,7 +30,7 @@ BUSY_AFTER_MS = 10
 STOP_SECONDS = 5.0
 EVICTED_BYTES = 2_000, 200_000
 AWAY_SECONDS = 2.0, 4.0
-"""Longer than requests wait for Redis (`ledger_patience`, 1.5 s)."""
+"""Longer than that."""
 
 SHORT_FREEZE_SECONDS = 1.0, 4.0
 PAST_THE_LEASE_SECONDS = 12.0
@@ -54,10 +57,12 @@ class Lab:
 
     @asynccontextmanager
     async def lossy(self) -> AsyncIterator[None]:
-        """While this lasts Redis is away or loses something: until it has settled the cap need not hold."""
+        """While this lasts Redis is away or loses something: until it has settled the cap need not hold. At its end
+        a setting and a drain flag are changed at once, before what was lost is there again."""
         excused = Span(self.now())
         self.cap.excused.append(excused)
         yield
+        await self.book.amend(self.cluster.alive)
         excused.end = self.now() + SETTLED_SECONDS
 
 
@@ -89,12 +94,14 @@ async def cut_all(lab: Lab) -> None:
 
 
 async def pause_clients(lab: Lab) -> None:
-    """CLIENT PAUSE: commands wait for up to 0.3 s."""
-    lab.server.admin.client_pause(round(lab.rng.uniform(*STALL_SECONDS) * 1000))
+    """CLIENT PAUSE: commands wait for up to 1.3 s."""
+    seconds = lab.rng.uniform(*STALL_SECONDS)
+    lab.server.admin.client_pause(round(seconds * 1000))
+    await asyncio.sleep(seconds)
 
 
 async def stall(lab: Lab) -> None:
-    """The whole server stands still for up to 0.3 s."""
+    """The whole server stands still for up to 1.3 s."""
     lab.server.freeze()
     await asyncio.sleep(lab.rng.uniform(*STALL_SECONDS))
     lab.server.thaw()
@@ -106,7 +113,7 @@ async def flush_scripts(lab: Lab) -> None:
 
 
 async def busy_script(lab: Lab) -> None:
-    """A script of somebody else runs for up to 0.3 s, and all others are answered BUSY."""
+    """A script of somebody else runs for up to 1.3 s, and all others are answered BUSY."""
     admin: Any = lab.server.admin
     admin.config_set("lua-time-limit", BUSY_AFTER_MS)
     running = asyncio.create_task(asyncio.to_thread(_run_without_end, admin))
@@ -124,7 +131,7 @@ def _run_without_end(admin: Any) -> None:
 
 
 async def moved(lab: Lab) -> None:
-    """MOVED, TRYAGAIN, CLUSTERDOWN, LOADING or MASTERDOWN to every command with a key, for up to 0.3 s."""
+    """MOVED, TRYAGAIN, CLUSTERDOWN, LOADING or MASTERDOWN to every command with a key, for up to 1.3 s."""
     async with Refusing(lab.server.place / "refusing.sock", lab.server.socket) as relay:
         lab.server.point_to(relay.path)
         await cut_all(lab)
@@ -140,9 +147,9 @@ async def failover(lab: Lab) -> None:
     """A replica that has all takes over; the server before refuses writes (READONLY), and then ends."""
     await _whole(lab.server.replicate)
     await _whole(lab.server.hand_over)
-    await asyncio.sleep(lab.rng.uniform(0, max(STALL_SECONDS)))
+    await asyncio.sleep(lab.rng.uniform(*HALT_SECONDS))
     lab.server.fail_over()
-    await asyncio.sleep(lab.rng.uniform(0, max(STALL_SECONDS)))
+    await asyncio.sleep(lab.rng.uniform(*HALT_SECONDS))
     await _whole(lab.server.retire)
 
 
@@ -218,7 +225,7 @@ async def evict(lab: Lab) -> None:
     async with lab.lossy():
         admin.config_set("maxmemory-policy", "allkeys-random")
         admin.config_set("maxmemory", admin.info("memory")["used_memory"] - lab.rng.randrange(*EVICTED_BYTES))
-        await asyncio.sleep(lab.rng.uniform(*STALL_SECONDS))
+        await asyncio.sleep(lab.rng.uniform(*HALT_SECONDS))
         admin.config_set("maxmemory", 0)
 
 

@@ -1,7 +1,8 @@
-"""A route that is changed through instances, written down here, and compared with what each of them shows."""
+"""A route that is changed through instances, its settings and drain flags too, written down here, and compared with
+what each of them shows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -13,10 +14,13 @@ from tests.chaos.cluster import Instance
 from tests.chaos.server import Server
 
 PATH = "/q"
-KEY = "slb_q"
+KEY, SETTINGS_KEY, UPSTREAM_KEY = "slb_q", "slb:route:/q", "slb:upstream:"
+DEFAULTS = {"retries": 1, "max_inflight": 0, "queue_limit": 1000}
+"""The settings that are changed."""
 STEADY = "10.9.255.1:80"
 LEASED = "10.9.255.2:80"
-"""Has a lease that is renewed all the while."""
+"""Has a lease that is renewed all the while, each time with the same weight."""
+DRAINABLE = STEADY, LEASED
 LAPSED = "10.9.255.3:80"
 """Has a lease that is not renewed."""
 
@@ -28,13 +32,15 @@ SOON = 5.0
 WRITTEN = frozenset({200, 202, 404})
 """Statuses of a change that Redis has, be it served by that instance yet or not, or that it had before."""
 
+SET = frozenset({200, 202})
+
 ANSWER_SECONDS = 20.0
 _LOOK = 0.1
 
 
 class RouteBook:
-    """`truth`: the members that were registered and not deregistered, whatever Redis remembers. No requests are
-    sent to them."""
+    """`truth`: the members that were registered and not deregistered, whatever Redis remembers; `settings` and
+    `drained`: what was set on the route and on them. No requests are sent to them."""
 
     def __init__(self, session: ClientSession, server: Server, rng: Random) -> None:
         self._session = session
@@ -42,6 +48,8 @@ class RouteBook:
         self._rng = rng
         self._number = 0
         self.truth: set[str] = set()
+        self.settings = dict(DEFAULTS)
+        self.drained: set[str] = set()
 
     async def begin(self, instances: Sequence[Instance]) -> None:
         """Register the first ones."""
@@ -76,13 +84,25 @@ class RouteBook:
         self.truth.discard(LAPSED)
 
     async def change(self, instances: Sequence[Instance], times: int = 1) -> None:
-        """One more, and often one less. Only while Redis is whole: it has to be answered."""
+        """One more, and often one less; and `amend`. Only while Redis is whole: it has to be answered."""
         for _ in range(times):
+            await self.amend(instances)
             self._number += 1
             await self._call("POST", instances, f"10.9.{self._number // 250}.{self._number % 250 + 1}:80")
             others = sorted(self.truth - {STEADY, LEASED})
             if len(others) > 2:
                 await self._call("DELETE", instances, self._rng.choice(others))
+
+    async def amend(self, instances: Sequence[Instance]) -> None:
+        """Set a setting, or take it back to its default; drain a member, or put it back. Nothing else of the two
+        hashes may change by it, whatever Redis has lost of them the moment before."""
+        name = self._rng.choice(list(DEFAULTS))
+        value = self._rng.choice([None, *range(2, 10)])
+        await self._patch(instances, f"/routes{PATH}", {name: value})
+        self.settings[name] = DEFAULTS[name] if value is None else value
+        member = self._rng.choice(sorted(self.truth.intersection(DRAINABLE)))
+        await self._patch(instances, f"/upstreams/{member}", {"drain": member not in self.drained})
+        self.drained ^= {member}
 
     async def judged(self, instances: Sequence[Instance], now: float, what: str) -> list[Violation]:
         """One for all tables, Redis's own among them, that are not right within SOON and are wrong in the same way;
@@ -106,28 +126,42 @@ class RouteBook:
 
     async def _wrong(self, instances: Sequence[Instance]) -> dict[str, set[str]]:
         shown = {each.name: await self._shown(each) for each in instances}
+        shown["Redis"] = await asyncio.to_thread(self._stored)
+        return {who: has for who, has in shown.items() if has != self._right}
+
+    @property
+    def _right(self) -> set[str]:
+        return _facts(self.truth, self.drained, self.settings)
+
+    def _stored(self) -> set[str]:
         admin: Any = self._server.admin
-        shown["Redis"] = set(await asyncio.to_thread(admin.smembers, KEY))
-        return {who: has for who, has in shown.items() if has != self.truth}
+        drained = [each for each in DRAINABLE if admin.hget(UPSTREAM_KEY + each, "drain") == "true"]
+        return _facts(admin.smembers(KEY), drained, DEFAULTS | admin.hgetall(SETTINGS_KEY))
 
     async def _shown(self, instance: Instance) -> set[str]:
         try:
             async with self._session.get(f"{instance.api}/routes{PATH}") as reply:
                 if reply.status != 200:
                     return set()
-                return {each["member"] for each in (await reply.json())["members"]}
+                route = await reply.json()
+                members = [each["member"] for each in route["members"]]
+                drained = [each["member"] for each in route["members"] if each["drain"]]
+                return _facts(members, drained, route["settings"])
         except (ClientError, TimeoutError, OSError):
             return set()
 
     def _difference(self, has: set[str]) -> str:
-        more, less = sorted(has - self.truth), sorted(self.truth - has)
+        more, less = sorted(has - self._right), sorted(self._right - has)
         return f"{' '.join(more) or 'none'} too many, {' '.join(less) or 'none'} missing"
 
     async def _mend(self, instances: Sequence[Instance], shown: set[str]) -> None:
         for member in sorted(self.truth):
             await self._call("POST", instances, member)
-        for member in sorted(shown - self.truth):
+        for member in sorted(each for each in shown - self._right if each.endswith(":80")):
             await self._call("DELETE", instances, member)
+        await self._patch(instances, f"/routes{PATH}", self.settings)
+        for member in DRAINABLE:
+            await self._patch(instances, f"/upstreams/{member}", {"drain": member in self.drained})
 
     async def _call(self, method: str, instances: Sequence[Instance], member: str, ttl: int | None = None) -> None:
         """Asked again while it is refused: the next fault may have come already. Raises TimeoutError."""
@@ -137,9 +171,28 @@ class RouteBook:
         (self.truth.add if method == "POST" else self.truth.discard)(member)
 
     async def _status(self, method: str, instance: Instance, member: str, ttl: int | None) -> int:
-        body = {"path": PATH, "target": member, **({"ttl": ttl} if ttl else {})}
+        attributes = {"weight": 2} if member == LEASED and ttl else {}
+        body = {"path": PATH, "target": member, **attributes, **({"ttl": ttl} if ttl else {})}
+        return await self._answer(method, f"{instance.api}/register", body)
+
+    async def _patch(self, instances: Sequence[Instance], path: str, changes: Mapping[str, object]) -> None:
+        """Asked again as above; 404 too, which an instance answers that has just started."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while await self._answer("PATCH", self._rng.choice(instances).api + path, changes) not in SET:
+                await asyncio.sleep(_LOOK)
+
+    async def _answer(self, method: str, url: str, body: Mapping[str, object]) -> int:
         try:
-            async with self._session.request(method, f"{instance.api}/register", json=body) as reply:
+            async with self._session.request(method, url, json=body) as reply:
                 return reply.status
         except (ClientError, OSError):
             return 0
+
+
+def _facts(members: Iterable[str], drained: Iterable[str], settings: Mapping[str, object]) -> set[str]:
+    """All that is compared, a text each."""
+    return {
+        *members,
+        *(f"{each} drained" for each in drained),
+        *(f"{name}={settings[name]}" for name in DEFAULTS),
+    }

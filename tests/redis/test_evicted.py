@@ -101,6 +101,21 @@ async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
         await follower.shows("/a", None)
 
 
+async def test_a_setting_that_is_changed_before_an_eviction_is_met_stands_beside_those_that_go_back(
+    valkey: Valkey,
+) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {})
+        await follower.registry.put_settings("/a", {"policy": "p2c", "max_inflight": "5"})
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        evict(valkey, "slb:route:/a")
+        await follower.registry.patch_settings("/a", {"retries": "2", "policy": None})
+        expected = {"max_inflight": "5", "retries": "2"}
+        await eventually(lambda: valkey.admin.hgetall("slb:route:/a") == expected, what="settings", timeout=5)
+        await eventually(lambda: follower.mirror.records["/a"].settings == expected)
+
+
 async def test_an_evicted_key_of_others_costs_no_line_and_no_row(valkey: Valkey) -> None:
     async with Follower(valkey.url) as one, Follower(valkey.url) as other:
         await one.registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 51)])
@@ -123,6 +138,7 @@ async def test_what_is_removed_by_hand_while_redis_evicts_keys_of_others_stays_r
     async with Follower(valkey.url) as one, Follower(valkey.url) as other:
         await one.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await one.registry.put_settings("/b", {"policy": "p2c"})
+        await one.registry.put_settings("/c", {"policy": "p2c", "retries": "2"})
         for each in (one, other):
             await known(each, valkey)
             await numbered(each, valkey)
@@ -132,6 +148,7 @@ async def test_what_is_removed_by_hand_while_redis_evicts_keys_of_others_stays_r
             evict(valkey, "foreign")
             admin.srem("slb_a", *left)
             admin.delete("slb:route:/b")
+            admin.hdel("slb:route:/c", "retries")
             for each in (one, other):
                 await each.shows("/a", sorted(remaining) or None)
                 await each.shows("/b", None)
@@ -139,6 +156,7 @@ async def test_what_is_removed_by_hand_while_redis_evicts_keys_of_others_stays_r
                 await evict_of_others(valkey, one, other)
                 assert [each.members("/a") for each in (one, other)] == [sorted(remaining) or None] * 2
                 assert (members(valkey, "slb_a"), admin.exists("slb:route:/b")) == (remaining, 0)
+                assert admin.hgetall("slb:route:/c") == {"policy": "p2c"}
         assert not [line for line in logs if line["event"].startswith("redis_")]
 
 
