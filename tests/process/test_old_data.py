@@ -71,6 +71,51 @@ async def test_no_request_fails_and_the_table_is_right_when_redis_comes_back_fro
     assert "redis_came_back_behind" in one.process.log.read_text() + other.process.log.read_text()
 
 
+@pytest.mark.parametrize("loss", ["some", "all"])
+async def test_a_setting_changed_as_soon_as_redis_is_back_leaves_the_cap_and_the_drain_flag_alone(
+    slb: Commands, snapshots: Valkey, loss: str
+) -> None:
+    member = "10.0.0.1:80"
+    one, other = [await slb.until_ready(await slb.serve(redis=snapshots.url)) for _ in range(2)]
+    await change(slb, one, "POST", OLD, member)
+    snapshots.admin.save()
+    await patch(slb, one, f"/routes{OLD}", {"max_inflight": 5})
+    await patch(slb, one, f"/upstreams/{member}", {"drain": True})
+    for serving in (one, other):
+        await until_drained_and_capped(slb, serving)
+    if loss == "some":
+        snapshots.kill()
+        snapshots.start()
+    else:
+        snapshots.admin.flushall()
+    await patch(slb, other, f"/routes{OLD}", {"retries": 2})
+    stored = {"max_inflight": "5", "retries": "2"}
+    await eventually(lambda: snapshots.admin.hgetall("slb:route:/old") == stored, timeout=10)
+    await eventually(lambda: snapshots.admin.hget(f"slb:upstream:{member}", "drain") == "true", timeout=10)
+    for serving in (one, other):
+        await until_drained_and_capped(slb, serving)
+
+
+async def patch(slb: Commands, serving: Serving, path: str, changes: dict[str, object]) -> None:
+    """Asked again while Redis is away: the first answer is at once after it is back."""
+    async with within(10):
+        while True:
+            async with slb.session.request("PATCH", serving.api + path, json=changes) as reply:
+                if reply.status != 503:
+                    assert reply.status in {200, 202}, await reply.text()
+                    return
+            await asyncio.sleep(0.005)
+
+
+async def until_drained_and_capped(slb: Commands, serving: Serving) -> None:
+    async with within(10):
+        while True:
+            route = await slb.json(f"{serving.api}/routes{OLD}")
+            if route["settings"]["max_inflight"] == 5 and all(each["drain"] for each in route["members"]):
+                return
+            await asyncio.sleep(0.02)
+
+
 async def until_up(slb: Commands, serving: Serving, expected: bool) -> None:
     """Wait until this instance knows that Redis answers, or does not."""
     async with within(10):
