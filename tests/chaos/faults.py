@@ -22,7 +22,7 @@ SETTLED_SECONDS = 5.0
 STALL_SECONDS = 0.06, 1.3
 """Less than requests wait for Redis (`ledger_patience`, 1.5 s)."""
 
-HALT_SECONDS = 0.0, 0.3
+HALT_SECONDS = 0.06, 0.3
 THROUGH_SECONDS = 0.1, 0.5
 """Before and after it refuses, a relay only passes on."""
 
@@ -147,9 +147,9 @@ async def failover(lab: Lab) -> None:
     """A replica that has all takes over; the server before refuses writes (READONLY), and then ends."""
     await _whole(lab.server.replicate)
     await _whole(lab.server.hand_over)
-    await asyncio.sleep(lab.rng.uniform(*HALT_SECONDS))
+    await asyncio.sleep(lab.rng.uniform(0, max(HALT_SECONDS)))
     lab.server.fail_over()
-    await asyncio.sleep(lab.rng.uniform(*HALT_SECONDS))
+    await asyncio.sleep(lab.rng.uniform(0, max(HALT_SECONDS)))
     await _whole(lab.server.retire)
 
 
