@@ -15,11 +15,14 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- The number at which an entry last changed, as far as it is known here.
+local function logged(entry)
+  return tonumber(redis.call('ZSCORE', CHANGES, entry) or 0)
+end
+
+-- The number at which an entry last changed, as far as it is known here; a field also with its hash as a whole.
 local function stands(entry)
-  local whole = string.match(entry, '^(slb:%S+) ') or entry
-  local scores = redis.call('ZMSCORE', CHANGES, entry, whole, FLOOR)
-  return math.max(tonumber(scores[1] or 0), tonumber(scores[2] or 0), tonumber(scores[3] or 0))
+  local whole = string.match(entry, '^(slb:%S+) ')
+  return math.max(logged(entry), whole and logged(whole) or 0, logged(FLOOR))
 end
 
 local function last_number()

@@ -30,7 +30,7 @@ local operations = {
   -- But for fields that have changed since, be they there or not.
   replace = function(key, first, last, number)
     local function is_older(field)
-      return tonumber(redis.call('ZSCORE', CHANGES, key .. ' ' .. field) or 0) <= number
+      return logged(key .. ' ' .. field) <= number
     end
     local size = redis.pcall('HLEN', key)
     if type(size) == 'table' then
