@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 
 import structlog
 
+from slb.model import RouteSettings
 from slb.observe.metrics import Metrics
-from slb.routing.table import Route
+from slb.routing.table import Route, Table
 
 _MOST_NAMED = 20
 
@@ -24,6 +25,13 @@ class AboveCap:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._before: dict[str, int] = {}
+        self._routes: Mapping[str, Route] = {}
+
+    def swapped(self, table: Table) -> None:
+        """There is another table. Where a cap is lower now, what runs already may end before the next look."""
+        before, self._routes = self._routes, table.routes
+        if routes := with_lower_caps(before, table.counted):
+            _log.info("ledger_caps_lowered", count=len(routes), routes=routes[:_MOST_NAMED])
 
     def look(self, scores: Scores, routes: Collection[Route]) -> None:
         """Compare what was read last with the caps of these routes, at most once a second."""
@@ -53,6 +61,19 @@ def above_cap(scores: Scores, routes: Collection[Route]) -> dict[str, int]:
         if above > 0:
             found[member] = int(above)
     return found
+
+
+def with_lower_caps(before: Mapping[str, Route], now: Mapping[str, Route]) -> list[str]:
+    """The capped routes of `now` (both: path -> route) that had a higher cap, or counted in another pool: what runs
+    already may be above."""
+    changed = ((before.get(path), route) for path, route in now.items() if before.get(path) is not route)
+    return [route.path for old, route in changed if old is not None and _counts_less(old.settings, route)]
+
+
+def _counts_less(old: RouteSettings, route: Route) -> bool:
+    cap = route.settings.max_inflight
+    was_higher = not old.max_inflight or cap < old.max_inflight
+    return bool(cap) and (was_higher or (old.pool or route.path) != (route.settings.pool or route.path))
 
 
 def _caps(members: Collection[str], scores: Scores, routes: Collection[Route]) -> dict[str, dict[str, float]]:

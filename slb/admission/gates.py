@@ -134,6 +134,7 @@ class Gates:
 
     def _swapped(self) -> None:
         """Their lanes are connected, and their script loaded, before the first request comes."""
+        self._above_cap.swapped(self._mirror.table)
         for route in self._mirror.table.counted.values():
             if len(self._gates) >= _MOST_AHEAD:
                 break

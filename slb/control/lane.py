@@ -274,6 +274,8 @@ class Lane:
             self.seen[ask.view] = Seen(ask, reply.get("seen"), self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
+        if self.standing.has_lost(reply):
+            _log.warning("ledger_lost", pool=self.pool, held=self.held.total())
         self.standing.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
         if batch.fresh and not batch.full:
             return False

@@ -52,6 +52,7 @@ async def test_a_change_of_the_route_that_leaves_more_in_flight_than_its_cap(
         assert proxy.metrics.above_cap == 0
         with capture_logs() as logs:
             replace(proxy.mirror, {ROUTE: record(*pods.members, **(CAPPED | after))})
+            assert {"event": "ledger_caps_lowered", "log_level": "info", "count": 1, "routes": [ROUTE]} in logs
             await admitted(proxy, more)
             await logged(above, logs, proxy)
 
@@ -68,3 +69,5 @@ async def test_an_instance_that_starts_after_redis_has_lost_its_data(valkey: Val
             with capture_logs() as logs:
                 one.gate.lane.say_all()
                 await logged(1, logs, one, other)
+            (lost,) = [line for line in logs if line["event"] == "ledger_lost"]
+            assert (lost["pool"], lost["held"]) == (ROUTE, 1)

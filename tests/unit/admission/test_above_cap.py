@@ -2,9 +2,9 @@
 
 import pytest
 
-from slb.admission.above_cap import Scores, above_cap
+from slb.admission.above_cap import Scores, above_cap, with_lower_caps
 from slb.model import RouteRecord
-from tests.unit.routing.mirror_rig import A, B, make_mirror, record, replace
+from tests.unit.routing.mirror_rig import A, B, C, make_mirror, record, replace
 
 
 def capped(*members: str, cap: int, **settings: str) -> RouteRecord:
@@ -53,3 +53,25 @@ def test_a_cap_is_for_each_slot() -> None:
     mirror = make_mirror()
     replace(mirror, {"/a": capped(A, B, cap=2)}, {A: {"slots": "4"}})
     assert above_cap({"/a": {A: 9, B: 2}}, mirror.table.counted.values()) == {A: 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lower"),
+    [
+        (capped(A, cap=2), capped(A, cap=1), True),
+        (capped(A, cap=0), capped(A, cap=9), True),
+        (record(A), capped(A, cap=9), True),
+        (capped(A, cap=2), capped(A, cap=2, pool="/s"), True),
+        (capped(A, cap=2), capped(A, cap=2, pool="/a"), False),
+        (capped(A, cap=2), capped(A, B, cap=3), False),
+        (capped(A, cap=2), capped(A, cap=0, pool="/s"), False),
+    ],
+)
+def test_routes_whose_caps_are_lower_than_they_were_or_count_in_another_pool_are_found(
+    before: RouteRecord, after: RouteRecord, lower: bool
+) -> None:
+    mirror = make_mirror()
+    replace(mirror, {"/a": before, "/b": capped(B, cap=1)})
+    was = mirror.table.routes
+    replace(mirror, {"/a": after, "/b": capped(B, cap=1), "/new": capped(C, cap=1)})
+    assert with_lower_caps(was, mirror.table.counted) == (["/a"] if lower else [])
