@@ -18,7 +18,7 @@ def keep_registered(registrations: Sequence[Registration]) -> int:
 
 async def _keep(registrations: Sequence[Registration]) -> bool:
     """Whether all are deregistered. Where one is refused, what was there before this command stays, for good:
-    another client may have registered it, and if that renews a lease it has one again. Raises RegistrationRefused."""
+    another client may have registered it, and renews its lease if it has one. Raises RegistrationRefused."""
     stopping = Stopping()
     stopping.listen()
     leaving, staying = registrations, list[Registration]()
