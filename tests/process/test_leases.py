@@ -95,6 +95,7 @@ async def test_register_keep_that_is_refused_ends_and_takes_nothing_of_others_ou
     assert refused.code == 1
     assert "refused: 0.0.0.0:9 for /p" in refused.err
     assert await members(slb, serving) == ["127.0.0.1:9"]
+    assert ends(valkey, "127.0.0.1:9") == 0.0
 
 
 async def test_a_second_signal_ends_register_keep_while_slb_does_not_answer(slb: Commands) -> None:
