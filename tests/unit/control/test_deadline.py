@@ -9,9 +9,8 @@ from slb.control.deadline import Deadline
 
 
 async def test_what_takes_too_long_ends_with_a_timeout() -> None:
-    with pytest.raises(TimeoutError):
-        with Deadline(asyncio.get_running_loop().time() + 0.02):
-            await asyncio.Event().wait()
+    with pytest.raises(TimeoutError), Deadline(asyncio.get_running_loop().time() + 0.02):
+        await asyncio.Event().wait()
 
 
 async def test_before_it_ends_it_is_told_that_it_is_late() -> None:
