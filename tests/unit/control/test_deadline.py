@@ -87,7 +87,7 @@ async def test_nor_does_a_stall_that_begins_just_before_it_is_told_that_it_is_la
     begun = loop.time()
 
     async def waits_for_ever() -> None:
-        async with Deadline(begun + 1.0, begun + 0.3, late.set):
+        with Deadline(begun + 1.0, begun + 0.3, late.set):
             await asyncio.sleep(0.2)
             _hold_up(loop, 1.5)
             await asyncio.Event().wait()
