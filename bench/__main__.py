@@ -1,7 +1,6 @@
 """`python -m bench`: slb beside its peers; `python -m bench COMMAND`: a figure of slb alone."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,7 +27,8 @@ from bench.figures.command import run, run_bare
 from bench.figures.large_table import LargeTable
 from bench.gpu.command import gpu
 from bench.handoff.command import handoff
-from bench.outcome import instance_counts, refuse
+from bench.lab.command import simulate
+from bench.outcome import Check, Json, instance_counts, refuse
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
@@ -38,9 +38,7 @@ app.command()(gpu)
 app.command()(handoff)
 app.command()(quota)
 app.command()(quota_rate)
-
-Json = Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")]
-Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]
+app.command()(simulate)
 
 
 @app.command()

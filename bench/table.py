@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bench.cases import Case
+from bench.figures.figure import add_columns, empty_table
 from bench.results import OUR_NAME, Sample, Summary, ratio, summarise
 
 NOTICEABLE = 0.03
@@ -56,11 +56,9 @@ GOALS = (
 
 def case_table(case: Case, samples: Sequence[Sample], names: Sequence[str]) -> Table:
     """One row a peer, in the order of `names`, narrow enough for a terminal of 80 columns."""
-    table = Table(title=f"{case.name}: {case.title}", title_justify="left", box=SIMPLE_HEAD)
-    table.pad_edge, table.show_edge, table.collapse_padding = False, False, True
-    table.add_column("proxy", no_wrap=True)
-    for column in COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
+    table = empty_table(f"{case.name}: {case.title}")
+    table.collapse_padding = True
+    add_columns(table, ("proxy", *COLUMNS))
     ours = summarise(samples, OUR_NAME, case.name)
     for name in names:
         table.add_row(name, *_row(summarise(samples, name, case.name), ours))

@@ -15,7 +15,7 @@ from bench.errors import BenchError
 from bench.figures.figure import Outcome
 from bench.figures.fleet import Fleet
 from bench.machine import Shares, Surroundings, described
-from bench.outcome import INTERRUPTED, end, plain_console, refuse
+from bench.outcome import INTERRUPTED, check_folder, end, plain_console
 from bench.processes import ENDING, Processes
 from bench.progress import Steps, progress_bar
 
@@ -40,8 +40,7 @@ def run_bare(
     name: str, measure: MeasureBare, total: int, settings: dict[str, object], json: Path | None, check: bool
 ) -> int:
     """The same for a figure that starts all it needs itself."""
-    if json is not None and not json.parent.is_dir():
-        refuse(f"--json: there is no folder {json.parent}")
+    check_folder("--json", json and json.parent)
     for number in ENDING:
         signal.signal(number, end)
     started = datetime.now(UTC)

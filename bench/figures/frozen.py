@@ -19,13 +19,13 @@ from bench.figures.frozen_case import QUIET_SECONDS, Case, Freeze, section
 from bench.figures.open_loop import Fetched
 from bench.figures.open_loop import Plan as Sending
 from bench.http import ask, free_ports
+from bench.lab.keys import ZipfKeys
 from bench.processes import Running, wait_until
 from bench.progress import Steps
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.control import keys as stored
 from slb.model import Upstream
-from slb.simulate.keys import ZipfKeys
 
 ROUTE = "/products"
 UPSTREAMS = 6

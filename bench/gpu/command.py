@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bench.chart import check_pictures
 from bench.errors import BenchError
 from bench.figures.command import run_bare
 from bench.figures.figure import Outcome, Section
@@ -29,7 +30,7 @@ from bench.gpu.lab import Lab, steps_of
 from bench.gpu.report import CaseResult, case_section, goals_section
 from bench.gpu.standing import Standing
 from bench.gpu.work import Shape, Work
-from bench.outcome import refuse
+from bench.outcome import Check, Json, refuse
 from bench.processes import Processes
 from bench.progress import Steps
 
@@ -51,12 +52,11 @@ def gpu(
     seed: Annotated[int, typer.Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
     png: Annotated[Path | None, typer.Option(help="Draw the latency curves into this file.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
+    json: Json = None,
+    check: Check = False,
 ) -> None:
     """Slow requests over a fleet: real proxies that see a tenth each, beside slb's view of the whole."""
-    if png is not None and not png.parent.is_dir():
-        refuse(f"--png: there is no folder {png.parent}")
+    check_pictures("--png", png and png.parent)
     fast = Fast(fast_rate, fast_service, fast_seconds)
     choice = Choice(Shape(pods, proxies, seconds, seed), load, chosen_services(service), cv, fast, traces)
     asked_for, asked_at = chosen_balancers(only), chosen_cases(cases)

@@ -18,6 +18,7 @@ from bench.figures.fleet import REPOSITORY
 from bench.figures.redis import PrivateRedis
 from bench.http import ask, free_ports, post_json, send_json
 from bench.load import Wrk
+from bench.outcome import Check, Json
 from bench.peers import SLB, find_program
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import ProcessTree
@@ -55,8 +56,8 @@ def quota_rate(
     rounds: Annotated[int, typer.Option(min=1, help="Times that both have their turn.")] = 3,
     seconds: Annotated[int, typer.Option(min=1, help="Length of one turn.")] = 4,
     connections: Annotated[int, typer.Option(min=1, help="Callers that ask at the same time.")] = 256,
-    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
+    json: Json = None,
+    check: Check = False,
 ) -> None:
     """Decisions a second of one router on one core, beside one that sends Redis a command for each."""
     plan = Plan(rounds, seconds, connections)
