@@ -1,7 +1,7 @@
 """`python -m bench gpu`: what a view of the whole fleet is worth, in front of slow upstreams."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -10,7 +10,7 @@ import typer
 
 from bench.chart import check_pictures
 from bench.errors import BenchError
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Outcome, Section
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.chart import draw
@@ -30,7 +30,7 @@ from bench.gpu.lab import Lab, steps_of
 from bench.gpu.report import CaseResult, case_section, goals_section
 from bench.gpu.standing import Standing
 from bench.gpu.work import Shape, Work
-from bench.outcome import Check, Json, refuse
+from bench.outcome import refuse
 from bench.processes import Processes
 from bench.progress import Steps
 
@@ -52,9 +52,7 @@ def gpu(
     seed: Annotated[int, typer.Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
     png: Annotated[Path | None, typer.Option(help="Draw the latency curves into this file.")] = None,
-    json: Json = None,
-    check: Check = False,
-) -> None:
+) -> Job:
     """Slow requests over a fleet: real proxies that see a tenth each, beside slb's view of the whole."""
     check_pictures("--png", png and png.parent)
     fast = Fast(fast_rate, fast_service, fast_seconds)
@@ -74,9 +72,7 @@ def gpu(
             draw(results, png)
         return outcome(results, choice.goals_apply, lacking, whole)
 
-    settings = asdict(choice) | {"traces": str(traces)}
-    total = sum(steps_of(work) for work in works) * len(balancers)
-    raise typer.Exit(run_bare("gpu", measure, total, settings, json, check))
+    return Job(measure, sum(steps_of(work) for work in works) * len(balancers))
 
 
 def made(choice: Choice, cases: Sequence[str]) -> list[Work]:

@@ -1,13 +1,12 @@
 """`python -m bench handoff`: how long a pod is idle between two requests while others wait."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Figure, Outcome, RowsSection, Section, short
 from bench.figures.fleet import Fleet
 from bench.figures.local import Loop
@@ -15,7 +14,7 @@ from bench.handoff.alone import measure_alone
 from bench.handoff.fleet import Pods, measure_fleet
 from bench.handoff.gaps import Handoffs
 from bench.handoff.plan import Plan
-from bench.outcome import Check, Json, instance_counts
+from bench.outcome import instance_counts
 from bench.processes import Processes
 from bench.progress import Steps
 
@@ -36,20 +35,10 @@ def handoff(
     seconds: Annotated[float, typer.Option(min=0.1, help="That each run is counted.")] = 10,
     service: Annotated[float, typer.Option(min=0.01, help="Mean service time, seconds.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Of service times, and of which instance a client asks.")] = 1,
-    json: Json = None,
-    check: Check = False,
-) -> None:
+) -> Job:
     """How long a pod that serves one request at a time is idle between two, while others wait in the queue."""
     plan = Plan(instance_counts(instances), pods, seconds, service, seed)
-    code = run_bare(
-        "handoff",
-        lambda processes, home, steps: measure(processes, home, steps, plan),
-        plan.runs,
-        asdict(plan),
-        json,
-        check,
-    )
-    raise typer.Exit(code)
+    return Job(lambda processes, home, steps: measure(processes, home, steps, plan), plan.runs)
 
 
 def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outcome:

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from bench.chart import check_pictures
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Outcome, Section
 from bench.lab.bounded import BoundedExperiment
 from bench.lab.experiment import Experiment
 from bench.lab.fade_in import FadeInExperiment
 from bench.lab.ring import RingExperiment
 from bench.lab.zones import ZonesExperiment
-from bench.outcome import ALL, Check, Json, chosen
+from bench.outcome import ALL, chosen
 from bench.progress import Steps
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
@@ -29,9 +29,7 @@ def simulate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same figures.")] = 1,
     scale: Annotated[float, typer.Option(min=0.01, max=1, help="Part of the fleet and its traffic.")] = 1.0,
     out: Annotated[Path | None, typer.Option(help="Draw a picture of each into this folder.")] = None,
-    json: Json = None,
-    check: Check = False,
-) -> None:
+) -> Job:
     """What the hash ring and its policies do for upstreams with caches, in simulated time."""
     check_pictures("--out", out)
     experiments = {name: EXPERIMENTS[name](seed, scale) for name in chosen("EXPERIMENTS", names, EXPERIMENTS)}
@@ -47,5 +45,4 @@ def simulate(
                 report.draw(out / f"simulate-{name}.png")
         return Outcome(sections)
 
-    settings: dict[str, object] = {"experiments": list(experiments), "seed": seed, "scale": scale}
-    raise typer.Exit(run_bare("simulate", lambda _, __, steps: measure(steps), total, settings, json, check))
+    return Job(lambda _, __, steps: measure(steps), total)

@@ -1,7 +1,7 @@
 """`python -m bench quota`: a backlog drained through the router, and as it is drained today."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +9,10 @@ import typer
 
 from bench.chart import check_pictures
 from bench.errors import BenchError
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Outcome, Section
 from bench.gpu.choice import TRACES_FOLDER
-from bench.outcome import Check, Json, refuse
+from bench.outcome import refuse
 from bench.processes import Processes
 from bench.progress import Steps
 from bench.quota.backlog import traced
@@ -81,9 +81,7 @@ def quota(
     seed: Annotated[int, typer.Option(help="The same seed is the same backlog.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
     png: Annotated[Path | None, typer.Option(help="Draw how the backlog shrinks into this file.")] = None,
-    json: Json = None,
-    check: Check = False,
-) -> None:
+) -> Job:
     """Ten models of 1 s to 2 min and real prompt lengths: single calls through the quota router beside batches."""
     check_pictures("--png", png and png.parent)
     try:
@@ -102,8 +100,7 @@ def quota(
             sections += under_demand(home, setting, factor, demand, steps)
         return Outcome(sections)
 
-    settings = {**asdict(plan), "traces": str(traces)}
-    raise typer.Exit(run_bare("quota", measure, plan.steps, settings, json, check))
+    return Job(measure, plan.steps)
 
 
 def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]:

@@ -12,13 +12,12 @@ import typer
 
 from bench.cases import Case
 from bench.errors import BenchError
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import REPOSITORY
 from bench.figures.redis import PrivateRedis
 from bench.http import ask, free_ports, post_json, send_json
 from bench.load import Wrk
-from bench.outcome import Check, Json
 from bench.peers import SLB, find_program
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import ProcessTree
@@ -56,14 +55,10 @@ def quota_rate(
     rounds: Annotated[int, typer.Option(min=1, help="Times that both have their turn.")] = 3,
     seconds: Annotated[int, typer.Option(min=1, help="Length of one turn.")] = 4,
     connections: Annotated[int, typer.Option(min=1, help="Callers that ask at the same time.")] = 256,
-    json: Json = None,
-    check: Check = False,
-) -> None:
+) -> Job:
     """Decisions a second of one router on one core, beside one that sends Redis a command for each."""
     plan = Plan(rounds, seconds, connections)
-    settings: dict[str, object] = {"rounds": rounds, "seconds": seconds, "connections": connections}
-    work = partial(measure, plan=plan)
-    raise typer.Exit(run_bare("quota-rate", work, 4 * rounds, settings, json, check))
+    return Job(partial(measure, plan=plan), 4 * rounds)
 
 
 def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outcome:
