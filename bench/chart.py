@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.outcome import check_folder, refuse
 
@@ -39,11 +39,18 @@ def panels(
     figure = Figure(figsize=(inches[0] * columns, inches[1] * rows), dpi=DPI, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=share_x)
     axes = [axis for row in grid for axis in row]
+    for spare in axes[len(titles) :]:
+        spare.remove()
     for axis, title in zip(axes, titles, strict=False):
         axis.set_title(title, fontsize=10)
         axis.grid(visible=True, alpha=0.25)
         axis.tick_params(labelsize=8)
-    return figure, axes
+    return figure, axes[: len(titles)]
+
+
+def line_of(colour: str, label: str) -> dict[str, Any]:
+    """How a line of this colour is drawn: slb's own is bold."""
+    return {"color": colour, "label": label, "linewidth": 2.2 if colour == OURS else 1.3}
 
 
 def save(figure: Figure, path: Path) -> None:

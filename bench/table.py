@@ -7,7 +7,7 @@ from statistics import median
 from rich.table import Table
 
 from bench.cases import Case
-from bench.figures.figure import add_columns, empty_table
+from bench.figures.figure import add_columns, empty_table, short
 from bench.results import OUR_NAME, Sample, Summary, ratio, summarise
 
 NOTICEABLE = 0.03
@@ -116,20 +116,16 @@ def _row(summary: Summary | None, ours: Summary | None) -> list[str]:
 def _figures(summary: Summary, ours_to_its: float | None) -> list[str]:
     return [
         f"{summary.requests_per_second:,.0f}",
-        _short(summary.p50_us / 1000),
-        _short(summary.p99_us / 1000),
-        _short(summary.cpu_us),
-        f"{_short(summary.cpu_us_least)}-{_short(summary.cpu_us_most)}",
+        short(summary.p50_us / 1000),
+        short(summary.p99_us / 1000),
+        short(summary.cpu_us),
+        f"{short(summary.cpu_us_least)}-{short(summary.cpu_us_most)}",
         f"{summary.busy:.0%}",
-        _short(summary.resident_mib),
+        short(summary.resident_mib),
         f"{1 / ours_to_its:.2f}x" if ours_to_its else NO_FIGURE,
         f"{ours_to_its:.2f}x" if ours_to_its else NO_FIGURE,
         f"{sum(summary.errors.values()):,}",
     ]
-
-
-def _short(figure: float) -> str:
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
 def _troubles(summary: Summary) -> list[str]:

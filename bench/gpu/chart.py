@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.chart import BLACK, OURS, panels, save
+from bench.chart import BLACK, COLOURS, OURS, panels, save
 from bench.gpu.report import CaseResult
 from bench.gpu.standing import Standing
 
 PANEL_INCHES = (6.4, 4.4)
 COLUMNS = 2
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
-COLOURS = {"envoy": "#b5179e", "nginx": "#2a9d3f", "haproxy": "#3a6ea5", "slb-local": "#e9a03b"}
+THEIRS = dict(zip(("haproxy", "slb-local", "nginx", "envoy"), COLOURS, strict=False))
 COMPUTED = {"ideal": "--", "exact": ":"}
 OUR_COLOURS = {"slb": "#e4572e", "slb-queue": OURS}
 
@@ -21,7 +21,7 @@ def draw(results: Sequence[CaseResult], path: Path) -> None:
     """Write a PNG with a panel for each case. The horizontal axis gives every nine the same room."""
     titles = [wrapped(result.work.title) for result in results]
     figure, panel = panels(titles, min(COLUMNS, len(results)), inches=PANEL_INCHES)
-    for axes, result in zip(panel, results, strict=False):
+    for axes, result in zip(panel, results, strict=True):
         for name, standing in {"ideal": result.ideal, "exact": result.exact, **result.standings}.items():
             axes.plot(*points(standing), label=standing.label, **style(name))
         axes.set_xticks([nines(share) for share in SHARES], labels=list(SHARES.values()))
@@ -49,7 +49,7 @@ def style(name: str) -> dict[str, Any]:
     """What was computed is dashed or dotted, slb's global view is drawn bold."""
     if name in COMPUTED:
         return {"color": BLACK, "linestyle": COMPUTED[name], "linewidth": 1.2}
-    return {"color": OUR_COLOURS.get(name) or COLOURS.get(name), "linewidth": 2.2 if name in OUR_COLOURS else 1.3}
+    return {"color": OUR_COLOURS.get(name) or THEIRS.get(name), "linewidth": 2.2 if name in OUR_COLOURS else 1.3}
 
 
 def wrapped(title: str) -> str:

@@ -6,9 +6,8 @@ The ring alone decides here, without any load signal, so that every difference i
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from bench.chart import BLACK, COLOURS, OURS, panels, save
+from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
 from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.experiment import Report, Tick
 from bench.lab.fleet import Fleet, Shape, view
@@ -214,11 +213,7 @@ def _goals(by_name: dict[str, Outcome]) -> Section:
 def _draw(outcomes: list[Outcome], path: Path) -> None:
     figure, (rates, reads) = panels(["hit rate", "reads of the database, a second"], share_x=True)
     for outcome, colour in zip(outcomes[: len(ARMS)], (OURS, *COLOURS), strict=False):
-        style: dict[str, Any] = {
-            "color": colour,
-            "label": outcome.name,
-            "linewidth": 2.2 if colour == OURS else 1.3,
-        }
+        style = line_of(colour, outcome.name)
         times = range(-BEFORE, WINDOW + AFTER)
         rates.plot(times, outcome.rates, **style)
         reads.plot(times, outcome.reads, **style)

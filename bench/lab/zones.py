@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bench.chart import BLACK, COLOURS, OURS, panels, save
+from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
 from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.experiment import Report, Tick
 from bench.lab.fleet import Fleet, Shape, view
@@ -200,7 +200,7 @@ def _draw(outcomes: Outcomes, times: Times, path: Path) -> None:
     titles = ["requests for their own zone", "requests that walked", "reads of the database, a second"]
     figure, axes = panels(titles, share_x=True)
     for (arm, outcome), colour in zip(outcomes.items(), (COLOURS[4], COLOURS[1], OURS, COLOURS[0]), strict=True):
-        style: dict[str, Any] = {"color": colour, "label": arm.name, "linewidth": 2.2 if colour == OURS else 1.3}
+        style = line_of(colour, arm.name)
         for axis, of in zip(axes, (_share, _walked, _reads), strict=True):
             axis.plot(range(1, times.end + 1), list(map(of, outcome.moments)), **style)
     for axis in axes:

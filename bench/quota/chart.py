@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.chart import BLACK, panels, save
+from bench.chart import BLACK, COLOURS, OURS, panels, save
 from bench.quota.models import MINUTE
 from bench.quota.standing import Standing
 
 INCHES = (6.4, 5.0)
-COLOURS = ("#3a6ea5", "#b5179e", "#e4572e")
+WAYS = (COLOURS[0], COLOURS[3], OURS)
 STEPS = 400
 
 
@@ -19,10 +19,10 @@ def draw(standings: Sequence[Standing], bound: float, tasks: int, path: Path) ->
     limit, for the first and the last way."""
     titles = ("prompts without an answer", "tokens of the last minute, in units of the limit; a line a model")
     figure, (left, right) = panels(titles, 2, inches=INCHES)
-    for standing, colour in zip(standings, COLOURS, strict=False):
+    for standing, colour in zip(standings, WAYS, strict=False):
         left.plot(*_left(standing, tasks), label=standing.label, color=colour)
     left.axvline(bound / MINUTE, color=BLACK, linestyle="--", linewidth=1.2, label="the quotas' own bound")
-    for standing, colour in ((standings[0], COLOURS[0]), (standings[-1], COLOURS[len(standings) - 1])):
+    for standing, colour in ((standings[0], WAYS[0]), (standings[-1], WAYS[len(standings) - 1])):
         _rates(right, standing, colour)
     right.axhline(1.0, color=BLACK, linestyle="--", linewidth=1.2, label="the limit")
     for axes in (left, right):
