@@ -68,7 +68,7 @@ class Load:
         folder = fleet.folder("sending")
         plan, self._result = folder / "plan.json", folder / "result.json"
         plan.write_bytes(orjson.dumps(asdict(sending)))
-        self._running = fleet.start_module("bench.figures.open_loop", str(plan), str(self._result))
+        self._running = fleet.start_module("bench.figures.open_loop", plan, self._result)
 
     def fetched(self) -> list[Fetched]:
         """All of it, once all have ended. Raises BenchError where the process fails."""
@@ -111,9 +111,7 @@ class Freezes:
     @contextmanager
     def _upstreams(self) -> Iterator[list[Running]]:
         """With empty caches."""
-        started = [
-            self._fleet.start_module("bench.figures.caches", str(port), str(CAPACITY)) for port in self._ports
-        ]
+        started = [self._fleet.start_module("bench.figures.caches", port, CAPACITY) for port in self._ports]
         for running, port in zip(started, self._ports, strict=True):
             wait_until(lambda port=port: ask(port, "/")[0] == 200, running, READY_SECONDS, "starting an upstream")  # type: ignore[misc]
         yield started

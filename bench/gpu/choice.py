@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.figures.fleet import REPOSITORY
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.traces import TRACES, read_trace, trace_work
 from bench.gpu.work import Shape, Work, fast_work, poisson_work
 from bench.outcome import chosen, refuse
+from bench.processes import REPOSITORY
 
 CASES = ("poisson", *TRACES, "fast")
 TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"

@@ -1,7 +1,6 @@
 """`python -m bench quota-rate`: decisions a second, coalesced and one by one, in turn on the same core."""
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,6 @@ from bench.cases import Case
 from bench.errors import BenchError
 from bench.figures.command import Job
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import REPOSITORY
 from bench.figures.redis import PrivateRedis
 from bench.http import ask, free_ports, post_json, send_json
 from bench.load import Wrk
@@ -134,10 +132,8 @@ class Bench:
 
     def plain(self, home: Path, url: str, port: int) -> Running:
         """The yardstick."""
-        place = home / "router"
-        place.mkdir(exist_ok=True)
-        argv = [sys.executable, "-m", "bench.quota.plain", url, str(port)]
-        return self._processes.start(argv, self._router_core, place, {"PYTHONPATH": str(REPOSITORY)})
+        place, core = home / "router", self._router_core
+        return self._processes.start_module(place, "bench.quota.plain", url, port, core=core)
 
     def _put(self, home: Path, url: str, limits: dict[str, int]) -> None:
         """By an slb that ends again."""
