@@ -2,10 +2,10 @@
 
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from slb.simulate.server import Server
+from bench.lab.server import Server
 
 
 class Second(NamedTuple):
@@ -56,20 +56,13 @@ class Occupancies:
         self._servers = servers
         self._last: dict[str, float] = {}
         self._at = 0.0
-        self.times: list[float] = []
         self.samples: list[dict[str, float]] = []
-
-    def begin(self, now: float) -> None:
-        """Sample from here on."""
-        self._at = now
-        self._last = {member: server.occupied() for member, server in self._servers.items()}
 
     def sample(self, now: float) -> None:
         """Of the time since the last one."""
         passed = now - self._at
         occupied = {member: server.occupied() for member, server in self._servers.items()}
         self.samples.append({each: (occupied[each] - self._last.get(each, 0.0)) / passed for each in occupied})
-        self.times.append(now)
         self._last, self._at = occupied, now
 
     def lows(self) -> list[float]:
@@ -77,12 +70,3 @@ class Occupancies:
 
     def highs(self) -> list[float]:
         return [max(sample.values()) for sample in self.samples]
-
-    def spread(self) -> float:
-        """Busiest less idlest of each sample, averaged over the samples."""
-        return mean([high - low for low, high in zip(self.lows(), self.highs(), strict=True)])
-
-
-def mean(values: Sequence[float]) -> float:
-    """0.0 of nothing."""
-    return sum(values) / len(values) if values else 0.0

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
+from bench.lab.fleet import Fleet, Shape, view
+from bench.lab.policies import ByThroughput, MakePolicy, NaiveThreshold, add_policy, furthest, walked
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
-from slb.simulate.fleet import Fleet, Shape, view
-from slb.simulate.policies import ByThroughput, MakePolicy, NaiveThreshold, add_policy, furthest, walked
 
 SHAPE = Shape(upstreams=4, clients=1, rate=400.0, fan_out=1, keys=200, exponent=1.0, cache=200)
 KEY = b"/products/1"
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_figures_with_the_whole_policy() -> None:
     for seed in (1, 1, 2):
         fleet, made, _ = policy(ConsistentHash, seed)
         fleet.begin(5.0)
-        fleet.run(5.0, lambda passed: None)
+        fleet.run(5.0, lambda: None)
         runs.append((list(fleet.measures.latencies), made.distances))
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]

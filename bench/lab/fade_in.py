@@ -6,16 +6,16 @@ The ring alone decides here, without any load signal, so that every difference i
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
+from bench.figures.figure import Figure, RowsSection, Section
+from bench.lab.experiment import Report, Tick
+from bench.lab.fleet import Fleet, Shape, view
+from bench.lab.measures import Measures
 from slb.balance.fade_in import held_back
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve
 from slb.balance.upstream import LiveUpstream
-from slb.simulate.fleet import Fleet, Shape, Tick, view
-from slb.simulate.measures import Measures
-from slb.simulate.pictures import COLOURS, OURS, panels, save
-from slb.simulate.report import Claim, Report, percent
 
 SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, exponent=1.0, cache=250)
 ADDED = 50
@@ -77,13 +77,14 @@ def _filtered(scene: Scene, now: float, key: bytes) -> LiveUpstream:
     return next(upstream for upstream in scene.whole.walk(key) if upstream not in out)
 
 
-OURS_NAME, OUTSIDE = "N-ring fade-in", f"N-ring fade-in, {RARER} times the keys"
+OURS_NAME, AT_ONCE, FILTERED = "N-ring fade-in", "no fade-in", "pre-filter, same curve"
+OUTSIDE = f"N-ring fade-in, {RARER} times the keys"
 
 ARMS: dict[str, Callable[[Scene], Pick]] = {
     OURS_NAME: n_ring,
-    "pre-filter, same curve": curved_filter,
+    FILTERED: curved_filter,
     "pre-filter, straight line": straight_filter,
-    "no fade-in": at_once,
+    AT_ONCE: at_once,
 }
 
 
@@ -118,8 +119,8 @@ class FadeInExperiment:
         self._shape = SHAPE.scaled(scale)
         self._added = max(round(ADDED * scale), 1)
 
-    def seconds(self) -> float:
-        return float((len(ARMS) + 1) * (BEFORE + WINDOW + AFTER))
+    def seconds(self) -> int:
+        return (len(ARMS) + 1) * (BEFORE + WINDOW + AFTER)
 
     def run(self, tick: Tick) -> Report:
         outcomes = [self._outcome(name, ARMS[name], self._shape, tick) for name in ARMS]
@@ -175,69 +176,50 @@ def _measured(name: str, measures: Measures, strays: float) -> Outcome:
 
 
 def _report(outcomes: list[Outcome], shape: Shape, added: int) -> Report:
-    return Report(
-        f"{shape.upstreams} upstreams become {shape.upstreams + added} in the {BEFORE}th second, window {WINDOW} s",
-        (
-            "",
-            "hit rate before",
-            "in the window",
-            "worst second",
-            "of before",
-            "cold reads",
-            "most in a second",
-            "strays",
-        ),
-        [_cells(outcome) for outcome in outcomes],
-        _claims({outcome.name: outcome for outcome in outcomes}),
-        lambda path: _draw(outcomes, path),
-        (
-            "Cold reads: reads of the database since the scale-up, less what was read before it. Strays: part of "
-            "what the new upstreams have in their caches at the end of the window, and do not own.",
-        ),
+    title = (
+        f"{shape.upstreams} upstreams become {shape.upstreams + added} in the {BEFORE}th second, window {WINDOW} s"
     )
+    notes = [
+        "Hit rates before it, in the window and in the worst second. Cold reads: reads of the database since the "
+        "scale-up, less what was read before it; peak: reads in one second. Strays: part of what the new upstreams "
+        "have in their caches at the end of the window, and do not own.",
+    ]
+    columns = ("", "before", "window", "worst", "of before", "cold reads", "peak", "strays")
+    table = RowsSection(title, (), notes, columns, [_cells(outcome) for outcome in outcomes])
+    goals = _goals({outcome.name: outcome for outcome in outcomes})
+    return Report([table, goals], lambda path: _draw(outcomes, path))
 
 
 def _cells(outcome: Outcome) -> list[str]:
-    rates = [percent(rate) for rate in (outcome.before, outcome.during, outcome.worst)]
+    rates = [f"{rate:.2%}" for rate in (outcome.before, outcome.during, outcome.worst)]
     counts = [f"{outcome.cold_reads:.0f}", str(max(outcome.reads[BEFORE:]))]
-    return [outcome.name, *rates, f"{outcome.kept:.4f}", *counts, percent(outcome.strays, 1)]
+    return [outcome.name, *rates, f"{outcome.kept:.4f}", *counts, f"{outcome.strays:.1%}"]
 
 
-def _claims(by_name: dict[str, Outcome]) -> list[Claim]:
-    names = (OURS_NAME, "no fade-in", "pre-filter, same curve", OUTSIDE)
-    ours, none, filtered, rarer = (by_name[name] for name in names)
-    return [
-        Claim(
-            f"In its worst second N-ring fade-in keeps {ours.kept:.4f} of the hit rate before (goal: {GOAL}), "
-            f"no fade-in {none.kept:.4f}; over the window {ours.during / ours.before:.4f} and "
-            f"{none.during / none.before:.4f}",
-            ours.kept >= GOAL,
-        ),
-        Claim(
-            f"The pre-filter on the same curve makes {filtered.cold_reads / ours.cold_reads:.2f} times as many "
-            f"cold reads; when the window ends, {percent(filtered.strays, 1)} of what it warmed is somebody else's"
-        ),
-        Claim(
-            f"The rarer a key is asked for, the less a window of {WINDOW} s can warm: with {RARER} times the keys "
-            f"for the same traffic N-ring fade-in keeps {rarer.kept:.4f} in its worst second"
-        ),
+def _goals(by_name: dict[str, Outcome]) -> Section:
+    ours, none, filtered, rarer = (by_name[name] for name in (OURS_NAME, AT_ONCE, FILTERED, OUTSIDE))
+    figures = [
+        Figure(f"{OURS_NAME}: worst second, of the hit rate before", 100 * ours.kept, "%", at_least=100 * GOAL),
+        Figure(f"{AT_ONCE}: the same", 100 * none.kept, "%"),
+        Figure(f"{OUTSIDE}: the same", 100 * rarer.kept, "%"),
+        Figure(f"{OURS_NAME}: over the window, of the hit rate before", 100 * ours.during / ours.before, "%"),
+        Figure(f"{AT_ONCE}: the same", 100 * none.during / none.before, "%"),
+        Figure(f"{FILTERED}: cold reads, of those with N-ring fade-in", filtered.cold_reads / ours.cold_reads),
+        Figure(f"{FILTERED}: what it warmed and is somebody else's", 100 * filtered.strays, "%"),
     ]
+    return Section("a scale-up", figures)
 
 
 def _draw(outcomes: list[Outcome], path: Path) -> None:
     figure, (rates, reads) = panels(["hit rate", "reads of the database, a second"], share_x=True)
     for outcome, colour in zip(outcomes[: len(ARMS)], (OURS, *COLOURS), strict=False):
-        style: dict[str, Any] = {
-            "color": colour,
-            "label": outcome.name,
-            "linewidth": 2.2 if colour == OURS else 1.3,
-        }
+        style = line_of(colour, outcome.name)
         times = range(-BEFORE, WINDOW + AFTER)
         rates.plot(times, outcome.rates, **style)
         reads.plot(times, outcome.reads, **style)
     for axis in (rates, reads):
-        axis.axvspan(0, WINDOW, color="#222222", alpha=0.05)
-    rates.axhline(outcomes[0].before * GOAL, color="#222222", linestyle=":", linewidth=1, label=f"{GOAL} of before")
+        axis.axvspan(0, WINDOW, color=BLACK, alpha=0.05)
+    rates.axhline(outcomes[0].before * GOAL, color=BLACK, linestyle=":", linewidth=1, label=f"{GOAL} of before")
     rates.legend(fontsize=8)
     reads.set_yscale("symlog", linthresh=10)
     reads.set_ylim(bottom=0)

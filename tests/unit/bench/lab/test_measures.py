@@ -1,8 +1,6 @@
 """What a run is judged by."""
 
-import pytest
-
-from slb.simulate.measures import Measures, Second
+from bench.lab.measures import Measures, Second
 
 
 def measured() -> Measures:
@@ -20,9 +18,3 @@ def test_answers_are_counted_by_the_second() -> None:
     assert measures.second(2).hit_rate == 1.0
     assert measures.between(0, 4) == Second(4, 3)
     assert measures.between(2, 2) == Second(0, 0)
-
-
-def test_a_spread_of_nothing_is_none() -> None:
-    from slb.simulate.measures import Occupancies
-
-    assert Occupancies({}).spread() == pytest.approx(0.0)

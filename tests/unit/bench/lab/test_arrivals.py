@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from slb.simulate.arrivals import Arrivals
-from slb.simulate.client import Client
-from slb.simulate.events import Schedule
-from slb.simulate.keys import ZipfKeys
-from slb.simulate.server import Work
-from tests.unit.simulate.rig import OneServer
+from bench.lab.arrivals import Arrivals
+from bench.lab.client import Client
+from bench.lab.events import Schedule
+from bench.lab.keys import ZipfKeys
+from bench.lab.server import Work
+from tests.unit.bench.lab.rig import OneServer
 
 
 class Noting(Client):

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from random import Random
 
+from bench.lab.arrivals import Arrivals
+from bench.lab.cache import LruCache
+from bench.lab.client import Client
+from bench.lab.events import Schedule
+from bench.lab.keys import ZipfKeys
+from bench.lab.measures import Measures
+from bench.lab.server import USUAL_WORK, Server, Work
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
-from slb.simulate.arrivals import Arrivals
-from slb.simulate.cache import LruCache
-from slb.simulate.client import Client
-from slb.simulate.events import Schedule
-from slb.simulate.keys import ZipfKeys
-from slb.simulate.measures import Measures
-from slb.simulate.server import USUAL_WORK, Server, Work
 
 
 def server(schedule: Schedule, capacity: int = 10, work: Work = USUAL_WORK) -> Server:

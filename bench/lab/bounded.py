@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from bench.chart import BLACK, COLOURS, OURS, panels, save
+from bench.figures.figure import Figure, RowsSection, Section
+from bench.lab.experiment import Report, Tick
+from bench.lab.fleet import Fleet, Shape, view
+from bench.lab.measures import Occupancies
+from bench.lab.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
-from slb.simulate.fleet import Fleet, Shape, Tick, view
-from slb.simulate.measures import Occupancies, mean
-from slb.simulate.pictures import COLOURS, OURS, panels, save
-from slb.simulate.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
-from slb.simulate.report import Claim, Report, percent
 
 SHAPE = Shape(upstreams=16, clients=8, rate=4800.0, fan_out=50, keys=16_000, exponent=1.0, cache=4000)
 SMALL = 700
@@ -98,8 +100,8 @@ class BoundedExperiment:
             max(round(time * scale / EVERY), 1) * EVERY for time in (SETTLING, MEASURED)
         )
 
-    def seconds(self) -> float:
-        return float(len(RUNS) * (self._settling + self._measured))
+    def seconds(self) -> int:
+        return len(RUNS) * (self._settling + self._measured)
 
     def run(self, tick: Tick) -> Report:
         return _report({(scene, arm): self._outcome(scene, arm, tick) for scene, arm in RUNS}, self._shape)
@@ -135,10 +137,10 @@ def _measured(fleet: Fleet, occupancies: Occupancies, settled: int, since: Count
     begin, end = settled * EVERY, len(lows) * EVERY
     steady = fleet.measures.between(begin, end)
     return Outcome(
-        mean(lows[settled:]),
-        mean([mean(list(sample.values())) for sample in occupancies.samples[settled:]]),
-        mean(highs[settled:]),
-        mean([high - low for low, high in zip(lows[settled:], highs[settled:], strict=True)]),
+        fmean(lows[settled:]),
+        fmean([fmean(sample.values()) for sample in occupancies.samples[settled:]]),
+        fmean(highs[settled:]),
+        fmean([high - low for low, high in zip(lows[settled:], highs[settled:], strict=True)]),
         steady.hit_rate,
         steady.reads / (end - begin),
         since,
@@ -149,29 +151,16 @@ def _measured(fleet: Fleet, occupancies: Occupancies, settled: int, since: Count
 
 
 def _report(outcomes: Outcomes, shape: Shape) -> Report:
-    return Report(
-        f"{shape.upstreams} upstreams, {shape.clients} client processes, {shape.rate:.0f} requests a second",
-        (
-            "fleet",
-            "signal, limit",
-            "occupancy: least",
-            "mean",
-            "most",
-            "spread",
-            "hit rate",
-            "reads/s",
-            "walked",
-            "p99",
-        ),
-        [_cells(scene, arm, outcome) for (scene, arm), outcome in outcomes.items()],
-        _claims(outcomes),
-        lambda path: _draw(outcomes, path),
-        (
-            "Occupancy: seconds of requests present a second, of each upstream. Walked: requests that passed over "
-            "their key's owner; p99: how many upstreams one in a hundred passed over at least.",
-        ),
-        words=2,
-    )
+    title = f"{shape.upstreams} upstreams, {shape.clients} client processes, {shape.rate:.0f} requests a second"
+    notes = [
+        "Least, mean, most, spread: of occupancy, the seconds of requests present a second at each upstream. "
+        "Walked: requests that passed over their key's owner; p99: how many upstreams one in a hundred passed "
+        "over at least.",
+    ]
+    columns = ("fleet", "signal, limit", "least", "mean", "most", "spread", "hits", "reads/s", "walked", "p99")
+    rows = [_cells(scene, arm, outcome) for (scene, arm), outcome in outcomes.items()]
+    table = RowsSection(title, (), notes, columns, rows, words=2)
+    return Report([table, _goals(outcomes)], lambda path: _draw(outcomes, path))
 
 
 def _cells(scene: Scene, arm: Arm, outcome: Outcome) -> Sequence[str]:
@@ -180,34 +169,27 @@ def _cells(scene: Scene, arm: Arm, outcome: Outcome) -> Sequence[str]:
         scene.name,
         arm.name,
         *(f"{figure:.2f}" for figure in figures),
-        percent(outcome.hit_rate),
+        f"{outcome.hit_rate:.2%}",
         f"{outcome.reads:.0f}",
-        percent(walked(outcome.distances), 1),
+        f"{walked(outcome.distances):.1%}",
         str(furthest(outcome.distances, 0.99)),
     )
 
 
-def _claims(outcomes: Outcomes) -> list[Claim]:
+def _goals(outcomes: Outcomes) -> Section:
     ours, alone, throughput = (outcomes[MIXED, arm] for arm in (EFFECTIVE, ALONE, THROUGHPUT))
     tight, loose = (ours.spread / outcomes[MIXED, arm].spread for arm in (TIGHT, LOOSE))
     even, single = (outcomes[scene, EFFECTIVE].spread / outcomes[scene, TIGHT].spread for scene in (EVEN, SINGLE))
-    return [
-        Claim(
-            f"The spread under effective load is {tight:.2f} of that under in-flight at 1.10, and "
-            f"{loose:.2f} of that at 1.25 (goal: at most {GOAL} of either)",
-            tight <= GOAL and loose <= GOAL,
-        ),
-        Claim(f"Where all caches are large it is {even:.2f} of that at 1.10 (same goal)", even <= GOAL),
-        Claim(f"Without batches it is {single:.2f} of that at 1.10 (same goal)", single <= GOAL),
-        Claim(
-            f"Throughput leaves {throughput.spread / ours.spread:.1f} times the spread of effective load, with "
-            f"{throughput.reads / ours.reads:.1f} times its reads of the database"
-        ),
-        Claim(
-            f"Evenness has its price: effective load makes {ours.reads / max(alone.reads, 1):.1f} times the reads "
-            "that the ring alone makes"
-        ),
+    figures = [
+        Figure("spread, of that under in-flight at 1.10", tight, at_most=GOAL),
+        Figure("spread, of that under in-flight at 1.25", loose, at_most=GOAL),
+        Figure("where all caches are large, of that at 1.10", even, at_most=GOAL),
+        Figure("without batches, of that at 1.10", single, at_most=GOAL),
+        Figure("throughput's spread, of this", throughput.spread / ours.spread),
+        Figure("throughput's reads of the database, of these", throughput.reads / ours.reads),
+        Figure("reads of the database, of the ring's alone", ours.reads / max(alone.reads, 1)),
     ]
+    return Section("effective load at 1.25", figures)
 
 
 def _draw(outcomes: Outcomes, path: Path) -> None:
@@ -220,7 +202,7 @@ def _draw(outcomes: Outcomes, path: Path) -> None:
         axis.fill_between(times, outcome.lows, outcome.highs, alpha=0.25, **style)
         axis.plot(times, outcome.highs, label=f"spread {outcome.spread:.2f}", **style)
         axis.plot(times, outcome.lows, **style)
-        axis.axvline(outcome.begin, color="#222222", linestyle=":", linewidth=1)
+        axis.axvline(outcome.begin, color=BLACK, linestyle=":", linewidth=1)
         axis.set_ylim(0, top)
         axis.legend(fontsize=8, loc="upper left")
     axes[0].set_ylabel("occupancy, least and most")

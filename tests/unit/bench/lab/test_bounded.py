@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.simulate.bounded import (
+from bench.lab.bounded import (
     ALONE,
     EFFECTIVE,
     MIXED,
@@ -20,7 +20,7 @@ from slb.simulate.bounded import (
 def outcomes() -> dict[str, Outcome]:
     experiment = BoundedExperiment(seed=1, scale=0.5)
     arms = (ALONE, TIGHT, THROUGHPUT, EFFECTIVE)
-    return {arm.name: experiment._outcome(MIXED, arm, lambda passed: None) for arm in arms}
+    return {arm.name: experiment._outcome(MIXED, arm, lambda: None) for arm in arms}
 
 
 def test_effective_load_evens_out_what_in_flight_and_throughput_cannot_see(outcomes: dict[str, Outcome]) -> None:
@@ -44,8 +44,7 @@ def test_the_figures_agree_with_each_other(outcomes: dict[str, Outcome]) -> None
 
 
 def test_the_report_has_a_row_for_each_run_and_names_its_goal(outcomes: dict[str, Outcome]) -> None:
-    report = _report(dict.fromkeys(RUNS, outcomes[EFFECTIVE.name]), SHAPE)
-    assert len(report.rows) == len(RUNS)
-    assert {len(row) for row in report.rows} == {len(report.columns)}
-    assert not report.claims[0].holds, "the spread under in-flight is made as small here"
-    assert "goal: at most 0.5" in report.claims[0].text
+    table, goals = _report(dict.fromkeys(RUNS, outcomes[EFFECTIVE.name]), SHAPE).sections
+    assert table.table().row_count == len(RUNS)
+    assert goals.figures[0].verdict() == "MISSED", "the spread under in-flight is made as small here"
+    assert goals.figures[0].goal() == "at most 0.50"

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from bench.lab.events import Schedule
+from bench.lab.measures import Measures
+from bench.lab.server import Server
 from slb.balance.upstream import Handle, LiveUpstream
-from slb.simulate.events import Schedule
-from slb.simulate.measures import Measures
-from slb.simulate.server import Server
 
 Choose = Callable[[bytes], LiveUpstream]
 """From a key to the upstream that is to answer it."""

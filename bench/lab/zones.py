@@ -6,16 +6,17 @@ Three zones with as many upstreams and clients each. Bounded load goes by effect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import NamedTuple
 
+from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
+from bench.figures.figure import Figure, RowsSection, Section
+from bench.lab.experiment import Report, Tick
+from bench.lab.fleet import Fleet, Shape, view
+from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
-from slb.simulate.fleet import Fleet, Shape, Tick, view
-from slb.simulate.measures import mean
-from slb.simulate.pictures import COLOURS, OURS, panels, save
-from slb.simulate.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
-from slb.simulate.report import Claim, Report, percent
 
 SHAPE = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, exponent=1.0, cache=600)
 ZONES = ("a", "b", "c")
@@ -91,7 +92,7 @@ class Outcome:
 
     def mean(self, of: Callable[[Moment], float]) -> float:
         """In that time."""
-        return mean([of(moment) for moment in self.last()])
+        return fmean([of(moment) for moment in self.last()])
 
 
 Outcomes = dict[Arm, Outcome]
@@ -104,8 +105,8 @@ class ZonesExperiment:
         self._seed = seed
         self._times = Times().scaled(scale)
 
-    def seconds(self) -> float:
-        return float(len(ARMS) * self._times.end)
+    def seconds(self) -> int:
+        return len(ARMS) * self._times.end
 
     def run(self, tick: Tick) -> Report:
         return _report({arm: self._outcome(arm, tick) for arm in ARMS}, self._times)
@@ -122,7 +123,7 @@ class ZonesExperiment:
         ]
         fleet.begin(self._times.end)
         moments = [_moment(fleet, policies, second, tick) for second in range(self._times.end)]
-        kept = mean([len(server.cache) for server in fleet.servers.values()])
+        kept = fmean([len(server.cache) for server in fleet.servers.values()])
         return Outcome(tuple(moments), kept, self._times)
 
 
@@ -135,8 +136,8 @@ def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int, tick:
     fleet.run(second + 1, tick)
     measured = fleet.measures.second(second)
     return Moment(
-        mean([policy.zone_share for policy in policies]),
-        mean([policy.ramp.health for policy in policies]),
+        fmean([policy.zone_share for policy in policies]),
+        fmean([policy.ramp.health for policy in policies]),
         walked(distances(policies) - before),
         measured.reads,
         measured.hit_rate,
@@ -144,27 +145,29 @@ def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int, tick:
 
 
 def _report(outcomes: Outcomes, times: Times) -> Report:
-    return Report(
+    title = (
         f"{SHAPE.upstreams} upstreams in {len(ZONES)} zones; affinity from {times.settling} s on, "
-        f"whole {times.fade_in} s later",
-        ("", "own zone at the end", "health: least", "hit rate", "reads/s", "most", "walked", "keys in a cache"),
-        [_cells(arm, outcome) for arm, outcome in outcomes.items()],
-        _claims(outcomes),
-        lambda path: _draw(outcomes, times, path),
-        (f"All in the {times.after} s after the ramp; least health and most reads: of any second since it began.",),
+        f"whole {times.fade_in} s later"
     )
+    notes = [
+        f"All in the {times.after} s after the ramp; least health and most reads: of any second since it began.",
+        "kept: keys in a cache at the end.",
+    ]
+    columns = ("", "own zone", "least health", "hits", "reads/s", "most", "walked", "kept")
+    table = RowsSection(title, (), notes, columns, [_cells(arm, outcome) for arm, outcome in outcomes.items()])
+    return Report([table, _goals(outcomes)], lambda path: _draw(outcomes, times, path))
 
 
 def _cells(arm: Arm, outcome: Outcome) -> Sequence[str]:
     since = outcome.moments[outcome.times.settling :]
     return (
         arm.name,
-        percent(outcome.mean(_share), 0),
+        f"{outcome.mean(_share):.0%}",
         f"{min(each.health for each in since):.2f}",
-        percent(outcome.mean(lambda each: each.hit_rate)),
+        f"{outcome.mean(lambda each: each.hit_rate):.2%}",
         f"{outcome.mean(_reads):.0f}",
         str(max(map(_reads, since))),
-        percent(outcome.mean(_walked), 1),
+        f"{outcome.mean(_walked):.1%}",
         f"{outcome.kept:.0f}",
     )
 
@@ -181,35 +184,27 @@ def _reads(moment: Moment) -> int:
     return moment.reads
 
 
-def _claims(outcomes: Outcomes) -> list[Claim]:
-    plain, right, naive = (outcomes[arm].mean(_walked) for arm in (PLAIN, UNBRAKED, NAIVE))
+def _goals(outcomes: Outcomes) -> Section:
+    plain, right, naive = (100 * outcomes[arm].mean(_walked) for arm in (PLAIN, UNBRAKED, NAIVE))
     times = outcomes[NAIVE].mean(_reads) / max(outcomes[UNBRAKED].mean(_reads), 1)
-    share = percent(outcomes[RIGHT].mean(_share), 0)
-    return [
-        Claim(
-            f"With the ramp at its end {percent(right, 1)} of the requests walk under the load expected of each "
-            f"upstream, {percent(plain, 1)} do without zones (goal: no more)",
-            right <= plain,
-        ),
-        Claim(
-            f"Under the naive mean {percent(naive, 1)} walk, and the database is read {times:.0f} times as often"
-        ),
-        Claim(
-            f"The brake on latency leaves the zone {share} at the end: who serves it is slower while its other "
-            "keys are cold, and they stay cold while few ask for them"
-        ),
+    figures = [
+        Figure("requests that walk, at most as without zones", right, "%", at_most=plain),
+        Figure("the same under the naive mean", naive, "%"),
+        Figure("reads of the database under the naive mean, of these", times),
+        Figure("own zone with the brake on latency", 100 * outcomes[RIGHT].mean(_share), "%"),
     ]
+    return Section("expected load, no brake, after the ramp", figures)
 
 
 def _draw(outcomes: Outcomes, times: Times, path: Path) -> None:
     titles = ["requests for their own zone", "requests that walked", "reads of the database, a second"]
     figure, axes = panels(titles, share_x=True)
     for (arm, outcome), colour in zip(outcomes.items(), (COLOURS[4], COLOURS[1], OURS, COLOURS[0]), strict=True):
-        style: dict[str, Any] = {"color": colour, "label": arm.name, "linewidth": 2.2 if colour == OURS else 1.3}
+        style = line_of(colour, arm.name)
         for axis, of in zip(axes, (_share, _walked, _reads), strict=True):
             axis.plot(range(1, times.end + 1), list(map(of, outcome.moments)), **style)
     for axis in axes:
-        axis.axvspan(times.settling, times.settling + times.fade_in, color="#222222", alpha=0.05)
+        axis.axvspan(times.settling, times.settling + times.fade_in, color=BLACK, alpha=0.05)
         axis.set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
     axes[2].set_xlabel("seconds; the ramp is shaded")

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from random import Random
 
-from slb.simulate.client import Client
-from slb.simulate.events import Schedule
-from slb.simulate.keys import ZipfKeys
+from bench.lab.client import Client
+from bench.lab.events import Schedule
+from bench.lab.keys import ZipfKeys
 
 
 class Arrivals:

@@ -4,11 +4,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
+from bench.lab.fleet import Fleet
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.signals import NONE, WINDOW
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
-from slb.simulate.fleet import Fleet
 
 MakePolicy = Callable[[Random, Callable[[], float], str], ConsistentHash]
 

@@ -8,11 +8,12 @@ from random import Random
 
 from xxhash import xxh64_intdigest
 
+from bench.chart import BLACK, COLOURS, OURS, panels, save
+from bench.figures.figure import Figure, RowsSection, Section
+from bench.lab.experiment import Report, Tick
+from bench.lab.fleet import view
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
-from slb.simulate.fleet import Tick, view
-from slb.simulate.pictures import COLOURS, OURS, panels, save
-from slb.simulate.report import Claim, Report, percent
 
 SIZES = (5, 10, 20, 50, 100, 200)
 KEYS = 50_000
@@ -52,14 +53,14 @@ class RingExperiment:
         number = max(int(KEYS * scale), 1000)
         self._keys = [f"/products/{self._rng.getrandbits(48):x}".encode() for _ in range(number)]
 
-    def seconds(self) -> float:
-        return float(len(SIZES))
+    def seconds(self) -> int:
+        return len(SIZES)
 
     def run(self, tick: Tick) -> Report:
         rows = []
         for size in SIZES:
             rows.append(self._row(size))
-            tick(1.0)
+            tick()
         return _report(rows, len(self._keys))
 
     def _row(self, size: int) -> Row:
@@ -91,32 +92,31 @@ class RingExperiment:
 
 
 def _report(rows: list[Row], keys: int) -> Report:
-    columns = ("endpoints", "share: least", "most", "deviation", "ring moves: one more", "one less")
-    return Report(
-        f"{keys} keys on a ring of 100 positions an endpoint",
-        (*columns, "1/N", "modulo moves: one more", "one less"),
-        [_cells(row) for row in rows],
-        [_claim(rows)],
-        lambda path: _draw(rows, path),
-        ("Shares are parts of an even one: 1.00 is 1/N of the keys.",),
-    )
+    notes = [
+        "Shares are parts of an even one: 1.00 is 1/N of the keys. +1, -1: keys that move when one endpoint comes "
+        "or goes.",
+    ]
+    columns = ("endpoints", "least share", "most", "deviation", "ring: +1", "-1", "1/N", "modulo: +1", "-1")
+    title = f"{keys} keys on a ring of 100 positions an endpoint"
+    table = RowsSection(title, (), notes, columns, [_cells(row) for row in rows])
+    return Report([table, _goals(rows)], lambda path: _draw(rows, path))
 
 
 def _cells(row: Row) -> list[str]:
     deviation = (sum((share - 1) ** 2 for share in row.shares) / row.size) ** 0.5
     shares = [f"{value:.2f}" for value in (row.shares[0], row.shares[-1], deviation)]
     moved = (row.ring_more, row.ring_less, 1 / row.size, row.modulo_more, row.modulo_less)
-    return [str(row.size), *shares, *(percent(value) for value in moved)]
+    return [str(row.size), *shares, *(f"{value:.2%}" for value in moved)]
 
 
-def _claim(rows: list[Row]) -> Claim:
+def _goals(rows: list[Row]) -> Section:
     most = max(max(row.ring_more, row.ring_less) * row.size for row in rows)
     least = min(min(row.modulo_more, row.modulo_less) for row in rows)
-    text = (
-        f"One endpoint more or less moves at most {most:.2f} times 1/N of the keys (goal: about 1/N, at most "
-        f"{MOST_MOVED} times that); modulo hashing moves at least {percent(least, 0)} of all keys"
-    )
-    return Claim(text, most <= MOST_MOVED)
+    figures = [
+        Figure("the ring moves at most, in units of 1/N of the keys", most, at_most=MOST_MOVED),
+        Figure("modulo hashing moves at least, of all keys", 100 * least, "%"),
+    ]
+    return Section("one endpoint more or less", figures)
 
 
 def _draw(rows: list[Row], path: Path) -> None:
@@ -126,7 +126,7 @@ def _draw(rows: list[Row], path: Path) -> None:
     shares.set_xlabel("endpoints; the whiskers are the least and the most")
     moved.plot(sizes, [row.modulo_more for row in rows], "o-", color=COLOURS[0], label="modulo")
     moved.plot(sizes, [row.ring_more for row in rows], "o-", color=OURS, label="ring")
-    moved.plot(sizes, [1 / (row.size + 1) for row in rows], "--", color="#222222", label="1/(N+1)")
+    moved.plot(sizes, [1 / (row.size + 1) for row in rows], "--", color=BLACK, label="1/(N+1)")
     moved.set(xscale="log", yscale="log", xlabel="endpoints")
     moved.legend(fontsize=8)
     save(figure, path)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from slb.simulate.cache import LruCache
-from slb.simulate.events import Schedule
+from bench.lab.cache import LruCache
+from bench.lab.events import Schedule
 
 Answered = Callable[[bool], None]
 """Called with whether the cache had it, when the reply is there."""

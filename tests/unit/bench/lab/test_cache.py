@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.simulate.cache import LruCache
+from bench.lab.cache import LruCache
 
 
 def test_the_longest_unasked_is_forgotten_first() -> None:

@@ -4,19 +4,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
+from bench.lab.arrivals import Arrivals
+from bench.lab.cache import LruCache
+from bench.lab.client import Choose, Client
+from bench.lab.events import Schedule
+from bench.lab.experiment import Tick
+from bench.lab.keys import ZipfKeys
+from bench.lab.measures import Measures
+from bench.lab.server import USUAL_WORK, Server, Work
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
-from slb.simulate.arrivals import Arrivals
-from slb.simulate.cache import LruCache
-from slb.simulate.client import Choose, Client
-from slb.simulate.events import Schedule
-from slb.simulate.keys import ZipfKeys
-from slb.simulate.measures import Measures
-from slb.simulate.server import USUAL_WORK, Server, Work
-
-Tick = Callable[[float], None]
-"""Told how many seconds of simulated time have passed since it was last told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +80,10 @@ class Fleet:
         Arrivals(self.schedule, self._clients, self.keys, shape.rate, shape.fan_out, self._arriving).begin(until)
 
     def run(self, until: float, tick: Tick) -> None:
-        """Let time pass up to `until`, telling `tick` of each second."""
+        """Let time pass up to `until`."""
         while self.schedule.now < until:
-            before = self.schedule.now
-            self.schedule.run(min(before + 1.0, until))
-            tick(self.schedule.now - before)
+            self.schedule.run(min(self.schedule.now + 1.0, until))
+            tick()
 
 
 def member(number: int) -> str:

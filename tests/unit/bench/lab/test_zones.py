@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.simulate.zones import ARMS, NAIVE, PLAIN, RIGHT, UNBRAKED, Outcome, ZonesExperiment, _report
+from bench.lab.zones import ARMS, NAIVE, PLAIN, RIGHT, UNBRAKED, Outcome, ZonesExperiment, _report
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +12,7 @@ def experiment() -> ZonesExperiment:
 
 @pytest.fixture(scope="module")
 def outcomes(experiment: ZonesExperiment) -> dict[str, Outcome]:
-    return {arm.name: experiment._outcome(arm, lambda passed: None) for arm in ARMS}
+    return {arm.name: experiment._outcome(arm, lambda: None) for arm in ARMS}
 
 
 def test_the_zone_takes_over_along_the_ramp(outcomes: dict[str, Outcome]) -> None:
@@ -36,6 +36,6 @@ def test_the_brake_shows_in_health_and_only_where_it_is_on(outcomes: dict[str, O
 
 
 def test_the_report_has_a_row_for_each_run(experiment: ZonesExperiment, outcomes: dict[str, Outcome]) -> None:
-    report = _report({arm: outcomes[arm.name] for arm in ARMS}, experiment._times)
-    assert {len(row) for row in report.rows} == {len(report.columns)}
-    assert report.claims[0].holds
+    table, goals = _report({arm: outcomes[arm.name] for arm in ARMS}, experiment._times).sections
+    assert table.table().row_count == len(ARMS)
+    assert goals.figures[0].met

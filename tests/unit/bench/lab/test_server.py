@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from slb.simulate.events import Schedule
-from slb.simulate.measures import Occupancies
-from slb.simulate.server import Work
-from tests.unit.simulate.rig import OneServer, note, server
+from bench.lab.events import Schedule
+from bench.lab.measures import Occupancies
+from bench.lab.server import Work
+from tests.unit.bench.lab.rig import OneServer, note, server
 
 
 def test_a_miss_takes_a_hundred_milliseconds_and_a_hit_one() -> None:
@@ -46,7 +46,6 @@ def test_occupancy_is_the_seconds_of_requests_present() -> None:
     schedule = Schedule()
     here = server(schedule, work=Work(slots=1))
     occupancies = Occupancies({here.member: here})
-    occupancies.begin(schedule.now)
     for key in (b"a", b"b"):
         here.serve(key, lambda hit: None)
     schedule.run(0.05)
