@@ -39,7 +39,7 @@ format: $(VENV)/installed-dev ## put the code into its form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-reference: $(VENV)/installed-dev ## write the tables of docs/reference from the code
+reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
 
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine

@@ -213,7 +213,7 @@ def test_a_setting_that_stands_in_no_table_or_in_two_is_refused() -> None:
 
 
 def test_every_figure_of_the_readme_is_printed_by_the_command_it_names() -> None:
-    """It stands in the 3,000 characters behind that command in benchmarks.md; one that names none is of the last."""
+    """Within 3,000 characters behind that command in benchmarks.md; a line without a command is of the last."""
     (reasons,) = re.findall(r"## Why not .*?(?=\n## )", README, re.DOTALL)
     benchmarks = (ROOT / "docs" / "benchmarks.md").read_text()
     printed: list[str] = []
