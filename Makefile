@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos lint format bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client e2e lock clean
+.PHONY: help run test test-long chaos lint format reference bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client simulate e2e lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -17,7 +17,7 @@ endif
 help: ## what can be made
 	@echo "make TARGET, where TARGET is"
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1	/p' Makefile
-	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, chaos, bench... and e2e."
+	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, chaos, bench..., simulate and e2e."
 
 run: $(VENV)/installed-run ## watch two instances balance three upstreams, lose Redis and get it back
 	@$(BIN)/slb demo $(ARGS)
@@ -35,12 +35,15 @@ lint: $(VENV)/installed-dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
-	@$(BIN)/mypy --strict tools/install.py
+	@$(BIN)/mypy --strict tools/install.py tools/reference.py
 	@$(BIN)/lint-imports
 
 format: $(VENV)/installed-dev ## put the code into its form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
+	@PYTHONPATH=. $(BIN)/python tools/reference.py
 
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
 	@$(BIN)/python -m bench $(ARGS)
@@ -104,6 +107,9 @@ bench-quota: $(VENV)/installed-bench ## a backlog through the quota router besid
 
 bench-quota-rate: $(VENV)/installed-bench ## decisions a second of the quota router, beside one command for each
 	@$(BIN)/python -m bench quota-rate $(ARGS)
+
+simulate: $(VENV)/installed-bench ## the ring and its policies before a fleet with caches, in simulated time
+	@$(BIN)/python -m bench simulate $(ARGS)
 
 e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requests, exact halves
 	@$(BIN)/python -m e2e $(ARGS)

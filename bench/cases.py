@@ -26,5 +26,3 @@ CASES = (
     Case("download", "1 MiB replies", "/download"),
     Case("upload", "1 MiB requests", "/upload"),
 )
-DEFAULT_CASES = tuple(case.name for case in CASES)
-"""All: each has a goal."""

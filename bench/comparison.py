@@ -4,37 +4,33 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from bench.cases import CASES, DEFAULT_CASES
+from bench.cases import CASES
 from bench.errors import BenchError
 from bench.machine import python
-from bench.outcome import INTERRUPTED, end, plain_console, refuse
+from bench.outcome import ALL, INTERRUPTED, Check, Json, check_folder, chosen, end, plain_console, refuse
 from bench.peers import PEERS, find_program
 from bench.processes import ENDING
 from bench.run import Choice, Run
 from bench.table import case_table, disturbance, goal_lines, notes
 
-Named = TypeVar("Named")
-
 
 def compare(
     context: typer.Context,
-    json: Annotated[Path | None, typer.Option(help="Keep every round's raw figures in this file.")] = None,
+    json: Json = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each proxy has its turn.")] = 3,
     seconds: Annotated[int, typer.Option(min=1, help="Length of one counted run.")] = 5,
     warmup: Annotated[int, typer.Option(min=1, help="Seconds of load before it, not counted.")] = 1,
     connections: Annotated[int, typer.Option(min=1, help="Connections wrk keeps alive.")] = 64,
-    only: Annotated[str, typer.Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = "all",
-    cases: Annotated[str, typer.Option(help=f"Of {','.join(case.name for case in CASES)}; or all.")] = ",".join(
-        DEFAULT_CASES
-    ),
+    only: Annotated[str, typer.Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = ALL,
+    cases: Annotated[str, typer.Option(help=f"Of {','.join(case.name for case in CASES)}.")] = ALL,
     proxy_core: Annotated[int | None, typer.Option(help="Core of the proxy; default the last one.")] = None,
     load_core: Annotated[int | None, typer.Option(help="Core of wrk and upstreams; default the first.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal for slb is missed.")] = False,
+    check: Check = False,
 ) -> None:
     """Measure slb and its peers in turn under the same load; with a COMMAND, a figure of slb alone.
 
@@ -43,9 +39,11 @@ def compare(
     if context.invoked_subcommand is not None:
         return
     cores = _cores(proxy_core, load_core)
+    peers = chosen("--only", only, [peer.name for peer in PEERS])
+    shapes = chosen("--cases", cases, [case.name for case in CASES])
     choice = Choice(
-        peers=_chosen("proxy", only, {peer.name: peer for peer in PEERS}),
-        cases=_chosen("case", cases, {case.name: case for case in CASES}),
+        peers=tuple(peer for peer in PEERS if peer.name in peers),
+        cases=tuple(case for case in CASES if case.name in shapes),
         rounds=rounds,
         seconds=seconds,
         warmup_seconds=warmup,
@@ -53,8 +51,7 @@ def compare(
         proxy_core=cores[0],
         load_core=cores[1],
     )
-    if json is not None and not json.parent.is_dir():
-        refuse(f"--json: there is no folder {json.parent}")
+    check_folder("--json", json and json.parent)
     wrk = find_program("wrk")
     if wrk is None:
         refuse("wrk is not installed, and all the load comes from it: apt-get install wrk")
@@ -91,14 +88,6 @@ def _report(run: Run, json: Path | None, check: bool) -> int:
     if code == INTERRUPTED:
         print("interrupted: the figures are of the rounds until then", file=sys.stderr)
     return code or int(any(sample.failure for sample in run.samples))
-
-
-def _chosen(kind: str, wanted: str, known: dict[str, Named]) -> tuple[Named, ...]:
-    names = list(known) if wanted == "all" else [name.strip() for name in wanted.split(",")]
-    for name in names:
-        if name not in known:
-            refuse(f"no {kind} is called {name!r}; there are {', '.join(known)}")
-    return tuple(known[name] for name in names)
 
 
 def _cores(proxy: int | None, load: int | None) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Self
 
 from bench.errors import BenchError
 
+REPOSITORY = Path(__file__).parents[1]
 MARK = "BENCH_HOME"  # in the environment of all that is started; a daemon keeps it though it leaves its parent
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOG = "output.log"
@@ -77,6 +79,12 @@ class Processes:
         running = Running(process, home)
         self._running.append(running)
         return running
+
+    def start_module(self, home: Path, module: str, *arguments: object, core: int | None = None) -> Running:
+        """`python -m MODULE ARGUMENTS...` of this repository, in `home`, which is made where it is not there."""
+        home.mkdir(exist_ok=True)
+        argv = [sys.executable, "-m", module, *map(str, arguments)]
+        return self.start(argv, core, home, {"PYTHONPATH": str(REPOSITORY)})
 
     def kill(self, running: Running) -> None:
         """SIGKILL at once, as a crash would end it."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bench.cases import Case
+from bench.figures.figure import add_columns, empty_table, short
 from bench.results import OUR_NAME, Sample, Summary, ratio, summarise
 
 NOTICEABLE = 0.03
@@ -56,11 +56,9 @@ GOALS = (
 
 def case_table(case: Case, samples: Sequence[Sample], names: Sequence[str]) -> Table:
     """One row a peer, in the order of `names`, narrow enough for a terminal of 80 columns."""
-    table = Table(title=f"{case.name}: {case.title}", title_justify="left", box=SIMPLE_HEAD)
-    table.pad_edge, table.show_edge, table.collapse_padding = False, False, True
-    table.add_column("proxy", no_wrap=True)
-    for column in COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
+    table = empty_table(f"{case.name}: {case.title}")
+    table.collapse_padding = True
+    add_columns(table, ("proxy", *COLUMNS))
     ours = summarise(samples, OUR_NAME, case.name)
     for name in names:
         table.add_row(name, *_row(summarise(samples, name, case.name), ours))
@@ -118,20 +116,16 @@ def _row(summary: Summary | None, ours: Summary | None) -> list[str]:
 def _figures(summary: Summary, ours_to_its: float | None) -> list[str]:
     return [
         f"{summary.requests_per_second:,.0f}",
-        _short(summary.p50_us / 1000),
-        _short(summary.p99_us / 1000),
-        _short(summary.cpu_us),
-        f"{_short(summary.cpu_us_least)}-{_short(summary.cpu_us_most)}",
+        short(summary.p50_us / 1000),
+        short(summary.p99_us / 1000),
+        short(summary.cpu_us),
+        f"{short(summary.cpu_us_least)}-{short(summary.cpu_us_most)}",
         f"{summary.busy:.0%}",
-        _short(summary.resident_mib),
+        short(summary.resident_mib),
         f"{1 / ours_to_its:.2f}x" if ours_to_its else NO_FIGURE,
         f"{ours_to_its:.2f}x" if ours_to_its else NO_FIGURE,
         f"{sum(summary.errors.values()):,}",
     ]
-
-
-def _short(figure: float) -> str:
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
 def _troubles(summary: Summary) -> list[str]:

@@ -1,7 +1,6 @@
 """The two upstreams of every measurement: nginx, or our own server where nginx is not installed."""
 
 import getpass
-import sys
 from pathlib import Path
 
 from bench.http import ask
@@ -26,17 +25,19 @@ class Upstreams:
         home = self._site.home
         home.mkdir()
         (home / "download.bin").write_bytes(b"x" * MIB)
-        environment = {"PYTHONPATH": str(Path(__file__).parent.parent)}
-        running = self._processes.start(self._command(), self._core, home, environment)
+        running = self._nginx(self.program, home) if self.program else self._own(home)
         wait_until(self._answer, running, READY_SECONDS, "starting the upstreams")
         return running
 
-    def _command(self) -> list[str]:
-        if not self.program:
-            return [sys.executable, "-m", "bench.upstream_server", *map(str, self._site.upstreams)]
-        config = self._site.home / "upstreams.conf"
+    def _own(self, home: Path) -> Running:
+        ports = self._site.upstreams
+        return self._processes.start_module(home, "bench.upstream_server", *ports, core=self._core)
+
+    def _nginx(self, program: str, home: Path) -> Running:
+        config = home / "upstreams.conf"
         config.write_text(self._site.fill((CONFIGS / config.name).read_text()))
-        return [self.program, "-p", str(self._site.home), "-e", "stderr", "-c", str(config)]
+        argv = [program, "-p", str(home), "-e", "stderr", "-c", str(config)]
+        return self._processes.start(argv, self._core, home, {})
 
     def _answer(self) -> bool:
         return all(ask(port, "/")[0] == 200 for port in self._site.upstreams)

@@ -134,6 +134,7 @@ class App:
         """How many requests were cut off."""
         settings = self.core.settings
         await asyncio.sleep(settings.drain_delay)
+        self.core.begin_drain()
         return await self._proxy.drain(settings.drain_timeout)
 
     async def _explain(self, path: str) -> Decision | None:

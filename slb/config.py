@@ -62,55 +62,123 @@ def _default_data_dir() -> Path:
 class Settings(BaseModel):
     """Everything a process is told at its start. Sizes are bytes, durations seconds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     listen: str = "127.0.0.1:8080"
+    """Where traffic comes in. `:8080` is that port on all addresses of the machine."""
     api: str = "127.0.0.1:8081"
+    """Where the API listens."""
     redis_url: SecretStr = SecretStr("embedded://")
+    """The Redis that all instances share. The default is a Valkey of this machine's own (docs/instances.md)."""
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
+    """How long Redis may take to answer before `when_unsure` decides about requests that cannot wait for it
+    (docs/global-view.md#when-redis-is-slow-or-gone)."""
     ledger_patience: Annotated[Duration, Field(ge=0.05, le=60)] = 1.5
+    """How long Redis may not answer before this instance decides alone. Until then a request that may queue
+    under a cap waits for Redis (docs/global-view.md#when-redis-is-slow-or-gone)."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """Processes that serve traffic."""
     roles: tuple[Role, ...] = ("proxy",)
+    """What this process does: `proxy`, `quota`, or `proxy,quota`."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
+    """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
+    where it listens on a particular one."""
     zone: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
+    """The zone this instance is in, for routes with `zone_affinity` (docs/ring.md#zones)."""
     data_dir: Path = Field(default_factory=_default_data_dir)
+    """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
+    alone (docs/operations.md#files)."""
     api_token: SecretStr | None = None
+    """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
     data_register: bool = True
+    """Whether the data listener serves `/register`, for callers that send `api_token`; without a token set it
+    answers 403. With `false` the path goes to the upstreams."""
     upstream_networks: tuple[Network, ...] = ()
+    """The only networks upstreams may be in; none means all
+    (docs/operations.md#addresses-that-are-never-upstreams)."""
     trusted_proxies: tuple[Network, ...] = ()
+    """Networks whose `X-Forwarded-*` and `Forwarded` headers are kept rather than replaced
+    (docs/http.md#headers)."""
     untrusted_headers: tuple[HeaderName, ...] = BELIEVED_HEADERS
+    """Request headers that are passed on only from `trusted_proxies`, because upstreams believe them
+    (docs/http.md#headers)."""
     proxy_protocol: bool = False
+    """Whether connections begin with a PROXY header, which has to come from `trusted_proxies`
+    (docs/tls.md#behind-another-load-balancer-the-proxy-protocol)."""
     tls_certificates: tuple[str, ...] = ()
+    """`CERTIFICATE:KEY`, PEM files, or one file that holds both. With any of them traffic comes in over TLS
+    (docs/tls.md)."""
     access_log: str = "all"
+    """`all`, `errors` (5xx, and every answer that slb gave itself), `off`, or a share such as `0.01`."""
     access_log_probes: bool = False
+    """Whether `/healthz`, `/readyz`, `/metrics` and the probes of the data listener are logged too. Refused ones
+    always are."""
     client_detail: Literal["plain", "full"] = "plain"
+    """What clients are told besides the reason of an answer that slb gives itself. `plain`: one sentence that
+    names no upstream, route or pool, and times alone in `Server-Timing`. `full`: what the access log has, and
+    how many attempts it took."""
     access_log_refused: Annotated[int, Field(ge=0)] = 32 * 1024
+    """Bytes a second of the access log for requests that were refused before they reached an upstream, and for
+    what the API could not read; ten seconds' worth may come at once. What is left out is counted in the event
+    `access_log_suppressed`. For each process; 0 means no limit."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug`, `info`, `warning`, `error`."""
     log_format: Literal["auto", "json", "console"] = "auto"
+    """`json`, `console`, or `auto`: readable on a terminal, JSON otherwise."""
     drain_delay: Duration = 0.0
+    """How long the instance goes on taking connections after it was told to stop, with `/readyz` at 503: for
+    load balancers that poll that."""
     drain_timeout: Duration = 30.0
+    """How long requests in flight may take after that."""
     head_timeout: PositiveDuration = 10.0
+    """How long a client may take for a request's head."""
     keepalive_timeout: PositiveDuration = 75.0
+    """How long a client's connection may be idle."""
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
+    """Bytes of a request line."""
     max_head: Annotated[int, Field(ge=256)] = 64 * 1024
+    """Bytes of a request's head."""
     max_headers: Annotated[int, Field(ge=1)] = 100
+    """Header fields of a request."""
     max_connections: Annotated[int, Field(ge=0)] = 20_000
+    """Open client connections of one process, those to `/register` and `/_slb/...` included; 0 means no limit."""
     max_connections_per_peer: Annotated[int, Field(ge=0)] = 0
+    """Of them, from one address; 0 means no limit."""
     max_requests_per_connection: Annotated[int, Field(ge=0)] = 0
+    """Requests until a client's connection is closed; 0 means no limit."""
     api_max_connections: Annotated[int, Field(ge=0)] = 4096
+    """Open connections to the API listener, and never more than a quarter of the descriptors, or half where the
+    only role is `quota`; 0 means just that (docs/operations.md#descriptors)."""
     api_max_connections_per_peer: Annotated[int, Field(ge=0)] = 2048
+    """Of them, from one address, and never more than half; 0 means no limit."""
     max_upstream_connections: Annotated[int, Field(ge=0)] = 4096
+    """Connections to one upstream, idle ones included. Beyond them requests go to others of the route that have
+    room, else 503 `overloaded`; 0 means no limit."""
     max_body: Annotated[int, Field(ge=0)] = 0
+    """Bytes of a request's body; 0 means no limit."""
     upstream_keepalive: Annotated[int, Field(ge=0)] = 256
+    """Idle connections kept to each upstream."""
     upstream_keepalive_timeout: PositiveDuration = 50.0
+    """How long they are kept."""
     upstream_ca: Path | None = None
+    """A PEM file of the authorities that `https://` upstreams are verified by; none means the machine's
+    (docs/tls.md#speaking-tls-to-upstreams)."""
     upstream_certificate: Path | None = None
+    """The certificate slb shows to upstreams."""
     upstream_key: Path | None = None
+    """Its key, where the certificate's file does not hold it."""
     quota_fail: Literal["closed", "open"] = "closed"
+    """What the quota router does while Redis is away: `closed` lets all callers wait, `open` admits from this
+    instance's share of each limit (docs/quota.md)."""
     quota_lease: Annotated[Duration, Field(ge=3, le=86_400)] = 150.0
+    """How long an admitted task is held without a heartbeat; 3 s at least, since instances look after leases
+    every second."""
     quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
+    """The longest wait a caller is told. A caller that has to wait longer is told the rest when it comes back."""
     defaults: dict[str, Any] = {}
+    """Route settings for all routes."""
     routes: dict[str, dict[str, Any]] = {}
+    """Route settings by path."""
 
     @model_validator(mode="before")
     @classmethod

@@ -126,6 +126,10 @@ class Core:
         if self.quota is not None:
             self.tasks.start("quota", self.quota.run())
 
+    def begin_drain(self) -> None:
+        """From now on it hears less than others do."""
+        self._leases.leave_to_others()
+
     async def first_table(self) -> None:
         """Wait until there are routes to serve, but not for long where Redis is away: until then clients are
         refused, and go to another instance; what connects is answered, if only with `not_ready`."""
@@ -327,6 +331,7 @@ def _says_nothing(address: str) -> bool:
 
 
 def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
+    owner = processes.identity(os.getppid() if sockets.others else None)  # a worker's supervisor has bound it
     return InstanceInfo(
         id=uuid4().hex,
         name=instance_name(settings, sockets),
@@ -338,4 +343,5 @@ def _instance_info(settings: Settings, sockets: Sockets, started: float) -> Inst
         pid=str(os.getpid()),
         host=socket.gethostname(),
         process=processes.identity(),
+        binding=processes.binding(sockets.api_shown(), owner),
     )

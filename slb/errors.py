@@ -21,39 +21,73 @@ class Reason:
 
 
 BAD_REQUEST = Reason("bad_request", 400)
+"""Malformed HTTP, or a body that is not what the API takes; the detail names the field."""
 UNAUTHORIZED = Reason("unauthorized", 401)
+"""A token is set, and the request's is missing or wrong."""
 FORBIDDEN = Reason("forbidden", 403)
+"""No token is set, and the caller is not a program of this machine, or it asks the data listener; or a web page
+asks there."""
 NO_ROUTE = Reason("no_route", 404)
+"""No route takes this path."""
 UNKNOWN_MODEL = Reason("unknown_model", 404)
+"""The quota router has no model of this id."""
 UNKNOWN_TASK = Reason("unknown_task", 404)
+"""The quota router never admitted this task, or it ended over an hour ago."""
 METHOD_NOT_ALLOWED = Reason("method_not_allowed", 405)
+"""CONNECT, or a method the API's endpoint does not have."""
 REQUEST_TIMEOUT = Reason("request_timeout", 408)
+"""The head, or a body for the API, took longer than `head_timeout`."""
 NO_MODELS = Reason("no_models", 409)
+"""The quota router has no model yet."""
 IDEMPOTENCY_MISMATCH = Reason("idempotency_mismatch", 409)
+"""The key stands for a request with another estimate or other models."""
 TOO_MANY_MODELS = Reason("too_many_models", 409)
+"""The quota router has as many models as it may have."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
+"""The body is longer than `max_body`; for the API, than 1 MiB."""
 URI_TOO_LONG = Reason("uri_too_long", 414)
+"""The request line is longer than `max_request_line`."""
 ESTIMATE_EXCEEDS_LIMIT = Reason("estimate_exceeds_limit", 422)
+"""The estimate is more tokens than any model that would do ever has at once."""
 HEADERS_TOO_LARGE = Reason("headers_too_large", 431)
+"""The head has more than `max_head` bytes or `max_headers` fields."""
 INTERNAL = Reason("internal", 500, public="slb failed; its log tells more under this request id")
+"""A bug in slb; the log has the traceback."""
 SCRIPT_FAILED = Reason("script_failed", 500)
+"""Redis answers, but the quota router's script failed in it; the log has what Redis says."""
 UPSTREAM_CONNECT = Reason("upstream_connect", 502, public="no upstream could be reached")
+"""No connection to an upstream could be made."""
 UPSTREAM_RESET = Reason("upstream_reset", 502, public="the upstream ended the connection before it had answered")
+"""The upstream ended the connection before it had answered."""
 UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502, public="the upstream's answer could not be read")
+"""The upstream's answer was not HTTP/1.1."""
 NOT_READY = Reason("not_ready", 503, retry_after=1)
+"""The first table is not loaded yet."""
 NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1, public="no upstream takes requests now")
+"""The route has no upstream that takes requests."""
 POOL_SATURATED = Reason("pool_saturated", 503, retry_after=1, public="all upstreams are busy")
+"""All upstreams of the route have as many requests in flight as they may, and `when_full` is `shed`
+(docs/global-view.md#what-a-client-sees)."""
 QUEUE_FULL = Reason("queue_full", 503, retry_after=1, public="all upstreams are busy, and too many requests wait")
+"""All of them are busy, and `queue_limit` requests wait already."""
 QUEUE_TIMEOUT = Reason("queue_timeout", 503, retry_after=1, public="no upstream became free in time")
+"""None of them became free within `queue_timeout`."""
 SLOTS_UNKNOWN = Reason(
     "slots_unknown", 503, retry_after=1, public="slb cannot tell now whether an upstream is free"
 )
+"""Redis did not say in time which of them are free, and the route is not to guess (`when_unsure=refuse`)."""
 OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
+"""slb itself is at a limit: connections, or descriptors (docs/operations.md#descriptors)."""
 DRAINING = Reason("draining", 503, retry_after=1)
+"""This instance is about to stop."""
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)
+"""A change was asked for, and Redis does not answer."""
 UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504, public="no answer came in time")
+"""The answer did not begin within `first_byte_timeout`, or another deadline of the route has passed."""
 HTTP_VERSION = Reason("http_version", 505)
+"""The request is neither HTTP/1.1 nor HTTP/1.0."""
 LOOP = Reason("loop", 508)
+"""The request has passed this instance before."""
 
 CLIENT_GONE = Reason("client_gone", 499)
 """Never sent: how a request whose client left is logged and counted."""

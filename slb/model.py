@@ -111,47 +111,95 @@ class HealthCheck(NamedTuple):
 class RouteSettings(BaseModel):
     """What may be set on a route; every field has its default here. Durations are seconds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     policy: PolicyName = "round_robin"
+    """How an upstream is picked: `round_robin`, `weighted_round_robin`, `random`, `p2c`, `least_local`,
+    `least_inflight` or `consistent_hash`."""
     pool: PoolName | None = None
+    """Whose slots the route's requests take, written like a path. Routes that name one pool share them. None
+    means the route's own path."""
     max_inflight: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Requests an upstream may have in flight from all instances together, for each of its slots; 0 means no
+    cap."""
     when_full: Literal["shed", "queue"] = "shed"
+    """What happens to a request when all upstreams are at the cap: `shed` refuses it, `queue` lets it wait."""
     when_unsure: Literal["local", "refuse", "wait"] = "local"
+    """What happens to a request when Redis does not say in time how many slots are free: `local` decides by what
+    this instance knows, which may overshoot the cap; `refuse` refuses it; `wait` waits for `ledger_patience`."""
     queue_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """How many requests of the pool may wait."""
     queue_timeout: PositiveDuration = 30.0
+    """How long a request may wait."""
     priorities: PrioritiesSetting = ()
+    """Classes of waiting requests and their weights, `critical=8,normal=3,batch=1`; in TOML and JSON also a
+    table. None means one class."""
     priority_header: HeaderName = "X-Priority"
+    """The request header that names its class. A request that names none of the classes is of the lowest."""
     fade_in: Duration = 0.0
+    """The time over which the share of an upstream that has just joined grows to a whole one; 0 means at once."""
     hash_key: HashKey = "path"
+    """What requests belong together by: `path`, `ip`, `header:NAME`, `cookie:NAME` or `query:NAME`."""
     load_signal: Literal["effective", "inflight", "off"] = "effective"
+    """How the load of an upstream is measured: `effective`, `inflight` (Skipper's rule), or `off`: a key then
+    never leaves its upstream."""
     balance_factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 1.25
+    """How many times its expected load an upstream may have before its keys go to the next ones."""
     ring_debounce: Duration = 2.0
+    """How long new upstreams are collected, so that a rolling deploy is one change of the ring."""
     zone_affinity: bool = False
+    """Whether requests stay in the zone of the instance, as far as `zone_ceiling` lets them."""
     zone_delay: Duration = 60.0
+    """How long after its first request an instance sends to all zones alike."""
     zone_fade_in: PositiveDuration = 300.0
+    """How long the share that stays in the zone then takes to grow to its ceiling."""
     zone_ceiling: Share = 1.0
+    """That ceiling, 0 to 1. One request in a hundred goes to all zones in any case."""
     zone_margin: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.35
+    """By how much the zone's own latency may be above that of all zones: 0.35 is 35 %."""
     zone_min_upstreams: Annotated[int, Field(ge=1, le=1_000_000)] = 3
+    """With fewer upstreams in the zone than this, all zones are used."""
     retries: Annotated[int, Field(ge=0, le=10)] = 1
+    """How many other upstreams to try where one did not serve the request (docs/http.md#sending-again)."""
     connect_timeout: PositiveDuration = 1.0
+    """How long a connection to an upstream may take."""
     first_byte_timeout: PositiveDuration = 60.0
+    """How long the upstream may take until its answer begins."""
     interim_extends: bool = True
+    """Whether a 1xx reply, which says that the upstream lives, starts `first_byte_timeout` anew."""
     idle_timeout: PositiveDuration = 60.0
+    """The longest silence in the middle of a body, and the longest time a client may take nothing of what it is
+    sent."""
     request_timeout: Duration = 0.0
+    """For the whole request; 0 means no limit."""
     tunnel_timeout: PositiveDuration = 3600.0
+    """A tunnel (WebSocket) through which nothing moves for so long is cut."""
     strip_prefix: bool = False
+    """Whether `/p1/x` is forwarded as `/x`."""
     health_path: HealthPath = None
+    """What an active check asks for. `none` means no active checks, also where `[defaults]` has one."""
     health_interval: Annotated[Duration, Field(ge=0.01)] = 5.0
+    """The time between two checks of one upstream, whichever instances make them."""
     health_timeout: PositiveDuration = 2.0
+    """How long the answer to a check may take."""
     health_rise: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Passes in a row after which an upstream that was down is up."""
     health_fall: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Failures in a row after which an upstream that was up is down."""
     eject_after: Annotated[int, Field(ge=0, le=1_000_000)] = 5
+    """Failed requests in a row after which an upstream is ejected. One refused connection is enough. 0 means
+    never."""
     eject_time: PositiveDuration = 10.0
+    """How long the first ejection lasts. Each one in succession lasts twice as long."""
     max_eject_time: PositiveDuration = 300.0
+    """The longest ejection."""
     max_ejected: Share = 0.5
+    """The share of the route's upstreams that may be ejected at a time, 0 to 1."""
     panic_threshold: Share = 0.5
+    """Where less than this share of the upstreams is available, all are used; 0 means never."""
     client_percentage: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 100.0
+    """Of the calls by this route, the percentage that the client library routes itself; the rest go to its
+    fallback URL (docs/client.md#rolling-it-out)."""
 
     @field_validator("*", mode="before")
     @classmethod

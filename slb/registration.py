@@ -165,6 +165,13 @@ class Registration:
             _log.info("was not registered any more: %s", self)
         return True
 
+    async def leave_standing(self) -> None:
+        """It is not renewed any more, and stands for good all the same: one attempt at each URL, 2 s in all."""
+        self._body.pop("ttl", None)
+        answer = await self._ask_all("POST", _LEAVING)
+        if not answer.is_taken:
+            _log.warning("ends with its lease, though it was there before: %s: %s", self, answer.why)
+
     def __str__(self) -> str:
         return f"{self._named['target']} for {self._named['path']}"
 

@@ -6,7 +6,7 @@ import ipaddress
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,14 +21,16 @@ from slb.balance.ring_set import curve
 from slb.cli.entry import app
 from slb.config import Settings, load_settings
 from slb.control import keys
-from slb.model import RouteSettings
+from slb.model import RouteSettings, setting_fault
 from slb.observe.collectors import AdmissionCollector, MetricsCollector
 from slb.observe.metrics import Metrics
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
 from slb.observe.ring import RingCollector
+from tools import reference
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+REFERENCE = sorted(ROOT.glob("docs/reference/*.md"))
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 CLIENT = (ROOT / "docs" / "client.md").read_text()
@@ -75,7 +77,7 @@ def test_every_command_in_the_documents_exists_and_takes_its_words(words: list[s
     if program == "slb":
         _parse(typer.main.get_command(app), arguments)
     elif program == "make":
-        targets = re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert [word for word in arguments if "=" not in word and word not in targets] == []
     else:
         assert program in _EVERYWHERE
@@ -186,41 +188,47 @@ def test_every_link_inside_the_project_leads_somewhere(file: Path) -> None:
         there = file.parent / target if target else file
         assert there.exists(), target
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
-            assert anchor[1:] in {re.sub(r"[^a-z0-9 -]", "", each.lower()).replace(" ", "-") for each in headings}
+            assert anchor[1:] in reference.heading_anchors(there.read_text())
 
 
-def _shown(value: Any) -> str:
-    """A default as the tables have it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return ",".join(value) or "none"
-    return "none" if value in (None, "", {}) else str(value)
+@pytest.mark.parametrize("file", REFERENCE, ids=lambda file: file.name)
+def test_the_reference_is_what_the_tool_writes(file: Path) -> None:
+    page = file.read_text()
+    assert reference.written(page) == page, "make reference"
 
 
-def _check_defaults(table: str, model: Mapping[str, Any]) -> None:
-    rows = [(row[0], row[1]) for row in _rows(README, table)]
-    assert rows == [(name, _shown(value)) for name, value in model.items()]
-
-
-def test_the_readme_has_every_setting_with_its_default() -> None:
-    settings = Settings()
-    model = settings.model_dump(mode="json")
-    model["redis_url"] = settings.redis_url.get_secret_value()
-    model["data_dir"] = "~/.local/share/slb"
-    _check_defaults("setting", model)
-
-
-def test_the_readme_has_every_route_setting_with_its_default() -> None:
-    _check_defaults("route setting", RouteSettings().model_dump(mode="json"))
-
-
-def test_the_readme_has_every_answer_slb_gives_itself() -> None:
+def test_the_reference_has_every_setting_and_every_answer_slb_gives_itself() -> None:
     reasons = {each for each in vars(errors).values() if isinstance(each, errors.Reason)} - {errors.CLIENT_GONE}
-    assert {(int(row[0]), row[1]) for row in _rows(README, "status")} == {
-        (each.status, each.name) for each in reasons
-    }
+    pages = "".join(file.read_text() for file in REFERENCE)
+    rows = [f"| {each.status} | `{each.name}` |" for each in reasons]
+    rows += [f"| `{name}` |" for name in (*Settings.model_fields, *RouteSettings.model_fields)]
+    assert [row for row in rows if row not in pages] == []
+
+
+def test_a_setting_that_stands_in_no_table_or_in_two_is_refused() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    for other in ("settings drain_delay", "settings drain_delay listen drain_timeout"):
+        with pytest.raises(ValueError, match=r"drain_timeout|two tables"):
+            reference.written(page.replace("settings drain_delay drain_timeout", other))
+
+
+def test_every_figure_of_the_readme_is_printed_by_the_command_it_names() -> None:
+    """Within 3,000 characters behind that command in benchmarks.md; a line without a command is of the last."""
+    (reasons,) = re.findall(r"## Why not .*?(?=\n## )", README, re.DOTALL)
+    benchmarks = (ROOT / "docs" / "benchmarks.md").read_text()
+    printed: list[str] = []
+    for line in re.findall(r"^- (.*)$", reasons, re.MULTILINE):
+        if command := re.search(r"`(?:python -m bench )?(make [^`]+|--[^`]+)`", line):
+            places = [found.end() for found in re.finditer(re.escape(f"{command[1]}`"), benchmarks)]
+            printed = [benchmarks[place : place + 3000] for place in places]
+        for figure in re.findall(r"\d+[.,]\d+", line):
+            assert any(re.search(rf"(?<!\S){re.escape(figure)}(?!\S)", each) for each in printed), figure
+
+
+@pytest.mark.parametrize("words", _commands())
+def test_every_route_setting_that_is_set_in_the_documents_can_be(words: list[str]) -> None:
+    if words[:3] == ["slb", "route", "set"]:
+        assert [fault for each in words[4:] if (fault := setting_fault(*each.split("=", 1)))] == []
 
 
 def test_the_architecture_has_every_key_there_is() -> None:

@@ -225,7 +225,7 @@ def test_one_package_is_not_told_of_as_several(project: Path, monkeypatch: pytes
 def test_every_package_the_project_asks_for_is_pinned() -> None:
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"": asked["dependencies"], **asked["optional-dependencies"]}
-    files = {"": "requirements.txt", "test": "requirements-dev.txt", "simulate": "requirements-bench.txt"}
+    files = {"": "requirements.txt", "test": "requirements-dev.txt"}
     for extra, packages in groups.items():
         pinned = (ROOT / files.get(extra, f"requirements-{extra}.txt")).read_text()
         for package in packages:

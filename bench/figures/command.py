@@ -1,13 +1,18 @@
 """What the commands of all figures share: a folder, a bar, the tables, the file, the exit code."""
 
+import inspect
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import orjson
+import typer
 from redis.exceptions import RedisError
 from rich.console import Console
 
@@ -15,7 +20,7 @@ from bench.errors import BenchError
 from bench.figures.figure import Outcome
 from bench.figures.fleet import Fleet
 from bench.machine import Shares, Surroundings, described
-from bench.outcome import INTERRUPTED, end, plain_console, refuse
+from bench.outcome import INTERRUPTED, Check, Json, check_folder, end, plain_console
 from bench.processes import ENDING, Processes
 from bench.progress import Steps, progress_bar
 
@@ -24,29 +29,49 @@ MeasureBare = Callable[[Processes, Path, Steps], Outcome]
 """Nothing is started yet; the folder is empty."""
 
 
-def run(
-    name: str, measure: Measure, total: int, settings: dict[str, object], json: Path | None, check: bool
-) -> int:
-    """Measure a fleet with a Redis, show, keep. The exit code: 1 where a goal is missed and `check` is set."""
+class Job(NamedTuple):
+    """What a command does; `total` is the length of its bar."""
 
-    def with_redis(processes: Processes, home: Path, steps: Steps) -> Outcome:
+    measure: MeasureBare
+    total: int
+
+
+def with_redis(measure: Measure, total: int) -> Job:
+    """The same with a fleet that has a Redis."""
+
+    def started(processes: Processes, home: Path, steps: Steps) -> Outcome:
         steps.to("starting Redis")
         return measure(Fleet(processes, home), steps)
 
-    return run_bare(name, with_redis, total, settings, json, check)
+    return Job(started, total)
 
 
-def run_bare(
-    name: str, measure: MeasureBare, total: int, settings: dict[str, object], json: Path | None, check: bool
-) -> int:
-    """The same for a figure that starts all it needs itself."""
-    if json is not None and not json.parent.is_dir():
-        refuse(f"--json: there is no folder {json.parent}")
+def add_figure(app: typer.Typer, asked: Callable[..., Job]) -> None:
+    """A command of the bench: its options are the parameters of `asked`, and those that all commands have. It runs
+    the job that `asked` returns."""
+
+    @wraps(asked)
+    def command(json: Path | None, check: bool, **options: object) -> None:
+        raise typer.Exit(run(asked.__name__.replace("_", "-"), asked(**options), options, json, check))
+
+    signature = inspect.signature(asked)
+    common = (
+        Parameter("json", Parameter.KEYWORD_ONLY, default=None, annotation=Json),
+        Parameter("check", Parameter.KEYWORD_ONLY, default=False, annotation=Check),
+    )
+    shown = signature.replace(parameters=[*signature.parameters.values(), *common], return_annotation=None)
+    command.__signature__ = shown  # type: ignore[attr-defined]
+    app.command()(command)
+
+
+def run(name: str, job: Job, settings: Mapping[str, object], json: Path | None, check: bool) -> int:
+    """Measure, show, keep. The exit code: 1 where a goal is missed and `check` is set."""
+    check_folder("--json", json and json.parent)
     for number in ENDING:
         signal.signal(number, end)
     started = datetime.now(UTC)
     try:
-        outcome, shares = _measured(measure, total)
+        outcome, shares = _measured(job)
     except KeyboardInterrupt:
         print("interrupted: nothing was measured to its end", file=sys.stderr)
         return INTERRUPTED
@@ -59,14 +84,14 @@ def run_bare(
     return INTERRUPTED if outcome.interrupted else int(check and not outcome.met)
 
 
-def _measured(measure: MeasureBare, total: int) -> tuple[Outcome, Shares]:
+def _measured(job: Job) -> tuple[Outcome, Shares]:
     surroundings = Surroundings()
     with (
         TemporaryDirectory(prefix="slb-bench-") as home,
         progress_bar(Console(stderr=True)) as progress,
         Processes() as processes,
     ):
-        outcome = measure(processes, Path(home), Steps(progress, total))
+        outcome = job.measure(processes, Path(home), Steps(progress, job.total))
     return outcome, surroundings.shares()
 
 
@@ -80,7 +105,9 @@ def _show(outcome: Outcome, shares: Shares, console: Console) -> None:
     console.print(shares.words(), markup=False, highlight=False)
 
 
-def _as_json(name: str, started: datetime, settings: dict[str, object], outcome: Outcome, shares: Shares) -> bytes:
+def _as_json(
+    name: str, started: datetime, settings: Mapping[str, object], outcome: Outcome, shares: Shares
+) -> bytes:
     whole = {
         "figure": name,
         "started": started.isoformat(timespec="seconds"),
@@ -90,4 +117,4 @@ def _as_json(name: str, started: datetime, settings: dict[str, object], outcome:
         "sections": [section.as_json() for section in outcome.sections],
         "raw": outcome.raw,
     }
-    return orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)

@@ -1,7 +1,7 @@
 """A figure, its goal, and how both are shown and kept."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
@@ -62,8 +62,7 @@ class Section:
     notes: Sequence[str] = ()
 
     def table(self) -> Table:
-        table = Table(box=SIMPLE_HEAD)
-        table.pad_edge, table.show_edge = False, False
+        table = empty_table()
         table.add_column("figure")
         table.add_column("measured", justify="right", no_wrap=True)
         table.add_column("goal", justify="right", no_wrap=True)
@@ -82,6 +81,29 @@ class Section:
 
 
 @dataclass(frozen=True)
+class RowsSection(Section):
+    """A section whose table has `rows` under `columns`, of which the first `words` are no figures. The first `dim`
+    rows were not measured; `more` stands in the JSON file only."""
+
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    words: int = 1
+    dim: int = 0
+    more: Mapping[str, object] = field(default_factory=dict)
+
+    def table(self) -> Table:
+        table = empty_table()
+        add_columns(table, self.columns, self.words)
+        for number, row in enumerate(self.rows):
+            table.add_row(*row, style="dim" if number < self.dim else None)
+        return table
+
+    def as_json(self) -> dict[str, object]:
+        rows = {"columns": self.columns, "rows": self.rows}
+        return {**super().as_json(), **(self.more or rows)}
+
+
+@dataclass(frozen=True)
 class Outcome:
     """All that one command measured; `raw` is for those who want to look closer. `interrupted`: it is not all that
     was asked for."""
@@ -93,6 +115,19 @@ class Outcome:
     @property
     def met(self) -> bool:
         return all(figure.met is not False for section in self.sections for figure in section.figures)
+
+
+def empty_table(title: str | None = None) -> Table:
+    """In the form of all tables of the bench."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.pad_edge, table.show_edge = False, False
+    return table
+
+
+def add_columns(table: Table, columns: Sequence[str], words: int = 1) -> None:
+    """The first `words` are flush left, figures flush right; none is broken."""
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at >= words else "left", no_wrap=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

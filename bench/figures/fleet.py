@@ -1,7 +1,6 @@
 """What every figure needs: a private Redis, two upstreams, and slb instances on them."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from bench.upstream import Upstreams
 
 READY_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.005
-REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -129,11 +127,10 @@ class Fleet:
     def stop(self, running: Running) -> None:
         self._processes.stop(running)
 
-    def start_module(self, module: str, *arguments: str) -> Running:
+    def start_module(self, module: str, *arguments: object) -> Running:
         """`python -m MODULE REDIS_URL FOLDER ARGUMENTS...`, in a folder of its own."""
         home = self.folder(module)
-        argv = [sys.executable, "-m", module, self.redis.url, str(home), *arguments]
-        return self._processes.start(argv, None, home, {"PYTHONPATH": str(REPOSITORY)})
+        return self._processes.start_module(home, module, self.redis.url, home, *arguments)
 
     def folder(self, what: str) -> Path:
         """A new one, gone with the fleet."""

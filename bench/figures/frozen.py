@@ -19,13 +19,13 @@ from bench.figures.frozen_case import QUIET_SECONDS, Case, Freeze, section
 from bench.figures.open_loop import Fetched
 from bench.figures.open_loop import Plan as Sending
 from bench.http import ask, free_ports
+from bench.lab.keys import ZipfKeys
 from bench.processes import Running, wait_until
 from bench.progress import Steps
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.control import keys as stored
 from slb.model import Upstream
-from slb.simulate.keys import ZipfKeys
 
 ROUTE = "/products"
 UPSTREAMS = 6
@@ -68,7 +68,7 @@ class Load:
         folder = fleet.folder("sending")
         plan, self._result = folder / "plan.json", folder / "result.json"
         plan.write_bytes(orjson.dumps(asdict(sending)))
-        self._running = fleet.start_module("bench.figures.open_loop", str(plan), str(self._result))
+        self._running = fleet.start_module("bench.figures.open_loop", plan, self._result)
 
     def fetched(self) -> list[Fetched]:
         """All of it, once all have ended. Raises BenchError where the process fails."""
@@ -111,9 +111,7 @@ class Freezes:
     @contextmanager
     def _upstreams(self) -> Iterator[list[Running]]:
         """With empty caches."""
-        started = [
-            self._fleet.start_module("bench.figures.caches", str(port), str(CAPACITY)) for port in self._ports
-        ]
+        started = [self._fleet.start_module("bench.figures.caches", port, CAPACITY) for port in self._ports]
         for running, port in zip(started, self._ports, strict=True):
             wait_until(lambda port=port: ask(port, "/")[0] == 200, running, READY_SECONDS, "starting an upstream")  # type: ignore[misc]
         yield started

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -66,11 +65,8 @@ def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outco
 
 def _start_upstreams(processes: Processes, home: Path, core: int, count: int) -> list[str]:
     addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "bench.figures.library_upstreams", *addresses]
-    place = home / "upstreams"
-    place.mkdir()
-    running = processes.start(command, core, place, environment)
+    module = "bench.figures.library_upstreams"
+    running = processes.start_module(home / "upstreams", module, *addresses, core=core)
     log = running.home / LOG
     wait_until(lambda: log.read_text().endswith("\n"), running, READY_SECONDS, "starting the upstreams")
     port = log.read_text().strip()

@@ -85,7 +85,7 @@ def _resync(fleet: Fleet, instance: Instance, number: int) -> None:
 
 def _follower(fleet: Fleet, table: LargeTable, resyncs: int) -> dict[str, Any]:
     """What `bench.figures.follower` says in its last line."""
-    running = fleet.start_module(FOLLOWER, str(table.routes), str(table.each), str(resyncs))
+    running = fleet.start_module(FOLLOWER, table.routes, table.each, resyncs)
     try:
         return _last_line(running, running.process.wait(FOLLOWER_SECONDS))
     finally:

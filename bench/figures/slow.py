@@ -69,7 +69,7 @@ class Turn:
         alone = healthy(instance, plan.rate, plan.seconds)
         time.sleep(SETTLE_SECONDS)
         before = descriptors(instance.running.pid)
-        clients = fleet.start_module("bench.figures.slow_clients", str(instance.port), str(plan.slow))
+        clients = fleet.start_module("bench.figures.slow_clients", instance.port, plan.slow)
         wait_for(lambda: connections(instance.port) >= plan.slow, BACK_SECONDS)
         time.sleep(SETTLE_SECONDS)
         during = descriptors(instance.running.pid)

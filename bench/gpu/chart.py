@@ -5,39 +5,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.chart import BLACK, COLOURS, OURS, panels, save
 from bench.gpu.report import CaseResult
 from bench.gpu.standing import Standing
 
 PANEL_INCHES = (6.4, 4.4)
 COLUMNS = 2
-DPI = 110
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
-COLOURS = {"envoy": "#b5179e", "nginx": "#2a9d3f", "haproxy": "#3a6ea5", "slb-local": "#e9a03b"}
+THEIRS = dict(zip(("haproxy", "slb-local", "nginx", "envoy"), COLOURS, strict=False))
 COMPUTED = {"ideal": "--", "exact": ":"}
-OURS = {"slb": "#e4572e", "slb-queue": "#c1121f"}
+OUR_COLOURS = {"slb": "#e4572e", "slb-queue": OURS}
 
 
 def draw(results: Sequence[CaseResult], path: Path) -> None:
     """Write a PNG with a panel for each case. The horizontal axis gives every nine the same room."""
-    from matplotlib.figure import Figure  # it takes most of a second to import, and only pictures need it
-
-    columns = min(COLUMNS, len(results))
-    rows = math.ceil(len(results) / columns)
-    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), dpi=DPI, layout="constrained")
-    for number, result in enumerate(results, 1):
-        axes = figure.add_subplot(rows, columns, number)
-        axes.set_title(wrapped(result.work.title), fontsize=8)
+    titles = [wrapped(result.work.title) for result in results]
+    figure, panel = panels(titles, min(COLUMNS, len(results)), inches=PANEL_INCHES)
+    for axes, result in zip(panel, results, strict=True):
         for name, standing in {"ideal": result.ideal, "exact": result.exact, **result.standings}.items():
             axes.plot(*points(standing), label=standing.label, **style(name))
         axes.set_xticks([nines(share) for share in SHARES], labels=list(SHARES.values()))
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
-        axes.tick_params(which="both", labelsize=8)
+        axes.tick_params(which="minor", labelsize=8)
         axes.set_ylabel("latency, ms")
-        axes.grid(visible=True, which="both", alpha=0.25)
+        axes.grid(visible=True, which="minor", alpha=0.25)
         axes.legend(fontsize=7)
-    figure.savefig(path, format="png")
+    save(figure, path)
 
 
 def points(standing: Standing) -> tuple[list[float], list[float]]:
@@ -53,8 +48,8 @@ def nines(share: float) -> float:
 def style(name: str) -> dict[str, Any]:
     """What was computed is dashed or dotted, slb's global view is drawn bold."""
     if name in COMPUTED:
-        return {"color": "#222222", "linestyle": COMPUTED[name], "linewidth": 1.2}
-    return {"color": OURS.get(name) or COLOURS.get(name), "linewidth": 2.2 if name in OURS else 1.3}
+        return {"color": BLACK, "linestyle": COMPUTED[name], "linewidth": 1.2}
+    return {"color": OUR_COLOURS.get(name) or THEIRS.get(name), "linewidth": 2.2 if name in OUR_COLOURS else 1.3}
 
 
 def wrapped(title: str) -> str:

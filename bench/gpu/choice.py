@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.figures.fleet import REPOSITORY
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.traces import TRACES, read_trace, trace_work
 from bench.gpu.work import Shape, Work, fast_work, poisson_work
-from bench.outcome import refuse
+from bench.outcome import chosen, refuse
+from bench.processes import REPOSITORY
 
 CASES = ("poisson", *TRACES, "fast")
 TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"
@@ -79,11 +79,3 @@ def chosen_services(text: str) -> list[float]:
     if not all(SHORTEST_SERVICE <= service < math.inf for service in services):
         refuse(f"--service: {text}: each has to be at least {SHORTEST_SERVICE} s")
     return services
-
-
-def chosen(option: str, text: str, known: Sequence[str]) -> list[str]:
-    """Those of `known` that a text with commas names; all where it names none. Refuses names nobody has."""
-    names = [word.strip() for word in text.split(",") if word.strip()]
-    if unknown := sorted(set(names) - set(known)):
-        refuse(f"{option}: {', '.join(unknown)}: known are {', '.join(known)}")
-    return [name for name in known if name in names or not names]

@@ -1,15 +1,16 @@
 """`python -m bench gpu`: what a view of the whole fleet is worth, in front of slow upstreams."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Annotated
 
 import typer
 
+from bench.chart import check_pictures
 from bench.errors import BenchError
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Outcome, Section
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.chart import draw
@@ -51,12 +52,9 @@ def gpu(
     seed: Annotated[int, typer.Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
     png: Annotated[Path | None, typer.Option(help="Draw the latency curves into this file.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
-) -> None:
+) -> Job:
     """Slow requests over a fleet: real proxies that see a tenth each, beside slb's view of the whole."""
-    if png is not None and not png.parent.is_dir():
-        refuse(f"--png: there is no folder {png.parent}")
+    check_pictures("--png", png and png.parent)
     fast = Fast(fast_rate, fast_service, fast_seconds)
     choice = Choice(Shape(pods, proxies, seconds, seed), load, chosen_services(service), cv, fast, traces)
     asked_for, asked_at = chosen_balancers(only), chosen_cases(cases)
@@ -74,9 +72,7 @@ def gpu(
             draw(results, png)
         return outcome(results, choice.goals_apply, lacking, whole)
 
-    settings = asdict(choice) | {"traces": str(traces)}
-    total = sum(steps_of(work) for work in works) * len(balancers)
-    raise typer.Exit(run_bare("gpu", measure, total, settings, json, check))
+    return Job(measure, sum(steps_of(work) for work in works) * len(balancers))
 
 
 def made(choice: Choice, cases: Sequence[str]) -> list[Work]:

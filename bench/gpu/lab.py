@@ -1,6 +1,5 @@
 """The lab: pods that stay, fleets that come one after another, and the load."""
 
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -8,13 +7,12 @@ from pathlib import Path
 import orjson
 
 from bench.errors import BenchError
-from bench.figures.fleet import REPOSITORY
 from bench.gpu.balancers import Balancer, Stage
 from bench.gpu.load import Plan, Result
 from bench.gpu.standing import Standing
 from bench.gpu.work import Shape, Work
 from bench.http import ask, free_ports
-from bench.processes import Processes, Running, wait_until
+from bench.processes import Processes, wait_until
 from bench.progress import Steps
 
 READY_SECONDS = 15.0
@@ -31,7 +29,7 @@ class Lab:
         self.shape = shape
         self._pods = free_ports(shape.pods)
         self._turns = 0
-        running = self._start("pods", "bench.gpu.pods", *map(str, self._pods))
+        running = processes.start_module(home / "pods", "bench.gpu.pods", *self._pods)
         wait_until(self._answer, running, READY_SECONDS, "starting the pods")
 
     def take(self, balancer: Balancer, work: Work, steps: Steps) -> Standing:
@@ -63,7 +61,7 @@ class Lab:
         name = f"load-{self._turns}"
         told, found = self._home / f"{name}.plan", self._home / f"{name}.result"
         told.write_bytes(orjson.dumps(asdict(plan)))
-        running = self._start(name, "bench.gpu.load", str(told), str(found))
+        running = self._processes.start_module(self._home / name, "bench.gpu.load", told, found)
         begun, shown = time.monotonic(), 0
         while (code := running.process.poll()) is None:
             time.sleep(LOOK_EVERY_SECONDS)
@@ -74,12 +72,6 @@ class Lab:
             raise BenchError(f"the load ended with {code}: {running.tail()}")
         self._processes.stop(running)
         return Result(**orjson.loads(found.read_bytes()))
-
-    def _start(self, name: str, module: str, *arguments: str) -> Running:
-        home = self._home / name
-        home.mkdir()
-        argv = [sys.executable, "-m", module, *arguments]
-        return self._processes.start(argv, None, home, {"PYTHONPATH": str(REPOSITORY)})
 
     def _answer(self) -> bool:
         return all(ask(port, "/")[0] == 200 for port in self._pods)

@@ -4,10 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from bench.figures.figure import Figure, Section, short
+from bench.figures.figure import Figure, RowsSection, Section, short
 from bench.gpu.standing import Standing
 from bench.gpu.work import Work
 
@@ -36,49 +33,19 @@ class CaseResult:
     exact: Standing
     standings: Mapping[str, Standing]
 
-    def rows(self) -> list[Standing]:
-        return [self.ideal, self.exact, *self.standings.values()]
+    def rows(self) -> dict[str, Standing]:
+        """By name; the computed ones are the first."""
+        return {"ideal": self.ideal, "exact-counts": self.exact, **self.standings}
 
     def p99(self, name: str) -> float:
         return self.standings[name].p99 if name in self.standings else math.nan
 
 
-@dataclass(frozen=True)
-class CaseSection(Section):
-    """A section whose table has a row for each balancer instead of one for each figure."""
-
-    result: CaseResult | None = None
-
-    def table(self) -> Table:
-        assert self.result is not None
-        table = Table(box=SIMPLE_HEAD)
-        table.pad_edge, table.show_edge = False, False
-        table.add_column("", no_wrap=True)
-        compared = [column for name, column in COMPARED.items() if name in self.result.standings]
-        for column in (*(f"{name} ms" for name in PERCENTILES), "p99 vs ideal", *compared, "shed", "errors"):
-            table.add_column(column, justify="right", no_wrap=True)
-        for row in self.result.rows():
-            table.add_row(
-                row.label,
-                *cells(self.result, row),
-                style="dim" if row in (self.result.ideal, self.result.exact) else None,
-            )
-        return table
-
-    def as_json(self) -> dict[str, object]:
-        assert self.result is not None
-        by_name = {"ideal": self.result.ideal, "exact-counts": self.result.exact, **self.result.standings}
-        return {
-            "title": self.title,
-            "case": self.result.work.name,
-            "balancers": {name: standing.as_json() for name, standing in by_name.items()},
-        }
-
-
 def cells(result: CaseResult, row: Standing) -> list[str]:
-    """All columns of a row but the first."""
+    """A row of the table."""
     ratios = [result.ideal.p99, *(result.p99(name) for name in COMPARED if name in result.standings)]
     return [
+        row.label,
         *(short(row.at(share)) for share in PERCENTILES.values()),
         *(f"{row.p99 / unit:.2f}" if math.isfinite(row.p99 / unit) else "-" for unit in ratios),
         f"{row.shed / row.requests:.1%}" if row.shed else "0",
@@ -86,14 +53,25 @@ def cells(result: CaseResult, row: Standing) -> list[str]:
     ]
 
 
-def case_section(result: CaseResult) -> CaseSection:
-    """The table, and below it who failed and whether the load was late."""
+def case_section(result: CaseResult) -> RowsSection:
+    """The table with a row for each balancer, and below it who failed and whether the load was late."""
     notes = [f"{each.label}: {each.failure}" for each in result.standings.values() if each.failure]
     failures = [Figure("balancers without figures", len(notes), at_most=0)] if notes else []
     late = max((each.late_ms for each in result.standings.values()), default=0.0)
     if late > WORTH_SAYING_MS:
         notes.append(f"The load sent its requests late by up to {late:.1f} ms (p99): the machine was busy.")
-    return CaseSection(result.work.title, failures, notes, result)
+    compared = [column for name, column in COMPARED.items() if name in result.standings]
+    columns = ("", *(f"{name} ms" for name in PERCENTILES), "p99 vs ideal", *compared, "shed", "errors")
+    rows = result.rows()
+    return RowsSection(
+        result.work.title,
+        failures,
+        notes,
+        columns,
+        [cells(result, row) for row in rows.values()],
+        dim=len(rows) - len(result.standings),
+        more={"case": result.work.name, "balancers": {name: row.as_json() for name, row in rows.items()}},
+    )
 
 
 def goals_section(result: CaseResult) -> Section | None:

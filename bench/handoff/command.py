@@ -1,16 +1,13 @@
 """`python -m bench handoff`: how long a pod is idle between two requests while others wait."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from bench.figures.command import run_bare
-from bench.figures.figure import Figure, Outcome, Section, short
+from bench.figures.command import Job
+from bench.figures.figure import Figure, Outcome, RowsSection, Section, short
 from bench.figures.fleet import Fleet
 from bench.figures.local import Loop
 from bench.handoff.alone import measure_alone
@@ -25,7 +22,11 @@ GOALS_AT = (10, 20)
 """Instances and pods for which the goals are stated."""
 
 GOAL_P50_MS, GOAL_P99_MS, GOAL_SAME_MS = 1.5, 5.0, 1.2
-COLUMNS = ("p50 ms", "p99 ms", "p50 same", "p99 same", "p50 other", "p99 other", "handoffs", "crowded")
+COLUMNS = (
+    "instances",
+    "pods end",
+    *("p50 ms", "p99 ms", "p50 same", "p99 same", "p50 other", "p99 other", "handoffs", "crowded"),
+)
 
 
 def handoff(
@@ -34,20 +35,10 @@ def handoff(
     seconds: Annotated[float, typer.Option(min=0.1, help="That each run is counted.")] = 10,
     service: Annotated[float, typer.Option(min=0.01, help="Mean service time, seconds.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Of service times, and of which instance a client asks.")] = 1,
-    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
-) -> None:
+) -> Job:
     """How long a pod that serves one request at a time is idle between two, while others wait in the queue."""
     plan = Plan(instance_counts(instances), pods, seconds, service, seed)
-    code = run_bare(
-        "handoff",
-        lambda processes, home, steps: measure(processes, home, steps, plan),
-        plan.runs,
-        asdict(plan),
-        json,
-        check,
-    )
-    raise typer.Exit(code)
+    return Job(lambda processes, home, steps: measure(processes, home, steps, plan), plan.runs)
 
 
 def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outcome:
@@ -87,34 +78,17 @@ def step_of(in_step: bool) -> str:
     return "in step" if in_step else "out of step"
 
 
-@dataclass(frozen=True)
-class HandoffSection(Section):
-    """A section whose table has a row for each run."""
-
-    runs: Sequence[Handoffs] = ()
-
-    def table(self) -> Table:
-        table = Table(box=SIMPLE_HEAD)
-        table.pad_edge, table.show_edge = False, False
-        table.add_column("instances", no_wrap=True)
-        table.add_column("pods end", no_wrap=True)
-        for column in COLUMNS:
-            table.add_column(column, justify="right", no_wrap=True)
-        for run in self.runs:
-            table.add_row(str(run.instances), step_of(run.in_step), *cells(run))
-        return table
-
-
 def cells(run: Handoffs) -> list[str]:
-    """All columns of a row but the first two."""
+    """A row of the table."""
     figures = [run.milliseconds(share, same) for same in (None, True, False) for share in (0.5, 0.99)]
-    return [*(short(figure) for figure in figures), f"{len(run.gaps):,}", str(run.crowded)]
+    shown = (short(figure) for figure in figures)
+    return [str(run.instances), step_of(run.in_step), *shown, f"{len(run.gaps):,}", str(run.crowded)]
 
 
 def sections(found: Sequence[Handoffs], plan: Plan) -> list[Section]:
     """A table with `slb serve`, one of the ledger alone, and the goals."""
     tables: list[Section] = [
-        HandoffSection(title, (), (), [run for run in found if run.who == who])
+        RowsSection(title, (), (), COLUMNS, [cells(run) for run in found if run.who == who], words=2)
         for who, title in (
             ("slb serve", f"real processes: {plan.pods} pods, {plan.clients} clients, {plan.service * 1e3:g} ms"),
             ("the ledger alone", "the ledger alone, all instances in one process, no HTTP"),

@@ -1,7 +1,6 @@
 """Handoffs through real `slb serve` processes: pods in a process of their own, clients in this one."""
 
 import asyncio
-import sys
 import time
 from dataclasses import asdict
 from random import Random
@@ -10,7 +9,7 @@ from typing import Any
 import orjson
 
 from bench.errors import BenchError
-from bench.figures.fleet import REPOSITORY, Fleet
+from bench.figures.fleet import Fleet
 from bench.figures.local import Loop
 from bench.figures.traffic import KeptAlive
 from bench.handoff.gaps import Gap, Handoffs
@@ -35,8 +34,7 @@ class Pods:
         home = fleet.folder("pods")
         told = home / "plan.json"
         told.write_bytes(orjson.dumps(asdict(PodsPlan(control, ports, plan.service, in_step, plan.seed))))
-        argv = [sys.executable, "-m", "bench.handoff.pods", str(told)]
-        running = processes.start(argv, None, home, {"PYTHONPATH": str(REPOSITORY)})
+        running = processes.start_module(home, "bench.handoff.pods", told)
         wait_until(lambda: ask(control, "/")[0] == SERVED, running, READY_SECONDS, "starting the pods")
         redis: Any = fleet.redis.client  # its stubs know of no mapping of texts
         redis.hset(keys.settings_key(self.path), mapping=SETTINGS)

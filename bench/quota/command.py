@@ -1,14 +1,15 @@
 """`python -m bench quota`: a backlog drained through the router, and as it is drained today."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bench.chart import check_pictures
 from bench.errors import BenchError
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Outcome, Section
 from bench.gpu.choice import TRACES_FOLDER
 from bench.outcome import refuse
@@ -80,12 +81,9 @@ def quota(
     seed: Annotated[int, typer.Option(help="The same seed is the same backlog.")] = 1,
     traces: Annotated[Path, typer.Option(help="Where the traces are.")] = TRACES_FOLDER,
     png: Annotated[Path | None, typer.Option(help="Draw how the backlog shrinks into this file.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
-) -> None:
+) -> Job:
     """Ten models of 1 s to 2 min and real prompt lengths: single calls through the quota router beside batches."""
-    if png is not None and not png.parent.is_dir():
-        refuse(f"--png: there is no folder {png.parent}")
+    check_pictures("--png", png and png.parent)
     try:
         backlog = traced(traces, prompts, seed)
     except BenchError as error:
@@ -102,8 +100,7 @@ def quota(
             sections += under_demand(home, setting, factor, demand, steps)
         return Outcome(sections)
 
-    settings = {**asdict(plan), "traces": str(traces)}
-    raise typer.Exit(run_bare("quota", measure, plan.steps, settings, json, check))
+    return Job(measure, plan.steps)
 
 
 def simulated(setting: Setting, steps: Steps, png: Path | None) -> list[Section]:

@@ -1,7 +1,6 @@
 """A crowd in several processes, of which one is killed with `kill -9`, and a router too. What has to hold all the
 same is judged from what the callers had written down."""
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +10,6 @@ from subprocess import TimeoutExpired
 from typing import Any
 
 from bench.errors import BenchError
-from bench.figures.fleet import REPOSITORY
 from bench.machine import Shares, Surroundings
 from bench.processes import STOP_SECONDS, Processes, Running, wait_until
 from bench.progress import Steps
@@ -100,9 +98,7 @@ class _Run:
 
     def _caller(self, orders: Path, journal: Path, number: int) -> Running:
         home = self._home / f"caller-{number}"
-        home.mkdir()
-        argv = [sys.executable, "-m", "bench.quota.caller", str(orders), str(journal), str(number)]
-        return self._processes.start(argv, None, home, {"PYTHONPATH": str(REPOSITORY)})
+        return self._processes.start_module(home, "bench.quota.caller", orders, journal, number)
 
     def until(self, seconds: float) -> None:
         """So long since the beginning. Raises BenchError where somebody ends who should not."""

@@ -1,7 +1,6 @@
 """`python -m bench quota-rate`: decisions a second, coalesced and one by one, in turn on the same core."""
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +11,8 @@ import typer
 
 from bench.cases import Case
 from bench.errors import BenchError
-from bench.figures.command import run_bare
+from bench.figures.command import Job
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import REPOSITORY
 from bench.figures.redis import PrivateRedis
 from bench.http import ask, free_ports, post_json, send_json
 from bench.load import Wrk
@@ -55,14 +53,10 @@ def quota_rate(
     rounds: Annotated[int, typer.Option(min=1, help="Times that both have their turn.")] = 3,
     seconds: Annotated[int, typer.Option(min=1, help="Length of one turn.")] = 4,
     connections: Annotated[int, typer.Option(min=1, help="Callers that ask at the same time.")] = 256,
-    json: Annotated[Path | None, typer.Option("--json", help="Keep all that was measured in this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")] = False,
-) -> None:
+) -> Job:
     """Decisions a second of one router on one core, beside one that sends Redis a command for each."""
     plan = Plan(rounds, seconds, connections)
-    settings: dict[str, object] = {"rounds": rounds, "seconds": seconds, "connections": connections}
-    work = partial(measure, plan=plan)
-    raise typer.Exit(run_bare("quota-rate", work, 4 * rounds, settings, json, check))
+    return Job(partial(measure, plan=plan), 4 * rounds)
 
 
 def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outcome:
@@ -138,10 +132,8 @@ class Bench:
 
     def plain(self, home: Path, url: str, port: int) -> Running:
         """The yardstick."""
-        place = home / "router"
-        place.mkdir(exist_ok=True)
-        argv = [sys.executable, "-m", "bench.quota.plain", url, str(port)]
-        return self._processes.start(argv, self._router_core, place, {"PYTHONPATH": str(REPOSITORY)})
+        place, core = home / "router", self._router_core
+        return self._processes.start_module(place, "bench.quota.plain", url, port, core=core)
 
     def _put(self, home: Path, url: str, limits: dict[str, int]) -> None:
         """By an slb that ends again."""

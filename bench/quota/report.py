@@ -2,12 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from bench.figures.figure import Figure, Section, percentile, short
+from bench.figures.figure import Figure, RowsSection, percentile, short
 from bench.quota.held import SETTLING
 from bench.quota.kills import SLACK_SECONDS, Killed
 from bench.quota.models import MINUTE
@@ -20,94 +16,65 @@ LONG_RUN = 0.99
 SHARE_PERCENT = 2.0
 
 
-@dataclass(frozen=True)
-class DrainSection(Section):
+def drain_section(title: str, standings: Sequence[Standing], bound: float) -> RowsSection:
     """A row for each way of draining. `bound` is seconds."""
-
-    standings: Sequence[Standing] = ()
-    bound: float = 0.0
-
-    def table(self) -> Table:
-        table = _table("", "minutes", "vs bound", "calls", "repeated", "idle", "fullest 60 s", "waits kept", "p50")
-        table.add_row("the quotas' own bound", f"{self.bound / MINUTE:.1f}", "1.00", *[""] * 6, style="dim")
-        for each in self.standings:
-            table.add_row(each.label, *_cells(each, self.bound))
-        return table
-
-    def as_json(self) -> dict[str, object]:
-        rows = {each.label: each.as_json() for each in self.standings}
-        return {"title": self.title, "bound_seconds": self.bound, "ways": rows, "notes": list(self.notes)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class StandingSection(Section):
-    """One way, model by model."""
-
-    standing: Standing
-
-    def as_json(self) -> dict[str, object]:
-        return {"title": self.title, "ways": {self.standing.label: self.standing.as_json()}}
-
-
-class HeldSection(StandingSection):
-    """How each held its limits."""
-
-    def table(self) -> Table:
-        table = _table("", "tokens/min", "slots", "calls", "at once", "fullest 60 s", "as spent", "rate", "idle")
-        for each in self.standing.held:
-            table.add_row(
-                each.model.name,
-                f"{each.model.limit:,}",
-                str(each.model.slots),
-                f"{each.calls:,}",
-                str(each.at_once),
-                f"{each.most:.3f}",
-                f"{each.spent:.3f}",
-                f"{each.rate:.3f}",
-                f"{each.idle:.1%}",
-            )
-        return table
-
-
-class ShareSection(StandingSection):
-    """What each got, where only weights should decide."""
-
-    def table(self) -> Table:
-        table = _table("", "weight", "slots", "calls", "at once", "slots in use", "share", "by weight", "off by")
-        for held, share in zip(self.standing.held, self.standing.shares, strict=True):
-            table.add_row(
-                held.model.name,
-                str(held.model.weight),
-                str(held.model.slots),
-                f"{held.calls:,}",
-                str(held.at_once),
-                f"{held.in_use:.1%}",
-                f"{share.got:.2%}",
-                f"{share.due:.2%}",
-                f"{share.off:+.2%}",
-            )
-        return table
-
-
-def drain_section(title: str, standings: Sequence[Standing], bound: float) -> DrainSection:
     notes = [
         "fullest 60 s: the most tokens any model admitted in any minute, in units of its limit and one bucket. "
         "idle: share of the quotas that was left unused until the last prompt was taken up. "
         "waits kept: the share of callers who waited as told and were admitted on their next try; p50: of waits.",
     ]
-    return DrainSection(title, [], notes, standings, bound)
+    columns = ("", "minutes", "vs bound", "calls", "repeated", "idle", "fullest 60 s", "waits kept", "p50")
+    best = ["the quotas' own bound", f"{bound / MINUTE:.1f}", "1.00", *[""] * 6]
+    rows = [best, *(_cells(each, bound) for each in standings)]
+    more = {"bound_seconds": bound, **_ways(*standings)}
+    return RowsSection(title, [], notes, columns, rows, dim=1, more=more)
 
 
-def share_section(standing: Standing) -> ShareSection:
-    return ShareSection(f"{standing.label}, model by model", [], standing=standing)
+def share_section(standing: Standing) -> RowsSection:
+    """What each model got, where only weights should decide."""
+    columns = ("", "weight", "slots", "calls", "at once", "slots in use", "share", "by weight", "off by")
+    rows = [
+        [
+            held.model.name,
+            str(held.model.weight),
+            str(held.model.slots),
+            f"{held.calls:,}",
+            str(held.at_once),
+            f"{held.in_use:.1%}",
+            f"{share.got:.2%}",
+            f"{share.due:.2%}",
+            f"{share.off:+.2%}",
+        ]
+        for held, share in zip(standing.held, standing.shares, strict=True)
+    ]
+    return RowsSection(f"{standing.label}, model by model", [], [], columns, rows, more=_ways(standing))
 
 
-def held_section(standing: Standing) -> HeldSection:
-    title = f"{standing.label}, model by model"
+def held_section(standing: Standing) -> RowsSection:
+    """How each model held its limits."""
     notes = [
         "rate: tokens admitted after the first minute, in units of the limit. as spent: with what calls came to."
     ]
-    return HeldSection(title, [], notes, standing=standing)
+    columns = ("", "tokens/min", "slots", "calls", "at once", "fullest 60 s", "as spent", "rate", "idle")
+    rows = [
+        [
+            held.model.name,
+            f"{held.model.limit:,}",
+            str(held.model.slots),
+            f"{held.calls:,}",
+            str(held.at_once),
+            f"{held.most:.3f}",
+            f"{held.spent:.3f}",
+            f"{held.rate:.3f}",
+            f"{held.idle:.1%}",
+        ]
+        for held in standing.held
+    ]
+    return RowsSection(f"{standing.label}, model by model", [], notes, columns, rows, more=_ways(standing))
+
+
+def _ways(*standings: Standing) -> dict[str, object]:
+    return {"ways": {each.label: each.as_json() for each in standings}}
 
 
 def drain_goals(routed: Standing, as_is: Sequence[Standing], bound: float) -> list[Figure]:
@@ -185,6 +152,7 @@ def _cells(each: Standing, bound: float) -> list[str]:
     kept = f"{each.book.tries.kept:.1%}" if each.book.waits else ""
     wait = f"{short(percentile(each.book.waits, 0.5) / 1000 * each.hurry)} s" if each.book.waits else ""
     return [
+        each.label,
         f"{each.drained / MINUTE:.1f}",
         f"{of_bound(each.drained, bound):.2f}",
         f"{sum(1 for _ in each.book.all()):,}",
@@ -194,11 +162,3 @@ def _cells(each: Standing, bound: float) -> list[str]:
         kept,
         wait,
     ]
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    table.pad_edge, table.show_edge = False, False
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="right" if at else "left", no_wrap=True)
-    return table

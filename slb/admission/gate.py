@@ -100,7 +100,7 @@ class Gate:
         other has room. `key`: what the policy goes by, if it does. `earlier`: that of the request's last attempt,
         whose place and time to wait this one has. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
-        held_back = tuple(each for each in held_back if each in route.serving)
+        held_back = tuple(each for each in held_back if each in route.serving) if held_back else ()
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
@@ -109,8 +109,7 @@ class Gate:
             warm = untried(route.serving, held_back) if held_back else route.serving
             ranked = (*self._ranked(route, warm, avoided, key), *held_back)
             candidates = tuple(map(of.__getitem__, map(_member, ranked)))
-        avoid = tuple(each.member for each in avoided)
-        reluctant = tuple(each.member for each in held_back)
+        avoid, reluctant = tuple(map(_member, avoided)), tuple(map(_member, held_back))
         self._arrivals += 1
         arrival, now = self._arrivals, self._loop.time()
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, arrival, now)

@@ -26,6 +26,11 @@ from slb.api.upstreams import UpstreamsEndpoint
 
 def make_api(parts: ApiParts) -> web.Application:
     """The API listener: everything."""
+    return _application(parts, api_endpoints(parts), authorise)
+
+
+def api_endpoints(parts: ApiParts) -> list[Endpoint]:
+    """All that the API listener serves."""
     known = KnownInstances(parts.instances, parts.address_rules)
     faces = (
         RegisterEndpoint(parts, known),
@@ -38,8 +43,7 @@ def make_api(parts: ApiParts) -> web.Application:
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
-    endpoints += OpenApiEndpoint(endpoints).endpoints()
-    return _application(parts, endpoints, authorise)
+    return endpoints + OpenApiEndpoint(endpoints).endpoints()
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:

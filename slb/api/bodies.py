@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from aiohttp import web
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
 from slb.model import LONGEST_PATH, MAX_TTL, MIN_TTL, UpstreamAttributes
@@ -129,7 +128,8 @@ def faults_of(error: ValidationError) -> str:
     many: a body of 1 MB can have 100,000, and each costs more to tell than to find."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
-    return "; ".join(f"{_place(fault['loc'])}: {_said(fault)}" for fault in error.errors(include_url=False))
+    faults = error.errors(include_url=False)
+    return "; ".join(f"{_place(each['loc'])}: {_said(each['type'], each['loc'], each['msg'])}" for each in faults)
 
 
 def too_many_faults(count: int) -> str:
@@ -142,13 +142,13 @@ def _place(location: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "body"
 
 
-def _said(fault: ErrorDetails) -> str:
-    if fault["type"] == "extra_forbidden":
+def _said(kind: str, location: tuple[int | str, ...], message: str) -> str:
+    if kind == "extra_forbidden":
         return "there is no field of this name"
-    if fault["type"] == "model_type":
+    if kind == "model_type":
         return "has to be an object"
-    field = fault["loc"][-1] if fault["loc"] else ""  # names.py says it too
-    return fault["msg"].removeprefix("Value error, ").removeprefix(f"{field} ")
+    field = location[-1] if location else ""  # names.py says it too
+    return message.removeprefix("Value error, ").removeprefix(f"{field} ")
 
 
 async def read_json(request: web.Request, timeout: float) -> Any:

@@ -15,6 +15,7 @@ class Endpoint:
     """`{path}`, `{member}` and `{model}` in a path take slashes too; `query` names what it takes behind a `?`.
 
     `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals.
+    `description`: what `summary` has no room for, for /openapi.json and docs/reference/api.md.
     `is_followed`: it changes something, and answers 202 where this instance has not followed in time."""
 
     method: str
@@ -28,6 +29,7 @@ class Endpoint:
     content_type: str = "application/json"
     query: tuple[str, ...] = ()
     is_followed: bool = False
+    description: str = ""
 
     def add_to(self, app: web.Application) -> None:
         """Route it; HEAD goes where GET goes."""

@@ -82,6 +82,8 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         "responses": _responses(endpoint, schemas),
         "security": [] if endpoint.is_open else [{}, {"token": []}],
     }
+    if endpoint.description:
+        operation["description"] = endpoint.description
     parameters = [_parameter(name, text) for name, text in _PARAMETERS.items() if f"{{{name}}}" in endpoint.path]
     parameters += [_parameter(name, _QUERY[name], "query", name in _NEEDED) for name in endpoint.query]
     if parameters:

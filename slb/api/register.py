@@ -47,6 +47,8 @@ class RegisterEndpoint:
                 RegisterReply,
                 RegisterBody,
                 reasons,
+                description="With `ttl` (seconds) the registration ends unless it is made again in time. A list is "
+                "all or nothing.",
             ),
             change(
                 "DELETE",

@@ -39,7 +39,7 @@ class RoutesEndpoint:
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
         return [
-            Endpoint("GET", "/routes", self.show_all, "Every route", RoutesShown),
+            Endpoint("GET", "/routes", self.show_all, "Every route, its members and its settings", RoutesShown),
             Endpoint(
                 "GET",
                 path,
@@ -48,10 +48,20 @@ class RoutesEndpoint:
                 RouteExplained,
                 None,
                 missing,
+                description="`/routes/p1` is the route `/p1`, `/routes/` is the root. Where requests need no "
+                "slots, `decision` is what the next one goes by.",
             ),
             change("PUT", path, self.put, "Replace its settings", RouteShown, written, body),
             change("PATCH", path, self.patch, "Change settings, null resets", RouteShown, changes, body),
-            change("DELETE", path, self.delete, "Remove it", RouteRemoved, None, (*missing, REDIS_DOWN)),
+            change(
+                "DELETE",
+                path,
+                self.delete,
+                "Remove its members and its settings",
+                RouteRemoved,
+                None,
+                (*missing, REDIS_DOWN),
+            ),
         ]
 
     async def show_all(self, _: web.Request) -> web.Response:

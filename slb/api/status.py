@@ -39,6 +39,7 @@ class HealthEndpoint:
                 None,
                 unready,
                 is_open=True,
+                description="With several workers: at least one of them serves.",
             ),
         ]
 

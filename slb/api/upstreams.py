@@ -46,12 +46,20 @@ class UpstreamsEndpoint:
     def endpoints(self) -> list[Endpoint]:
         path, missing = "/upstreams/{member}", (BAD_REQUEST, NO_ROUTE)
         body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
-        every = "Every upstream, or those that are silent"
+        every = "Every upstream, and when it was last found alive"
         return [
             Endpoint(
                 "GET", "/upstreams", self.show_all, every, UpstreamsListed, None, (BAD_REQUEST,), query=("silent",)
             ),
-            Endpoint("GET", path, self.show, "One upstream", UpstreamExplained, None, missing),
+            Endpoint(
+                "GET",
+                path,
+                self.show,
+                "One upstream, and the routes that name it",
+                UpstreamExplained,
+                None,
+                missing,
+            ),
             change(
                 "PATCH",
                 path,
@@ -60,6 +68,8 @@ class UpstreamsEndpoint:
                 UpstreamExplained,
                 UpstreamChanges,
                 (*missing, *body),
+                description="With `drain` nothing new is sent there, on any route; null takes an attribute back to "
+                "its default.",
             ),
         ]
 

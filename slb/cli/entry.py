@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from slb import __version__
-from slb.cli import fleet, local, quota, routes, serving, simulate, status, upstreams
+from slb.cli import fleet, local, quota, routes, serving, status, upstreams
 from slb.cli.group import CommandGroup
 from slb.errors import SlbError
 
@@ -44,7 +44,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for part in (serving, routes, status, upstreams, fleet, quota, local, simulate):
+for part in (serving, routes, status, upstreams, fleet, quota, local):
     part.add_to(app)
 
 

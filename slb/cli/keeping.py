@@ -17,18 +17,19 @@ def keep_registered(registrations: Sequence[Registration]) -> int:
 
 
 async def _keep(registrations: Sequence[Registration]) -> bool:
-    """Whether all are deregistered. Where one is refused, what was there before this command stays: another client
-    may have registered it. Raises RegistrationRefused."""
+    """Whether all are deregistered. Where one is refused, what was there before this command stays, for good:
+    another client may have registered it, and renews its lease if it has one. Raises RegistrationRefused."""
     stopping = Stopping()
     stopping.listen()
-    leaving = registrations
+    leaving, staying = registrations, list[Registration]()
     try:
         await unless_set(stopping.requested, _register_and_renew(registrations))
     except RegistrationRefused:
+        staying = [each for each in registrations if each.was_there]
         leaving = [each for each in registrations if not each.was_there]
         raise
     finally:
-        are_gone = await unless_set(stopping.hurried, _deregister_all(leaving))
+        are_gone = await unless_set(stopping.hurried, _end(leaving, staying))
     return bool(are_gone)
 
 
@@ -41,5 +42,7 @@ async def _register_and_renew(registrations: Sequence[Registration]) -> None:
     await asyncio.gather(*(each.renew() for each in registrations))
 
 
-async def _deregister_all(registrations: Sequence[Registration]) -> bool:
-    return all(await asyncio.gather(*(each.deregister() for each in registrations)))
+async def _end(leaving: Sequence[Registration], staying: Sequence[Registration]) -> bool:
+    """Whether all that are to leave are deregistered."""
+    await asyncio.gather(*(each.leave_standing() for each in staying))
+    return all(await asyncio.gather(*(each.deregister() for each in leaving)))

@@ -99,6 +99,6 @@ def _check(reply: dict[str, Any], asks: int) -> None:
         texts += ticket, member
     if max(map(abs, numbers)) > _LARGEST:
         raise ValueError("a number that is too large")
-    "".join(texts)
+    "".join(texts)  # raises TypeError where one is no text
     if len(answers) != asks or "differs" not in reply:
         raise ValueError(f"{len(answers)} answers to {asks} asks")

@@ -47,27 +47,24 @@ class Deadline:
         due = (self._at if self._on_late is None else self._late_at) - _GRACE
         step_at = self._loop.time() + _STEP
         if step_at < due:
-            self._timer = self._loop.call_at(step_at, self._step, step_at)
+            self._call_at(step_at, self._arm)
         else:
-            self._timer = self._loop.call_at(due, self._nearly, due)
+            self._call_at(due, self._nearly)
 
-    def _step(self, expected: float) -> None:
-        self._move_on(expected)
-        self._arm()
+    def _call_at(self, expected: float, then: Callable[[], None]) -> None:
+        self._timer = self._loop.call_at(expected, self._called, expected, then)
 
-    def _nearly(self, expected: float) -> None:
-        if self._move_on(expected):
-            self._arm()
-        else:
-            self._timer = self._loop.call_later(_GRACE, self._reached)
-
-    def _move_on(self, expected: float) -> bool:
-        """Whether this process stood still before this look at the clock."""
+    def _called(self, expected: float, then: Callable[[], None]) -> None:
         overdue = self._loop.time() - expected
         if overdue > _STEP:
             self._at += overdue
             self._late_at += overdue
-        return overdue > _STEP
+            self._arm()
+        else:
+            then()
+
+    def _nearly(self) -> None:
+        self._call_at(self._loop.time() + _GRACE, self._reached)
 
     def _reached(self) -> None:
         on_late, self._on_late = self._on_late, None
@@ -78,7 +75,7 @@ class Deadline:
             on_late()
 
     def _end(self) -> None:
-        """As asyncio.timeout does, at a fifth of its price."""
+        """As asyncio.timeout does it, but for less: a lane has a deadline for each batch."""
         if self._task is not None:
             self._is_over = True
             self._task.cancel()

@@ -13,7 +13,7 @@ from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.departed import Departed
-from slb.control.processes import has_ended
+from slb.control.processes import has_ended, is_taken_over
 from slb.control.resp import readable
 from slb.control.scripts import INSTANCE_FIELDS, ReadMany, ScanNames, own
 from slb.errors import RedisUnavailable
@@ -30,7 +30,7 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
     """One slb process as others see it. `started` is Unix time, `roles` are comma-separated; `process` is what
-    `slb.control.processes` knows it by."""
+    `slb.control.processes` knows it by, `binding` is its API's address there."""
 
     id: str
     name: str = ""
@@ -42,6 +42,7 @@ class InstanceInfo:
     pid: str = ""
     host: str = ""
     process: str = ""
+    binding: str = ""
 
     def as_hash(self) -> dict[str, str]:
         """What is written to Redis; the id is in the key."""
@@ -55,7 +56,8 @@ class Instances:
     """This process's heartbeat, and the list of all that beat. `known` is who was last seen alive. Each beat finds
     who has come and who has left; full syncs find the living too, whatever the list says. After an outage of Redis
     all are missing until they beat again, so whoever is missing then is known for a few beats more; not those whose
-    process has ended on this machine: `on_death` is called with their ids, and they leave the list."""
+    process has ended on this machine, or whose address this process has now: `on_death` is called with their ids,
+    and they leave the list."""
 
     def __init__(
         self,
@@ -138,13 +140,16 @@ class Instances:
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()
         known = self._died.at(now)
-        died = [each for each in others if each.id not in known and has_ended(each.process)]
+        died = [each for each in others if each.id not in known and self._has_died(each)]
         if died:
             ids = [each.id for each in died]
             self._died.add(ids, now + self._lifetime)
             _log.warning("instances_died", names=[each.name for each in died])
             self.on_death(ids)
             await self._remove(ids)
+
+    def _has_died(self, other: InstanceInfo) -> bool:
+        return has_ended(other.process) or is_taken_over(other.binding, self._info.binding)
 
     def _say(self, pipe: Any, now: int) -> None:
         """Hash and place in the list end together."""

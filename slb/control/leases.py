@@ -84,11 +84,18 @@ class Leases:
         self._period = period
         self._answered = False
         self._refused: set[str] = set()
+        self._may_look = asyncio.Event()
+        self._may_look.set()
+
+    def leave_to_others(self) -> None:
+        """Look no more: this process hears no renewals from now on, and may be the only one."""
+        self._may_look.clear()
 
     async def run(self) -> None:
         """Look until cancelled. While Redis does not answer the fleet's clock stands still; the first look after
         that, or after this process has started, does not count what has passed."""
         while True:
+            await self._may_look.wait()
             try:
                 with readable():
                     await self.expire()

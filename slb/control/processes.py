@@ -1,8 +1,9 @@
 """Which processes of this machine have ended: its kernel knows at once; everybody else waits for a lease to end.
 
 Two processes know of each other where they run in one boot of one kernel and share its process ids: on one host, or
-in one container. A container that is started again has process ids of its own: who ran there before ends with the
-lease.
+in one container. A container that is started again has process ids of its own. But where it has the network of the
+one before (a pod's, the host's), an address tells: a process that has bound the one another had has proof that the
+other has let go of it. In all other cases who ran there before ends with the lease.
 """
 
 import os
@@ -17,19 +18,43 @@ first."""
 _LONGEST_PID = 9
 
 
-def identity() -> str:
-    """This process, and none before or after it on any machine: boot, namespace of process ids, id, start in ticks.
-    Empty where the system does not tell (it is not Linux)."""
-    pid, place = os.getpid(), _place()
+def identity(pid: int | None = None) -> str:
+    """This process (or another of this machine), and none before or after it on any machine: boot, namespace of
+    process ids, id, start in ticks. Empty where the system does not tell (it is not Linux)."""
+    pid, place = pid or os.getpid(), _place("pid")
     started = _started(pid)
     return f"{place} {pid} {started}" if place and started else ""
+
+
+def binding(address: str, owner: str) -> str:
+    """That `owner`, an `identity`, has bound `address`, alone, until it ends or holds nothing any more: boot and
+    namespace of the network, address, owner. Empty where the system does not tell."""
+    place = _place("net")
+    return f"{place} {address} {owner}" if place and owner and " " not in address else ""
+
+
+def is_taken_over(theirs: str, ours: str) -> bool:
+    """Whether the owner of `theirs`, a `binding`, has let go of an address that is ours now. Two that share process
+    ids are left to `has_ended`: workers go on when their supervisor, who bound it, has been killed.
+
+    The number of a namespace that has gone may come again: then all that ran in it has gone too."""
+    place, address, owner = _parts(theirs)
+    if not owner or (place, address) != _parts(ours)[:2]:
+        return False
+    return owner.partition(" ")[0] != _place("pid") != ""
+
+
+def _parts(written: str) -> tuple[str, str, str]:
+    place, _, rest = written.partition(" ")
+    address, _, owner = rest.partition(" ")
+    return place, address, owner
 
 
 def has_ended(process: str) -> bool:
     """Whether `process`, an `identity`, has ended; False where that cannot be known from here."""
     place, _, rest = process.partition(" ")
     pid, _, started = rest.partition(" ")
-    if place != _place() or not place or len(pid) > _LONGEST_PID or not (pid.isascii() and pid.isdigit()):
+    if place != _place("pid") or not place or len(pid) > _LONGEST_PID or not (pid.isascii() and pid.isdigit()):
         return False
     try:
         os.kill(int(pid), 0)
@@ -42,10 +67,11 @@ def has_ended(process: str) -> bool:
 
 
 @cache
-def _place() -> str:
+def _place(kind: str) -> str:
+    """The boot, and the namespace of process ids (`pid`) or of the network (`net`)."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{(_PROC / 'self/ns/pid').stat().st_ino}"
+        return f"{boot}/{(_PROC / 'self/ns' / kind).stat().st_ino}"
     except OSError:
         return ""
 

@@ -20,7 +20,7 @@ _AT_ONCE = 100
 
 _SCAN_COUNT = 500
 
-INSTANCE_FIELDS = ("name", "address", "api", "version", "roles", "started", "pid", "host", "process")
+INSTANCE_FIELDS = ("name", "address", "api", "version", "roles", "started", "pid", "host", "process", "binding")
 """Of an instance's hash, in the order they are shown."""
 
 HASH_FIELDS = (*RouteSettings.model_fields, *StoredAttributes.model_fields, *INSTANCE_FIELDS)

@@ -118,6 +118,7 @@ class Supervisor:
 
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
         self._core.stopping = True
+        self._core.begin_drain()
         self._stop_workers()
         for listener in self._core.sockets.data:
             listener.close()

@@ -72,6 +72,22 @@ async def test_nothing_ends_while_redis_is_away_for_longer_than_the_lease(slb: C
         assert "registrations_expired" not in serving.process.log.read_text()
 
 
+async def test_no_lease_ends_by_an_instance_that_drains_and_hears_no_renewal(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    _, member = await slb.upstream("slow", "--service-time", "4s")
+    assert (await slb.run("register", "/p", member, "--ttl", "60s", "--url", serving.api)).code == 0
+    asked = asyncio.create_task(slb.get(f"{serving.url}/p"))
+    async with within(20):
+        while (await slb.json(f"{serving.api}/routes/p"))["members"][0]["inflight"] == 0:
+            await asyncio.sleep(0.02)
+    os.kill(serving.process.pid, signal.SIGTERM)
+    await slb.until_status(f"{serving.url}/p", 0)
+    valkey.admin.zadd(keys.LEASES, {keys.membership("/p", member): 0})
+    assert (await asked)[0] == 200
+    assert await serving.process.ended() == 0
+    assert valkey.admin.sismember(keys.route_key("/p"), member)
+
+
 async def test_register_keep_renews_until_it_is_told_to_stop(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     words = ("/p", "127.0.0.1:9", "127.0.0.1:10", "--ttl", "5s", "--keep", "--url", serving.api)
@@ -95,6 +111,7 @@ async def test_register_keep_that_is_refused_ends_and_takes_nothing_of_others_ou
     assert refused.code == 1
     assert "refused: 0.0.0.0:9 for /p" in refused.err
     assert await members(slb, serving) == ["127.0.0.1:9"]
+    assert ends(valkey, "127.0.0.1:9") == 0.0
 
 
 async def test_a_second_signal_ends_register_keep_while_slb_does_not_answer(slb: Commands) -> None:

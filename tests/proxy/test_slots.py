@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 
 class Pod:
@@ -157,8 +157,9 @@ async def test_who_waits_too_long_is_refused_by_name_and_frees_its_place(
 ) -> None:
     pod = Pod()
     origin = await origins(pod.handle)
+    soon = f"{patience(50):.0f}ms"  # the first request asks Redis too, and may have to wait for a core
     (one,) = await fleet(
-        1, origin, policy="least_inflight", max_inflight="1", when_full="queue", queue_timeout="50ms"
+        1, origin, policy="least_inflight", max_inflight="1", when_full="queue", queue_timeout=soon
     )
     running = ask(one)
     await eventually(lambda: len(pod.running) == 1)

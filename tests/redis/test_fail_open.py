@@ -16,7 +16,7 @@ from slb.observe.metrics import Metrics
 from tests.redis.old_data_rig import numbered
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 
 async def lose_redis(follower: Follower, valkey: Valkey) -> None:
@@ -63,7 +63,7 @@ async def test_the_generation_is_made_by_the_first_sync_that_finds_routes(valkey
 async def test_a_starting_instance_waits_for_others_before_it_makes_a_generation(valkey: Valkey) -> None:
     admin = valkey.admin
     admin.sadd("slb_a", "10.1.1.1:1")
-    settling = timing(restore=RestoreTiming(settle=0.5), resync=0.05)
+    settling = timing(restore=RestoreTiming(settle=patience(0.5)), resync=0.05)
     async with Follower(valkey.url, watch=settling) as follower:
         await follower.synced()
         assert not admin.exists(keys.GENERATION)

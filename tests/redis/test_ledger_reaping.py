@@ -229,7 +229,7 @@ async def test_a_turn_that_a_hand_wrote_and_that_never_ends_is_nobodys(valkey: V
     books = Books(valkey)
     async with Instance(valkey, "a", reaping=False) as one:
         await one.get(upstreams(1))
-        for words in (["SET", books.key["reaped"], "reaped"], ["RPUSH", books.key["reaped"], "x"]):
+        for words in (["SET", books.key["reaped"], "reaped 9999999999999"], ["RPUSH", books.key["reaped"], "x"]):
             books.redis.delete(books.key["reaped"])
             books.redis.execute_command(*words)
             assert (await Reap(one.connection)(POOL, 1000, 1 << 52, patience=1000, period=60_000)).was_due

@@ -155,7 +155,7 @@ async def test_one_request_waits_for_redis_no_longer_than_the_patience_whatever_
             one.gate.lane.say_all()
             await eventually(lambda: one.gate.mode == "settling", what="settling")
             assert await one.visit().answer == pods.members[0]
-        assert [line["event"] for line in logs] == ["ledger_settling", "ledger_unsure"]
+        assert [line["event"] for line in logs] == ["ledger_lost", "ledger_settling", "ledger_unsure"]
 
 
 async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> None:
@@ -167,7 +167,7 @@ async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> No
             one.gate.lane.say_all()
             assert await one.visit().answer == pods.members[0]
         told = {line["event"]: line.get("holders") for line in logs}
-        assert told == {"ledger_settling": 2, "ledger_shared": None, "ledger_unheard": 1}
+        assert told == {"ledger_lost": None, "ledger_settling": 2, "ledger_shared": None, "ledger_unheard": 1}
 
 
 async def test_the_lane_of_a_counted_route_has_its_script_before_the_first_request(valkey: Valkey) -> None:

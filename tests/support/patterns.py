@@ -5,6 +5,7 @@ import importlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,18 +23,20 @@ class Found(NamedTuple):
     faults: list[str]
 
 
+@cache
 def patterns_in(root: Path) -> Found:
     """Of a package's folder. A pattern is to be a name of its module, so that it can be looked at; and whoever has
     it calls its methods there and then, so that they can be told."""
     trees = {_module(path, root): ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
+    nodes = {module: list(ast.walk(tree)) for module, tree in trees.items()}
     found = Found(defaultdict(set), [])
     for module, tree in trees.items():
         named = {name: _value(node) for node in tree.body for name in _assigned(node)}
         allowed = {id(value) for value in named.values()}
         found.uses.update({(module, name): set() for name, value in named.items() if _is_compile(value)})
-        found.faults.extend(_unnamed(module, tree, allowed))
-    for module, tree in trees.items():
-        _note_uses(module, tree, found)
+        found.faults.extend(_unnamed(module, nodes[module], allowed))
+    for module in trees:
+        _note_uses(module, nodes[module], found)
     unused = [key for key, methods in found.uses.items() if not methods]
     found.faults.extend(f"{module}.{name} is never used" for module, name in unused)
     return found
@@ -72,9 +75,9 @@ def _of_re(node: ast.AST) -> str | None:
     return node.attr if is_of_re and isinstance(node, ast.Attribute) else None
 
 
-def _unnamed(module: str, tree: ast.AST, allowed: set[int]) -> Iterator[str]:
-    compiled = {id(node.func) for node in ast.walk(tree) if _is_compile(node) and id(node) in allowed}  # type: ignore[attr-defined]
-    for node in ast.walk(tree):
+def _unnamed(module: str, nodes: list[ast.AST], allowed: set[int]) -> Iterator[str]:
+    compiled = {id(node.func) for node in nodes if _is_compile(node) and id(node) in allowed}  # type: ignore[attr-defined]
+    for node in nodes:
         name = _of_re(node)
         if name is not None and name not in _HARMLESS and id(node) not in compiled:
             yield f"{module}:{node.lineno}: re.{name} of no pattern that has a name in its module"  # type: ignore[attr-defined]
@@ -84,15 +87,15 @@ def _unnamed(module: str, tree: ast.AST, allowed: set[int]) -> Iterator[str]:
             yield f"{module}:{node.lineno}: re under another name"
 
 
-def _note_uses(module: str, tree: ast.AST, found: Found) -> None:
+def _note_uses(module: str, nodes: list[ast.AST], found: Found) -> None:
     here = {name: (module, name) for at, name in found.uses if at == module}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             for each in node.names:
                 if (key := (node.module or "", each.name)) in found.uses:
                     here[each.asname or each.name] = key
-    calls = {id(node.value): node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
+    calls = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id in here and isinstance(node.ctx, ast.Load):
             method = calls.get(id(node))
             if method in METHODS:

@@ -296,3 +296,15 @@ def test_arguments_that_cannot_be_used_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         Registration(url, path, target, **options)
+
+
+async def test_what_is_left_standing_has_no_lease_or_a_line_that_says_so(
+    slb_at: StartSlb, log: pytest.LogCaptureFixture
+) -> None:
+    slb = FakeSlb(200, 200, 503)
+    made = Registration(await slb_at(slb), "/p", TARGET, attributes={"weight": 2})
+    await made.register()
+    await made.leave_standing()
+    assert slb.calls[1:] == [("POST", {**BODY, "weight": 2}, None)]
+    await made.leave_standing()
+    assert log.messages[-1].startswith(f"ends with its lease, though it was there before: {TARGET} for /p: ")

@@ -34,11 +34,11 @@ end
 -- take apart waits for nobody's turn. All others end here, so that a fleet does not cost one run for each instance.
 local REAPED, period = KEYS[10], tonumber(ARGV[4])
 of_type(REAPED, 'string')
-local turn = redis.call('PTTL', REAPED)
-turn = turn >= 0 and turn <= period and redis.call('GET', REAPED)  -- what a hand wrote there may never end
+local turn, ends = string.match(redis.call('GET', REAPED) or '', '^(%l+) (%d+)$')
+turn = turn and tonumber(ends) > now and tonumber(ends) <= now + period and turn  -- what a hand wrote may never end
 local is_due = not turn or (may_reap and turn ~= 'reaped')
 if is_due then
-  redis.call('SET', REAPED, may_reap and 'reaped' or 'mended', 'PX', period)
+  redis.call('SET', REAPED, string.format('%s %.0f', may_reap and 'reaped' or 'mended', now + period), 'PX', period)
 elseif may_reap then
   is_due = redis.pcall('ZCARD', DYING) ~= 0  -- or it is no sorted set
 end

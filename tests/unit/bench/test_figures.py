@@ -14,7 +14,7 @@ import uvloop
 from rich.console import Console
 
 from bench.figures import register, routes
-from bench.figures.figure import Figure, Outcome, Section, percentile, short
+from bench.figures.figure import Figure, Outcome, RowsSection, Section, percentile, short
 from bench.figures.heartbeat import Heartbeat, Held
 from bench.figures.large_table import LargeTable, set_of
 from bench.figures.traffic import NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, parse_head
@@ -51,6 +51,17 @@ def test_a_section_shows_value_goal_and_verdict() -> None:
     with console.capture() as capture:
         console.print(Section("a", [Figure("first sync", 3.25, "s", below=3)]).table())
     assert capture.get().split()[-8:] == ["first", "sync", "3.25", "s", "below", "3", "s", "MISSED"]
+
+
+def test_a_section_of_rows_shows_them_and_keeps_them_in_json() -> None:
+    section = RowsSection("a", (), ["told"], ("pods", "ms"), [["one", "1.00"], ["two", "2.00"]], dim=1)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(section.table())
+    assert [line.split() for line in capture.get().splitlines()[2:]] == [["one", "1.00"], ["two", "2.00"]]
+    kept = section.as_json()
+    assert (kept["title"], kept["rows"], kept["notes"]) == ("a", section.rows, ["told"])
+    assert "rows" not in RowsSection("a", (), more={"pods": 2}).as_json()
 
 
 def test_a_figure_that_could_not_be_had_is_null_in_json() -> None:

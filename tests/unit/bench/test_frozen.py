@@ -18,11 +18,11 @@ from bench.figures.frozen_case import Case, Freeze, section
 from bench.figures.open_loop import Fetched, Plan, send
 from bench.figures.traffic import NO_REPLY, NOT_CONNECTED
 from bench.http import free_ports
+from bench.lab.keys import ZipfKeys
 from bench.processes import Running
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
-from slb.simulate.keys import ZipfKeys
 
 FREEZE = Freeze(100.0, 103.0, 8001)
 

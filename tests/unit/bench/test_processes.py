@@ -12,7 +12,6 @@ from bench.processes import Processes, marked, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pins to cores and reads /proc")
 
-REPOSITORY = Path(__file__).parents[3]
 START_SECONDS = 20.0
 # The grandchild leaves session, parent and working directory, as a daemon does.
 DAEMON = """
@@ -80,9 +79,8 @@ def test_one_that_never_becomes_ready_is_given_up(tmp_path: Path, core: int) -> 
 
 def test_the_upstream_without_nginx_answers_as_both_and_reads_bodies(tmp_path: Path, core: int) -> None:
     first, second = free_ports(2)
-    argv = [sys.executable, "-m", "bench.upstream_server", str(first), str(second)]
     with Processes() as processes:
-        running = processes.start(argv, core, tmp_path, {"PYTHONPATH": str(REPOSITORY)})
+        running = processes.start_module(tmp_path, "bench.upstream_server", first, second, core=core)
         wait_until(lambda: ask(first, "/")[0] == 200, running, START_SECONDS, "starting")
         assert (ask(first, "/"), ask(second, "/v1/models")) == ((200, "a"), (200, "b"))
         assert post_json(first, "/upload", {"prompt": "x" * 3000}) == (200, '{"received":true}')

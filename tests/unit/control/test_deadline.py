@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from slb.control import deadline
 from slb.control.deadline import Deadline
 
 
@@ -76,6 +77,25 @@ async def test_a_stall_that_began_within_the_time_there_is_and_ended_in_it_does_
     with pytest.raises(TimeoutError):
         await waits_for_ever()
     assert loop.time() - begun > 1.3
+
+
+async def test_nor_does_a_stall_that_begins_just_before_it_is_told_that_it_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deadline, "_GRACE", 0.2)
+    loop, late = asyncio.get_running_loop(), asyncio.Event()
+    begun = loop.time()
+
+    async def waits_for_ever() -> None:
+        with Deadline(begun + 1.0, begun + 0.3, late.set):
+            await asyncio.sleep(0.2)
+            _hold_up(loop, 1.5)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await waits_for_ever()
+    assert late.is_set()
+    assert loop.time() - begun > 2.2
 
 
 def _hold_up(loop: asyncio.AbstractEventLoop, seconds: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slb.control.processes import has_ended, identity
+from slb.control.processes import binding, has_ended, identity, is_taken_over
 from tests.support.waiting import eventually
 
 _TELL = "from slb.control.processes import identity; print(identity(), flush=True); input()"
@@ -83,3 +83,45 @@ def test_who_had_the_id_of_a_process_before_it_has_ended() -> None:
 )
 def test_what_cannot_be_known_from_here_has_not_ended(process: str) -> None:
     assert not has_ended(process.format(place=identity().split()[0]))
+
+
+HERE = "127.0.0.1:8081"
+
+
+def other_pids(process: str) -> str:
+    """As that of a process in another container."""
+    return f"boot/1 {process.partition(' ')[2]}"
+
+
+def test_an_address_that_another_container_had_and_this_process_has_now_is_taken_over() -> None:
+    assert is_taken_over(binding(HERE, other_pids(identity())), binding(HERE, identity()))
+
+
+def test_who_shares_process_ids_is_judged_by_those_alone(other: "subprocess.Popen[str]") -> None:
+    """Workers have their supervisor's address, and go on for a while when it has been killed."""
+    supervisor = said(other)
+    assert supervisor == identity(other.pid)
+    assert not is_taken_over(binding(HERE, supervisor), binding(HERE, identity()))
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "",
+        "{place}",
+        "{place} 127.0.0.1:8081",
+        "{place} 127.0.0.1:8081 ",
+        "{place} 127.0.0.1:8082 boot/1 7 7",
+        "{place} 0.0.0.0:8081 boot/1 7 7",
+        "boot/2 127.0.0.1:8081 boot/1 7 7",
+    ],
+)
+def test_another_address_or_network_says_nothing(theirs: str) -> None:
+    ours = binding(HERE, identity())
+    assert not is_taken_over(theirs.format(place=ours.split()[0]), ours)
+
+
+def test_where_the_system_does_not_tell_nobody_is_taken_over() -> None:
+    assert binding(HERE, "") == ""
+    assert not is_taken_over("", "")
+    assert not is_taken_over(binding(HERE, other_pids(identity())), "")

@@ -1,0 +1,227 @@
+"""A scale-up under traffic: what the new upstreams' cold caches cost, by how the traffic comes to them.
+
+The ring alone decides here, without any load signal, so that every difference is the fade-in's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
+from bench.figures.figure import Figure, RowsSection, Section
+from bench.lab.experiment import Report, Tick
+from bench.lab.fleet import Fleet, Shape, view
+from bench.lab.measures import Measures
+from slb.balance.fade_in import held_back
+from slb.balance.ring import Ring
+from slb.balance.ring_set import RingSet, curve
+from slb.balance.upstream import LiveUpstream
+
+SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, exponent=1.0, cache=250)
+ADDED = 50
+WARMING = 50
+"""Requests for each key before the clock starts, on average."""
+RARER = 5
+"""Times the keys, for the arm that shows how much depends on how often a key is asked for."""
+BEFORE = 10
+WINDOW = 30
+AFTER = 10
+GOAL = 0.98
+"""Of the hit rate before: the least during the scale-up with N-ring fade-in."""
+
+Pick = Callable[[float, bytes], LiveUpstream]
+"""From the time and a key to its upstream."""
+
+
+class Scene:
+    """One client's upstreams and rings: those before, those after, those added `began` seconds into the run."""
+
+    def __init__(self, fleet: Fleet, added: int, began: float) -> None:
+        before = view(range(fleet.shape.upstreams))
+        new = view(range(fleet.shape.upstreams, fleet.shape.upstreams + added))
+        for upstream in new:
+            upstream.seen = began
+        self.rng = fleet.rng
+        self.began = began
+        self.all = before + new
+        self.old = Ring.of(before)
+        self.whole = self.old.adding(new)
+
+
+def at_once(scene: Scene) -> Pick:
+    """No fade-in: the whole ring from the first moment on."""
+    return lambda now, key: scene.whole.pick(key)
+
+
+def n_ring(scene: Scene) -> Pick:
+    """The ring set of the proxy and the library."""
+    rings = RingSet(scene.old).joined(scene.whole, scene.began, WINDOW)
+    return lambda now, key: rings.draw(now, scene.rng.random()).pick(key)
+
+
+def straight_filter(scene: Scene) -> Pick:
+    """Before the ring each new upstream is left out by chance, in a straight line as slb's other policies and
+    Skipper have it; its keys go to the next clockwise who was not."""
+    return lambda now, key: _filtered(scene, now, key)
+
+
+def curved_filter(scene: Scene) -> Pick:
+    """The same filter on the curve of N-ring fade-in, so that the two differ in nothing else."""
+    return lambda now, key: _filtered(scene, scene.began + WINDOW * curve(scene.began, WINDOW, now), key)
+
+
+def _filtered(scene: Scene, now: float, key: bytes) -> LiveUpstream:
+    if now >= scene.began + WINDOW:
+        return scene.whole.pick(key)
+    out = set(held_back(scene.all, now, WINDOW, scene.rng))
+    return next(upstream for upstream in scene.whole.walk(key) if upstream not in out)
+
+
+OURS_NAME, AT_ONCE, FILTERED = "N-ring fade-in", "no fade-in", "pre-filter, same curve"
+OUTSIDE = f"N-ring fade-in, {RARER} times the keys"
+
+ARMS: dict[str, Callable[[Scene], Pick]] = {
+    OURS_NAME: n_ring,
+    FILTERED: curved_filter,
+    "pre-filter, straight line": straight_filter,
+    AT_ONCE: at_once,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one arm: hit rates, reads of the database by the second, and the part of what the new upstreams have in
+    their caches at the end of the window that they do not own."""
+
+    name: str
+    before: float
+    during: float
+    worst: float
+    base_reads: float
+    reads: tuple[int, ...]
+    rates: tuple[float, ...]
+    strays: float
+
+    @property
+    def cold_reads(self) -> float:
+        """Within the window and after it, beyond what was read before."""
+        return sum(self.reads[BEFORE:]) - self.base_reads * (WINDOW + AFTER)
+
+    @property
+    def kept(self) -> float:
+        """Hit rate of the worst second since the scale-up, as part of the one before."""
+        return self.worst / self.before
+
+
+class FadeInExperiment:
+    def __init__(self, seed: int, scale: float) -> None:
+        self._seed = seed
+        self._shape = SHAPE.scaled(scale)
+        self._added = max(round(ADDED * scale), 1)
+
+    def seconds(self) -> int:
+        return (len(ARMS) + 1) * (BEFORE + WINDOW + AFTER)
+
+    def run(self, tick: Tick) -> Report:
+        outcomes = [self._outcome(name, ARMS[name], self._shape, tick) for name in ARMS]
+        rarer = replace(self._shape, keys=self._shape.keys * RARER, cache=self._shape.cache * RARER)
+        return _report([*outcomes, self._outcome(OUTSIDE, n_ring, rarer, tick)], self._shape, self._added)
+
+    def _outcome(self, name: str, arm: Callable[[Scene], Pick], shape: Shape, tick: Tick) -> Outcome:
+        fleet = Fleet(shape, self._seed)
+        fleet.add_servers(range(self._shape.upstreams + self._added))
+        scenes = [Scene(fleet, self._added, BEFORE) for _ in range(self._shape.clients)]
+        fleet.warm(scenes[0].old, WARMING * shape.keys)
+        for scene in scenes:
+            _add_client(fleet, scene, arm(scene))
+        fleet.begin(BEFORE + WINDOW + AFTER)
+        fleet.run(BEFORE + WINDOW, tick)
+        strays = _strays(fleet, scenes[0])
+        fleet.run(BEFORE + WINDOW + AFTER, tick)
+        return _measured(name, fleet.measures, strays)
+
+
+def _add_client(fleet: Fleet, scene: Scene, pick: Pick) -> None:
+    schedule, began, old = fleet.schedule, scene.began, scene.old
+
+    def choose(key: bytes) -> LiveUpstream:
+        return pick(schedule.now, key) if schedule.now >= began else old.pick(key)
+
+    fleet.add_client(choose)
+
+
+def _strays(fleet: Fleet, scene: Scene) -> float:
+    owned = strays = 0
+    for member in {each.member for each in scene.whole.members - scene.old.members}:
+        for key in fleet.servers[member].cache:
+            owned += 1
+            strays += scene.whole.pick(key).member != member
+    return strays / owned if owned else 0.0
+
+
+def _measured(name: str, measures: Measures, strays: float) -> Outcome:
+    seconds = [measures.second(number) for number in range(BEFORE + WINDOW + AFTER)]
+    before = measures.between(0, BEFORE)
+    rates = tuple(second.hit_rate for second in seconds)
+    return Outcome(
+        name,
+        before.hit_rate,
+        measures.between(BEFORE, BEFORE + WINDOW).hit_rate,
+        min(rates[BEFORE:]),
+        before.reads / BEFORE,
+        tuple(second.reads for second in seconds),
+        rates,
+        strays,
+    )
+
+
+def _report(outcomes: list[Outcome], shape: Shape, added: int) -> Report:
+    title = (
+        f"{shape.upstreams} upstreams become {shape.upstreams + added} in the {BEFORE}th second, window {WINDOW} s"
+    )
+    notes = [
+        "Hit rates before it, in the window and in the worst second. Cold reads: reads of the database since the "
+        "scale-up, less what was read before it; peak: reads in one second. Strays: part of what the new upstreams "
+        "have in their caches at the end of the window, and do not own.",
+    ]
+    columns = ("", "before", "window", "worst", "of before", "cold reads", "peak", "strays")
+    table = RowsSection(title, (), notes, columns, [_cells(outcome) for outcome in outcomes])
+    goals = _goals({outcome.name: outcome for outcome in outcomes})
+    return Report([table, goals], lambda path: _draw(outcomes, path))
+
+
+def _cells(outcome: Outcome) -> list[str]:
+    rates = [f"{rate:.2%}" for rate in (outcome.before, outcome.during, outcome.worst)]
+    counts = [f"{outcome.cold_reads:.0f}", str(max(outcome.reads[BEFORE:]))]
+    return [outcome.name, *rates, f"{outcome.kept:.4f}", *counts, f"{outcome.strays:.1%}"]
+
+
+def _goals(by_name: dict[str, Outcome]) -> Section:
+    ours, none, filtered, rarer = (by_name[name] for name in (OURS_NAME, AT_ONCE, FILTERED, OUTSIDE))
+    figures = [
+        Figure(f"{OURS_NAME}: worst second, of the hit rate before", 100 * ours.kept, "%", at_least=100 * GOAL),
+        Figure(f"{AT_ONCE}: the same", 100 * none.kept, "%"),
+        Figure(f"{OUTSIDE}: the same", 100 * rarer.kept, "%"),
+        Figure(f"{OURS_NAME}: over the window, of the hit rate before", 100 * ours.during / ours.before, "%"),
+        Figure(f"{AT_ONCE}: the same", 100 * none.during / none.before, "%"),
+        Figure(f"{FILTERED}: cold reads, of those with N-ring fade-in", filtered.cold_reads / ours.cold_reads),
+        Figure(f"{FILTERED}: what it warmed and is somebody else's", 100 * filtered.strays, "%"),
+    ]
+    return Section("a scale-up", figures)
+
+
+def _draw(outcomes: list[Outcome], path: Path) -> None:
+    figure, (rates, reads) = panels(["hit rate", "reads of the database, a second"], share_x=True)
+    for outcome, colour in zip(outcomes[: len(ARMS)], (OURS, *COLOURS), strict=False):
+        style = line_of(colour, outcome.name)
+        times = range(-BEFORE, WINDOW + AFTER)
+        rates.plot(times, outcome.rates, **style)
+        reads.plot(times, outcome.reads, **style)
+    for axis in (rates, reads):
+        axis.axvspan(0, WINDOW, color=BLACK, alpha=0.05)
+    rates.axhline(outcomes[0].before * GOAL, color=BLACK, linestyle=":", linewidth=1, label=f"{GOAL} of before")
+    rates.legend(fontsize=8)
+    reads.set_yscale("symlog", linthresh=10)
+    reads.set_ylim(bottom=0)
+    reads.set_xlabel("seconds since the scale-up")
+    save(figure, path)

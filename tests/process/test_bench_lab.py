@@ -1,0 +1,52 @@
+"""`bench simulate` with a small fleet."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bench.lab.command import EXPERIMENTS
+from tests.process.test_bench_quota import bench
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SMALL = ("--scale", "0.02")
+
+
+async def test_the_same_seed_gives_the_same_figures(tmp_path: Path) -> None:
+    runs = []
+    for name in ("first", "again"):
+        found = tmp_path / name
+        code, out = await bench("simulate", *SMALL, "--json", str(found))
+        assert code == 0, out
+        runs.append(orjson.loads(found.read_bytes())["sections"])
+    assert runs[0] == runs[1]
+    assert len(runs[0]) == 2 * len(EXPERIMENTS)
+
+
+@pytest.mark.parametrize(("name", "met"), [("ring", True), ("fade-in", False)])
+async def test_a_goal_that_is_missed_is_an_error_where_goals_are_checked(name: str, met: bool) -> None:
+    """So small a fleet is too coarse for the goal of fade-in."""
+    code, out = await bench("simulate", name, *SMALL, "--check")
+    assert ("MISSED" in out) is not met
+    assert code == (0 if met else 1)
+
+
+async def test_the_picture_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    code, out = await bench("simulate", "ring", *SMALL, "--out", str(tmp_path))
+    assert code == 0, out
+    assert (tmp_path / "simulate-ring.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tides",), "EXPERIMENTS: tides: known are ring, fade-in, bounded, zones"),
+        (("ring", "--scale", "0"), "Invalid value for '--scale'"),
+        (("ring", "--out", "nowhere"), "--out: there is no folder nowhere"),
+    ],
+)
+async def test_what_cannot_be_simulated_is_refused_by_name(arguments: tuple[str, ...], words: str) -> None:
+    code, out = await bench("simulate", *arguments)
+    assert code == 2
+    assert words in out

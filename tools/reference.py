@@ -1,0 +1,237 @@
+"""Write the tables of docs/reference/ from the code.
+
+    python tools/reference.py    # what `make reference` runs
+
+The pages are written by hand, but for what stands between `<!-- table: KIND NAMES -->` and
+`<!-- end of table -->`. KIND is one of `_TABLES`; NAMES are the settings of a table, or the endpoints' role. What a
+setting or a reason means is its docstring in the code. A mention of `docs/page.md#heading` there becomes a link.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+from pydantic import BaseModel
+
+from slb import errors
+from slb.api.application import api_endpoints
+from slb.api.openapi import document
+from slb.config import Settings
+from slb.model import LONGEST_DURATION, RouteSettings
+from slb.names import duration
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "reference"
+_TABLE = re.compile(r"(<!-- table: ([a-z-]+)([^>]*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+_MENTION = re.compile(r"docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?")
+_OWN_DEFAULTS = {"data_dir": "~/.local/share/slb", "redis_url": "embedded://"}
+"""What differs by user, and what is masked."""
+_OF_ALL = ("unauthorized", "forbidden", "internal", "http_version")
+"""Reasons that the page names once."""
+_ROUTE_SETTINGS_SHOWN = "any of the [route settings](settings.md#route-settings)"
+
+Cells = Sequence[str]
+
+
+def written(page: str) -> str:
+    """`page` with its tables as the code has them. Raises ValueError where a setting is in no table, or in two."""
+    for kind, model in (("settings", Settings), ("route-settings", RouteSettings)):
+        named = [name for _, each, names, _ in _TABLE.findall(page) if each == kind for name in names.split()]
+        if named and sorted(named) != sorted(model.model_fields):
+            raise ValueError(f"{kind}: {set(named) ^ set(model.model_fields) or 'one stands in two tables'}")
+    return _TABLE.sub(lambda found: found[1] + _TABLES[found[2]](found[3].split()) + found[4], page)
+
+
+def heading_anchors(page: str) -> dict[str, str]:
+    """The anchors of a Markdown page, as GitHub and GitLab make them, and the headings they lead to."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", each.lower()).replace(" ", "-"): each for each in headings}
+
+
+def _settings(names: Sequence[str]) -> str:
+    return _rows(("setting", "default", "kind", "what"), _described(Settings, names))
+
+
+def _route_settings(names: Sequence[str]) -> str:
+    return _rows(("route setting", "default", "kind", "what"), _described(RouteSettings, names))
+
+
+def _described(model: type[BaseModel], names: Iterable[str]) -> Iterable[Cells]:
+    read = model.model_json_schema(mode="validation")["properties"]
+    shown = model.model_json_schema(mode="serialization")["properties"]
+    defaults = {**model().model_dump(mode="json"), **(_OWN_DEFAULTS if model is Settings else {})}
+    for name in names:
+        field = model.model_fields[name]
+        if not field.description:
+            raise ValueError(f"{name}: it has no docstring")
+        kind = _kind(_without_null(read[name]), _without_null(shown[name]))
+        bounds = _bounds(field.metadata, _time if kind == "duration" else "{:,}".format)
+        yield f"`{name}`", _default(defaults[name]), kind + bounds, _linked(field.description)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(f"`{each}`" for each in value) or "none"
+    if value in (None, "", {}):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((each for each in schema.get("anyOf", ()) if each.get("type") != "null"), schema)
+
+
+def _kind(read: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
+    """What is written there; `shown` is a text where `read` is the number of a duration's seconds."""
+    if "enum" in read:
+        return "word"
+    if read["type"] in ("number", "integer"):
+        return "duration" if shown["type"] == "string" else "number"
+    kinds = {"boolean": "true or false", "array": "list", "object": "table", "string": "text"}
+    return "file" if read.get("format") == "path" else kinds[read["type"]]
+
+
+def _bounds(metadata: Iterable[Any], shown: Callable[[float], str]) -> str:
+    """`, 1 to 256`, from the constraints of a field; empty where there are none but 0 and a duration's longest."""
+    every = list(metadata)
+    low = max((each.ge for each in every if hasattr(each, "ge")), default=0)
+    high = min((each.le for each in every if hasattr(each, "le")), default=LONGEST_DURATION)
+    if any(getattr(each, "gt", None) == 0 for each in every):
+        return ", above 0" if high == LONGEST_DURATION else f", above 0, up to {shown(high)}"
+    if high != LONGEST_DURATION:
+        return f", {shown(low)} to {shown(high)}"
+    return f", at least {shown(low)}" if low else ""
+
+
+def _time(value: float) -> str:
+    return f"{value / 3600:g}h" if value and value % 3600 == 0 else duration(value)
+
+
+def _reasons(_: Sequence[str]) -> str:
+    meant = _docstrings(Path(errors.__file__))
+    reasons = {name: each for name, each in vars(errors).items() if isinstance(each, errors.Reason)}
+    del reasons["CLIENT_GONE"]  # never sent
+    ordered = sorted(reasons.items(), key=lambda item: item[1].status)
+    cells = ((str(each.status), f"`{each.name}`", _linked(meant[name])) for name, each in ordered)
+    return _rows(("status", "reason", "when"), cells)
+
+
+def _docstrings(file: Path) -> dict[str, str]:
+    """The text behind each constant of a module."""
+    body = ast.parse(file.read_text()).body
+    return {
+        assigned.targets[0].id: text.value.value
+        for assigned, text in pairwise(body)
+        if isinstance(assigned, ast.Assign) and isinstance(assigned.targets[0], ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def _operations(role: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Method and path, and what OpenAPI says of it, of those that this role adds."""
+    parts = Mock(quota=None)
+    of_all = document(api_endpoints(parts))["paths"]
+    every = of_all if role == "proxy" else document(api_endpoints(Mock()))["paths"]
+    for path, methods in every.items():
+        for method, operation in methods.items():
+            if role == "proxy" or path not in of_all:
+                yield f"`{method.upper()} {path}`", operation
+
+
+def _endpoints(names: Sequence[str]) -> str:
+    cells = ((name, _in_short(operation)) for name, operation in _operations(names[0]))
+    return _rows(("endpoint", "what"), cells)
+
+
+def _in_short(operation: Mapping[str, Any]) -> str:
+    text = _linked(f"{operation['summary']}. {operation.get('description', '')}").strip()
+    return text if operation["security"] else f"{text} Open to all callers."
+
+
+def _bodies(names: Sequence[str]) -> str:
+    cells = []
+    for name, operation in _operations(names[0]):
+        asked = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
+        taken = [f"`?{each['name']}=`: {each['description']}" for each in asked]
+        if "requestBody" in operation:
+            taken.append(_shape(operation["requestBody"]["content"]["application/json"]["schema"]))
+        (reply,) = operation["responses"]["200"]["content"].values()
+        named = " ".join(each["description"] for code, each in operation["responses"].items() if int(code) >= 400)
+        refused = [f"`{each}`" for each in re.findall("`(.+?)`", named) if each not in _OF_ALL]
+        cells.append((name, "<br>".join(taken), _shape(reply["schema"]), ", ".join(refused)))
+    return _rows(("of the endpoint", "takes", "answers", "or refuses with"), cells)
+
+
+def _shapes(_: Sequence[str]) -> str:
+    schemas = document(api_endpoints(Mock()))["components"]["schemas"]
+    cells = []
+    for name, schema in sorted(schemas.items()):
+        needed = schema.get("required", ())
+        fields = [
+            f"`{field}` {_shape(each)}{'' if field in needed else ', optional'}"
+            for field, each in schema["properties"].items()
+        ]
+        cells.append((f"`{name}`", "<br>".join(fields), _linked(schema.get("description", ""))))
+    return _rows(("shape", "fields", "what"), cells)
+
+
+def _shape(schema: Any) -> str:
+    """A schema in words."""
+    if schema is True or not schema:
+        return "anything"
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_shape(each) for each in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " or ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+    if schema["type"] == "array":
+        return f"list of {_shape(schema['items'])}" if "items" in schema else "list"
+    if schema["type"] == "object":
+        if schema.get("properties", {}).keys() == RouteSettings.model_fields.keys():
+            return _ROUTE_SETTINGS_SHOWN
+        values = schema.get("additionalProperties")
+        return f"object of {_shape(values)}" if isinstance(values, dict) and values else "object"
+    kind: str = schema["type"]
+    return {"string": "text", "boolean": "true or false"}.get(kind, kind)
+
+
+def _linked(text: str) -> str:
+    """In one line, with links in the place of mentions of documents."""
+    return _MENTION.sub(lambda found: _link(found[1], found[2]), " ".join(text.split()))
+
+
+def _link(file: str, anchor: str | None) -> str:
+    page = (ROOT / "docs" / file).read_text()
+    text = heading_anchors(page)[anchor] if anchor else page.partition("\n")[0].removeprefix("# ")
+    return f"[{text}](../{file}{f'#{anchor}' if anchor else ''})"
+
+
+def _rows(heads: Cells, rows: Iterable[Cells]) -> str:
+    lines = [" | ".join(heads), *(" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    first, *others = [f"| {line} |\n".replace("|  |", "| |") for line in lines]
+    return first + "|" + "---|" * len(heads) + "\n" + "".join(others)
+
+
+_TABLES: Mapping[str, Callable[[Sequence[str]], str]] = {
+    "settings": _settings,
+    "route-settings": _route_settings,
+    "reasons": _reasons,
+    "endpoints": _endpoints,
+    "bodies": _bodies,
+    "shapes": _shapes,
+}
+
+
+def main() -> None:
+    """Write every page anew."""
+    for file in sorted(PAGES.glob("*.md")):
+        file.write_text(written(file.read_text()))
+
+
+if __name__ == "__main__":
+    main()
