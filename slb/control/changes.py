@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.history import History, Snapshot, State
+from slb.control.history import History, Snapshot, State, state, with_states
 from slb.control.scripts import changes_source
 from slb.control.slices import Slices, step_through
 from slb.control.written import Row, Written
@@ -202,10 +202,25 @@ class Changes:
         """The mirror shows all that was read."""
         await self.shown(list(self._ahead))
 
-    def confirm(self, table: Snapshot) -> None:
-        """The mirror shows `table`: what this instance wrote, and is there, has its number, be it read or not."""
-        for entry, number in self.written.shown_in(table):
-            self.history.learn(entry, number)
+    def with_written(self, shown: Snapshot) -> Snapshot:
+        """The table as this instance knows it: what the mirror shows, and what it wrote itself, be it shown and its
+        number read or not, unless a later change has been read."""
+        behind: dict[str, State] = {}
+        for entry, number, value in self.written.made():
+            waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
+            each = state(entry, shown)
+            if each is None or number <= self.history.revision(entry) or number < waiting:
+                continue
+            if each.value == value:
+                self.history.learn(entry, number)
+            else:
+                behind[entry] = each._replace(number=number, is_logged=True, value=value)
+        shown.history = self.history
+        table = with_states(shown, behind.values()) if behind else shown
+        table.history = self.history.copy()
+        for entry, each in behind.items():
+            table.history.learn(entry, each.number)
+        return table
 
     def forget(self) -> None:
         """What is in Redis now is another table: what was known is not of it."""

@@ -332,11 +332,8 @@ class Sync:
         return self._table() if self._mirror.ready else self.kept
 
     def _table(self) -> Snapshot:
-        """What the mirror shows."""
-        table = Snapshot(dict(self._mirror.records), dict(self._mirror.attributes))
-        self._changes.confirm(table)
-        table.history = self._changes.history.copy()
-        return table
+        """What the mirror shows, and what this instance wrote itself."""
+        return self._changes.with_written(Snapshot(dict(self._mirror.records), dict(self._mirror.attributes)))
 
     async def _restored(self, loss: _Loss) -> bool:
         """Whether Redis has its data again, be it from another."""

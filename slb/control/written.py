@@ -4,7 +4,6 @@ later: a Redis that is lost in that moment would lose a change that has been ans
 from collections.abc import Iterator, Mapping, Sequence
 
 from slb.control import keys
-from slb.control.history import Snapshot, state
 
 Row = tuple[str, str, Sequence[str]]
 """An operation of `lua/change.lua`, a key, its arguments."""
@@ -19,10 +18,10 @@ _NO_ENTRY = frozenset({"lease", "all"})
 
 
 class Written:
-    """By entry the last number and the rows that have it, until `known`."""
+    """By entry the last number and what it was made, until `known`."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[int, list[Row]]] = {}
+        self._of: dict[str, tuple[int, bool | Mapping[str, str]]] = {}
 
     def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> bool:
         """All of this was written under one number. Whether any of it has that number in the log. The oldest are
@@ -30,9 +29,9 @@ class Written:
         is_logged = False
         for row, reply in zip(rows, replies, strict=True):
             if reply or row[0] not in _IF_DONE:
-                for entry in _entries(row):
-                    before, same = self._of.pop(entry, (0, []))
-                    self._of[entry] = number, [*same, row] if before == number else [row]
+                for entry, value in _made(row):
+                    self._of.pop(entry, None)
+                    self._of[entry] = number, value
                     is_logged = True
         while len(self._of) > _MOST:
             del self._of[next(iter(self._of))]
@@ -44,34 +43,26 @@ class Written:
         if noted is not None and noted[0] <= number:
             del self._of[entry]
 
-    def shown_in(self, table: Snapshot) -> Iterator[tuple[str, int]]:
-        """The entries that are in `table` what was made of them here, and the numbers."""
-        for entry, (number, rows) in self._of.items():
-            stands = state(entry, table)
-            if stands is not None and all(_is_made(row, stands.value) for row in rows):
-                yield entry, number
+    def made(self) -> Iterator[tuple[str, int, bool | Mapping[str, str]]]:
+        """Entries, their numbers, and what they were made: as `State.value` has it."""
+        for entry, (number, value) in self._of.items():
+            yield entry, number, value
 
     def forget(self) -> None:
         """Redis has another table now."""
         self._of.clear()
 
 
-def _entries(row: Row) -> Iterator[str]:
+def _made(row: Row) -> Iterator[tuple[str, bool | Mapping[str, str]]]:
+    """The entries of a row, and what it makes of them."""
     operation, key, given = row
     if operation in ("join", "leave", "expire", "clear"):
-        yield from (f"{key} {member}" for member in given)
-    elif operation in ("set", "describe", "unset"):
-        yield from (keys.field_entry(key, field) for field in (given if operation == "unset" else given[::2]))
+        yield from ((f"{key} {member}", operation == "join") for member in given)
+    elif operation == "unset":
+        yield from ((keys.field_entry(key, field), {}) for field in given)
     elif operation not in _NO_ENTRY:
-        yield key
-
-
-def _is_made(row: Row, value: bool | Mapping[str, str]) -> bool:
-    """Whether `value` is what this row makes."""
-    operation, _, given = row
-    if isinstance(value, bool):
-        return value is (operation == "join")
-    if operation == "unset":
-        return not value
-    fields = dict(zip(given[::2], given[1::2], strict=True))
-    return value.items() <= fields.items() and bool(value) if operation in ("set", "describe") else fields == value
+        fields = dict(zip(given[::2], given[1::2], strict=True))
+        if operation in ("set", "describe"):
+            yield from ((keys.field_entry(key, field), {field: text}) for field, text in fields.items())
+        else:
+            yield key, fields

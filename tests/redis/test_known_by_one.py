@@ -9,7 +9,7 @@ import pytest
 from slb.control import keys
 from slb.control.history import History
 from tests.redis.old_data_rig import known, members, numbered, snapshots
-from tests.support.following import Follower
+from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -98,6 +98,32 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
         await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
         await numbered(follower, valkey)
         assert not (await changes.read()).ends_early
+
+
+async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_moment_before(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read just before the change, and Redis is emptied just after it."""
+    async with Follower(valkey.url, watch=timing(look=30.0)) as follower:
+        registry, dirty = follower.registry, follower.watcher._sync.dirty
+        await registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+        await registry.put_settings("/a", {"policy": "p2c", "max_inflight": "5"})
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        await eventually(lambda: not dirty, what="all read")
+        with monkeypatch.context() as patch:
+            patch.setattr(dirty, "mark", lambda key: None)
+            await registry.deregister("/a", "10.1.1.1:1")
+            await registry.register("/a", "10.3.3.3:3", {"weight": "3"})
+            await registry.patch_settings("/a", {"retries": "2", "policy": None})
+            assert follower.members("/a") == ["10.1.1.1:1", "10.2.2.2:2"]
+            valkey.admin.flushall()
+        dirty.mark("slb_a")
+        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2", "10.3.3.3:3"}, timeout=5)
+        expected = {"max_inflight": "5", "retries": "2"}
+        await eventually(lambda: valkey.admin.hgetall("slb:route:/a") == expected, timeout=5)
+        assert valkey.admin.hget("slb:upstream:10.3.3.3:3", "weight") == "3"
+        await follower.shows("/a", ["10.2.2.2:2", "10.3.3.3:3"])
 
 
 async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: Valkey) -> None:
