@@ -306,8 +306,9 @@ class Gate:
             self._metrics.shed[reason] += 1
             waiter.turned_away(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
-    def queued(self, entry: Entry, position: int) -> None:
+    def queued(self, entry: Entry, position: int, number: int) -> None:
         """It waits; at first, or anew where the queue has moved between Redis and here."""
+        entry.number = number or entry.number
         if entry.waiter is None or entry.queues or entry.turn is None:
             return
         entry.queues = True

@@ -308,11 +308,10 @@ class Lane:
                 self._outgoing.leave(ticket.key)
                 return
             ticket.number, position = answer
-            ticket.ask.number = ticket.number
             if not self._asks.queued:
                 self._look_soon()
             self._asks.queue(ticket)
-            self._loop.call_soon(ticket.ask.queued, position)
+            self._loop.call_soon(ticket.ask.queued, position, ticket.number)
         elif answer in _REFUSALS:
             if not left:
                 self._loop.call_soon(ticket.ask.refused, answer)
