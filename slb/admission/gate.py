@@ -81,7 +81,7 @@ class Gate:
         self._rng = rng
         self._arrivals = 0
         self._mode: Mode = "shared"
-        self._unsure = Seldom(self._loop.time, _TELL_EVERY)
+        self._unsure = Seldom(_TELL_EVERY, self._tell_unsure)
         self.seen: dict[str, Seen] = {}
 
     # -- for the exchange
@@ -258,8 +258,11 @@ class Gate:
         self.lane.say_all()  # a batch in flight that tells all it held does not tell of this
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
-            if self.lane.ready and (grants := self._unsure.count()):
-                _log.warning("ledger_unsure", pool=self.pool, mode=self.mode, local_grants=grants)
+            if self.lane.ready:
+                self._unsure.count(self.mode)
+
+    def _tell_unsure(self, grants: int, mode: Mode) -> None:
+        _log.warning("ledger_unsure", pool=self.pool, mode=mode, local_grants=grants)
 
     def _bring_again(self, entry: Entry) -> None:
         """With the candidates its route has by now: one that has left would be granted for ever."""
