@@ -224,16 +224,21 @@ class Gate:
         self._local.ask(entry)
 
     def _bound(self, entry: Entry) -> None:
-        """It waits for its answer no longer than it may: in the queue, or for Redis."""
-        wait, then = (entry.left, self._timed_out) if entry.turn else (self.lane.timing.silence, self._impatient)
+        """It waits for its answer no longer than it may: in the queue, or for a Redis that is not silent."""
+        timing = self.lane.timing
+        patience = timing.settle + timing.silence
+        wait, then = (entry.left, self._timed_out) if entry.turn else (patience, self._impatient)
         left = entry.arrived + wait - self._loop.time()
         entry.timer = self._loop.call_later(max(left, 0.0), then, entry)
 
     def _impatient(self, entry: Entry) -> None:
-        """Redis answers others, or is about to: this one has waited for it as long as it may."""
+        """Redis answers still, but not this one: under a cap it is not for this instance to decide."""
         entry.timer, entry.patient = None, False
         self.lane.leave(entry)
-        self._decide_here(entry)
+        if entry.route.settings.max_inflight:
+            self.refused(entry, SLOTS_UNKNOWN.name)
+        else:
+            self._decide_here(entry)
 
     def _lane_changed(self, undecided: Sequence[Ask]) -> None:
         self._tell_mode()
