@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -54,6 +55,20 @@ BELIEVED_HEADERS = (
 """What proxies in front of slb may say of a request, and some upstreams believe, whoever says it."""
 
 
+MOST_PATIENCE = 7.5
+"""Seconds of `ledger_patience`. A lease lasts 10 s and is renewed every 2 s. An instance that Redis does not answer
+has to know that it is alone before its slots are given to others, with half a second to spare."""
+
+
+def _ends_before_a_lease(patience: float) -> float:
+    if patience > MOST_PATIENCE:
+        raise ValueError(
+            f"{patience:g}s is more than {MOST_PATIENCE:g}s: an instance that Redis does not answer would lose "
+            "its slots to others, since its lease of 10s ends, before it knows that it is alone"
+        )
+    return patience
+
+
 def _default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "slb"
@@ -73,7 +88,9 @@ class Settings(BaseModel):
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
     """How long Redis may take to answer before `when_unsure` decides about requests that cannot wait for it
     (docs/global-view.md#when-redis-is-slow-or-gone)."""
-    ledger_patience: Annotated[Duration, Field(ge=0.05, le=60)] = 1.5
+    ledger_patience: Annotated[Duration, AfterValidator(_ends_before_a_lease), Field(ge=0.05, le=MOST_PATIENCE)] = (
+        1.5
+    )
     """How long Redis may not answer before this instance decides alone. Until then a request that may queue
     under a cap waits for Redis (docs/global-view.md#when-redis-is-slow-or-gone)."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1

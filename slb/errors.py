@@ -75,7 +75,7 @@ QUEUE_TIMEOUT = Reason("queue_timeout", 503, retry_after=1, public="no upstream 
 SLOTS_UNKNOWN = Reason(
     "slots_unknown", 503, retry_after=1, public="slb cannot tell now whether an upstream is free"
 )
-"""Redis did not say in time which of them are free, and the route is not to guess (`when_unsure=refuse`)."""
+"""Redis did not say in time which of them are free, and the route is not to guess (`when_unsure`)."""
 OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
 """slb itself is at a limit: connections, or descriptors (docs/operations.md#descriptors)."""
 DRAINING = Reason("draining", 503, retry_after=1)

@@ -126,7 +126,8 @@ class RouteSettings(BaseModel):
     """What happens to a request when all upstreams are at the cap: `shed` refuses it, `queue` lets it wait."""
     when_unsure: Literal["local", "refuse", "wait"] = "local"
     """What happens to a request when Redis does not say in time how many slots are free: `local` decides by what
-    this instance knows, which may overshoot the cap; `refuse` refuses it; `wait` waits for `ledger_patience`."""
+    this instance knows, which may overshoot the cap; `refuse` refuses it; `wait` waits until Redis
+    decides, or has not answered for `ledger_patience`."""
     queue_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """How many requests of the pool may wait."""
     queue_timeout: PositiveDuration = 30.0

@@ -58,7 +58,7 @@ class Runner(Asked):
     def refused(self, reason: str) -> None:
         self.lane_of.ended.set_exception(RuntimeError(reason))
 
-    def queued(self, position: int) -> None:
+    def queued(self, position: int, number: int = 0) -> None:
         self.lane_of.ended.set_exception(RuntimeError("nobody queues here"))
 
 

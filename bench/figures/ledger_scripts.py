@@ -48,7 +48,7 @@ class Asking(Asked):
     def refused(self, reason: str) -> None:
         raise RuntimeError(reason)
 
-    def queued(self, position: int) -> None:
+    def queued(self, position: int, number: int = 0) -> None:
         """It waits."""
 
 

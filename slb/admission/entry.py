@@ -21,7 +21,7 @@ class Waiter(Protocol):
 
 
 class Owner(Protocol):
-    """The gate that an entry came to. It alone changes what has become of the entry; the lane gives the number."""
+    """The gate that an entry came to. It alone changes what has become of the entry."""
 
     def granted(self, entry: "Entry", member: str) -> None:
         """A slot of `member` is the entry's, until `release`."""
@@ -29,8 +29,8 @@ class Owner(Protocol):
     def refused(self, entry: "Entry", reason: str) -> None:
         """There is no slot for it."""
 
-    def queued(self, entry: "Entry", position: int) -> None:
-        """It waits; so many of its class are before it."""
+    def queued(self, entry: "Entry", position: int, number: int) -> None:
+        """It waits; so many of its class are before it. `number`: its place in Redis, 0 where that is not known."""
 
     def leave(self, entry: "Entry") -> None:
         """Its request has ended."""
@@ -103,8 +103,8 @@ class Entry:
     def refused(self, reason: str) -> None:
         self.owner.refused(self, reason)
 
-    def queued(self, position: int) -> None:
-        self.owner.queued(self, position)
+    def queued(self, position: int, number: int = 0) -> None:
+        self.owner.queued(self, position, number)
 
     def leave(self) -> None:
         """Its request has ended."""

@@ -81,7 +81,7 @@ class Gate:
         self._rng = rng
         self._arrivals = 0
         self._mode: Mode = "shared"
-        self._unsure = Seldom(self._loop.time, _TELL_EVERY)
+        self._unsure = Seldom(_TELL_EVERY, self._tell_unsure)
         self.seen: dict[str, Seen] = {}
 
     # -- for the exchange
@@ -224,16 +224,21 @@ class Gate:
         self._local.ask(entry)
 
     def _bound(self, entry: Entry) -> None:
-        """It waits for its answer no longer than it may: in the queue, or for Redis."""
-        wait, then = (entry.left, self._timed_out) if entry.turn else (self.lane.timing.silence, self._impatient)
+        """It waits for its answer no longer than it may: in the queue, or for a Redis that is not silent."""
+        timing = self.lane.timing
+        patience = timing.settle + timing.silence
+        wait, then = (entry.left, self._timed_out) if entry.turn else (patience, self._impatient)
         left = entry.arrived + wait - self._loop.time()
         entry.timer = self._loop.call_later(max(left, 0.0), then, entry)
 
     def _impatient(self, entry: Entry) -> None:
-        """Redis answers others, or is about to: this one has waited for it as long as it may."""
+        """Redis answers still, but not this one: under a cap it is not for this instance to decide."""
         entry.timer, entry.patient = None, False
         self.lane.leave(entry)
-        self._decide_here(entry)
+        if entry.route.settings.max_inflight:
+            self.refused(entry, SLOTS_UNKNOWN.name)
+        else:
+            self._decide_here(entry)
 
     def _lane_changed(self, undecided: Sequence[Ask]) -> None:
         self._tell_mode()
@@ -258,8 +263,11 @@ class Gate:
         self.lane.say_all()  # a batch in flight that tells all it held does not tell of this
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
-            if self.lane.ready and (grants := self._unsure.count()):
-                _log.warning("ledger_unsure", pool=self.pool, mode=self.mode, local_grants=grants)
+            if self.lane.ready:
+                self._unsure.count(self.mode)
+
+    def _tell_unsure(self, grants: int, mode: Mode) -> None:
+        _log.warning("ledger_unsure", pool=self.pool, mode=mode, local_grants=grants)
 
     def _bring_again(self, entry: Entry) -> None:
         """With the candidates its route has by now: one that has left would be granted for ever."""
@@ -306,8 +314,9 @@ class Gate:
             self._metrics.shed[reason] += 1
             waiter.turned_away(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
-    def queued(self, entry: Entry, position: int) -> None:
+    def queued(self, entry: Entry, position: int, number: int) -> None:
         """It waits; at first, or anew where the queue has moved between Redis and here."""
+        entry.number = number or entry.number
         if entry.waiter is None or entry.queues or entry.turn is None:
             return
         entry.queues = True

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -98,6 +97,10 @@ def make_runner(
     )
 
 
+def _tell_refused(count: int, last: tuple[str, int]) -> None:
+    _log.warning("api_connections_refused", count=count, peer=last[0], open=last[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What `make_runner` was told, for each connection to see."""
@@ -109,7 +112,7 @@ class Rules:
     places: Places[Any] | None
     throttle: Throttle
     turns: Turns = field(default_factory=Turns)
-    refusals: Seldom = field(default_factory=lambda: Seldom(time.monotonic, _TELL_EVERY))
+    refusals: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(_TELL_EVERY, _tell_refused))
 
 
 class _Runner(web.AppRunner):
@@ -202,8 +205,7 @@ class _Protocol(InTurns):
             transport.abort()
         client = _address(transport)
         self._rules.on_answer(Answered("", "", reply.status, reply.name, request_id, client, 0.0))
-        if count := self._rules.refusals.count():
-            _log.warning("api_connections_refused", count=count, peer=client, open=len(places.taken))
+        self._rules.refusals.count((client, len(places.taken)))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._rules.places is not None:

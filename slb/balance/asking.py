@@ -49,5 +49,5 @@ class Ask(Protocol):
     def refused(self, reason: str) -> None:
         """`pool_saturated`, `queue_full`; or `no_upstream`, where there is nothing it can use."""
 
-    def queued(self, position: int) -> None:
-        """It waits; so many of its class are before it."""
+    def queued(self, position: int, number: int = 0) -> None:
+        """It waits; so many of its class are before it. Where Redis says so its `number` is known from now on."""

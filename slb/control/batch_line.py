@@ -17,13 +17,22 @@ from slb.control.script_line import ScriptLine
 
 class BatchLine:
     """Runs `lua/ledger.lua`. `new_holder` makes the names leases are held under; `start`: where the search among
-    equals begins. `sent`: when the last batch was sent, in seconds of the event loop's clock."""
+    equals begins. `on_answer` is called where Redis has answered and is asked once more. `sent`: when the last
+    batch was sent, in seconds of the event loop's clock."""
 
-    def __init__(self, pool: str, line: ScriptLine, new_holder: Callable[[], str], start: int) -> None:
+    def __init__(
+        self,
+        pool: str,
+        line: ScriptLine,
+        new_holder: Callable[[], str],
+        start: int,
+        on_answer: Callable[[], None],
+    ) -> None:
         self.holder = new_holder()
         self.sent = 0.0
         self._pool = pool
         self._line = line
+        line.on_forgotten = self._on_answer = on_answer
         self._new_holder = new_holder
         self._start = start
         self._keys = keys.pool_keys(pool)
@@ -38,6 +47,7 @@ class BatchLine:
         RedisError, OSError."""
         reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         if "unknown" in reply:
+            self._on_answer()
             with readable():
                 outgoing.lacks(batch, reply["unknown"])
             reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))

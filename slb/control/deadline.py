@@ -15,7 +15,7 @@ _STEP = 0.1
 class Deadline:
     """What runs inside `with` raises TimeoutError at `at`, by the event loop's clock. `on_late` is called
     before that, at `late_at`, where it has not ended by then. Both move on by the time for which this process stood
-    still: whoever is waited for had no way to be heard."""
+    still: whoever is waited for had no way to be heard. `with` gives this object."""
 
     def __init__(self, at: float, late_at: float = 0.0, on_late: Callable[[], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -27,11 +27,12 @@ class Deadline:
         self._late_at = late_at
         self._on_late = on_late
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "Deadline":
         self._task = asyncio.current_task()
         assert self._task is not None
         self._cancellations = self._task.cancelling()
         self._arm()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -39,9 +40,17 @@ class Deadline:
         task, self._task = self._task, None
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         is_ours = self._is_over and task is not None and task.uncancel() <= self._cancellations
         if is_ours and kind is asyncio.CancelledError:
             raise TimeoutError from error
+
+    def extend(self, at: float) -> None:
+        """It ends at `at`, where that is later; `late_at` stays."""
+        self._at = max(self._at, at)
+        if self._on_late is None and self._timer is not None:
+            self._timer.cancel()
+            self._arm()
 
     def _arm(self) -> None:
         due = (self._at if self._on_late is None else self._late_at) - _GRACE

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from slb.backoff import Backoff
 from slb.control.locks import FileLock, wait_until
 from slb.control.private import IN_SERVERS, check_contents, check_way_to, make_private
 from slb.control.valkey_process import ValkeyProcess
@@ -22,7 +23,7 @@ _START_LOCK_TIME = 40.0
 
 _REVIVE_INTERVAL = 0.2
 _LONGEST_REVIVE_INTERVAL = 10.0
-"""Seconds between two tries; doubled with each that fails."""
+"""Seconds between two looks, and at most between two tries to start it that fail, besides; doubled with each."""
 
 _log = structlog.get_logger()
 
@@ -85,7 +86,8 @@ class EmbeddedServer:
             self._reviver = asyncio.get_running_loop().create_task(self._keep_alive(), name="embedded-valkey")
 
     async def _keep_alive(self) -> None:
-        pause, said = _REVIVE_INTERVAL, ""
+        loop, backoff, said = asyncio.get_running_loop(), Backoff(), ""
+        pause = _REVIVE_INTERVAL
         while True:
             await asyncio.sleep(pause)
             if self._lives():
@@ -96,7 +98,9 @@ class EmbeddedServer:
             fault = await self._revived()
             if fault and fault != said:
                 _log.error("embedded_valkey_not_revived", error=fault)
-            pause = min(2 * pause, _LONGEST_REVIVE_INTERVAL) if fault else _REVIVE_INTERVAL
+            pause = _REVIVE_INTERVAL
+            if fault:
+                pause += backoff.pause(loop.time(), pause, _LONGEST_REVIVE_INTERVAL, is_calm=not said)
             said = fault
 
     def _lives(self) -> bool:

@@ -64,7 +64,7 @@ class Lane:
         self.number = 0
         self.error = "not connected yet"
         self.seen: dict[str, Seen] = {}
-        self._line = BatchLine(pool, line, new_holder, start)
+        self._line = BatchLine(pool, line, new_holder, start, self._answered_in_part)
         self.timing = timing
         self._on_change = on_change
         self._on_damage = on_damage
@@ -77,6 +77,7 @@ class Lane:
         self._linger: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._failure: Exception | None = None
+        self._deadline = Deadline(0.0)
         self.in_flight = False
         self.answered = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -213,15 +214,25 @@ class Lane:
 
     async def _exchange(self) -> None:
         """Have one batch answered, over as many connections as that takes while Redis may serve in a moment."""
-        now, timing = self._loop.time(), self.timing
-        at = now + (max(timing.silence, timing.budget) if self.ready else max(timing.deadline, timing.budget))
+        now = self._loop.time()
         self.in_flight = True
         try:
-            with Deadline(at, now + timing.budget, self._fall_behind):
+            with Deadline(now + self._patience(), now + self.timing.budget, self._fall_behind) as self._deadline:
                 while not await self._attempt():
                     pass
         finally:
             self.in_flight = False
+
+    def _patience(self) -> float:
+        """Seconds that Redis may be silent for."""
+        timing = self.timing
+        return max(timing.silence, timing.budget, 0.0 if self.ready else timing.deadline)
+
+    def _answered_in_part(self) -> None:
+        """Redis has answered, and more is to be said: its silence begins anew. Not where it refused something
+        before: that is no service, however often it answers."""
+        if not isinstance(self._failure, ResponseError | InvalidResponse):
+            self._deadline.extend(self._loop.time() + self._patience())
 
     async def _attempt(self) -> bool:
         """Whether a batch was run that was there to say something."""
@@ -258,6 +269,7 @@ class Lane:
     def _settle(self, batch: Batch, reply: dict[str, Any]) -> bool:
         """Whether Redis has taken it up, and knows what is held here."""
         if "granted" not in reply:
+            self._answered_in_part()
             self._begin_anew(reply)
             return False
         self._outgoing.ran(batch)
@@ -276,6 +288,7 @@ class Lane:
             _log.warning("ledger_lost", pool=self.pool, held=self.held.total())
         self.standing.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
         if batch.fresh and not batch.full:
+            self._answered_in_part()
             return False
         self._follow(reply)
         return True
@@ -308,11 +321,10 @@ class Lane:
                 self._outgoing.leave(ticket.key)
                 return
             ticket.number, position = answer
-            ticket.ask.number = ticket.number
             if not self._asks.queued:
                 self._look_soon()
             self._asks.queue(ticket)
-            self._loop.call_soon(ticket.ask.queued, position)
+            self._loop.call_soon(ticket.ask.queued, position, ticket.number)
         elif answer in _REFUSALS:
             if not left:
                 self._loop.call_soon(ticket.ask.refused, answer)

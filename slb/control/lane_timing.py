@@ -15,8 +15,8 @@ class LaneTiming:
     waits in the queue; `patience`: how long a grant may wait to be taken up; where that is not longer than
     `silence`, none is taken from a message. `settle`: how long others may take to say what they hold after Redis
     has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of
-    a batch while this instance decides alone. `backoff`: before the second attempt of those in a row that fail, and
-    doubled up to `longest_backoff` from then on."""
+    a batch while this instance decides alone, where `silence` is shorter. `backoff`: before the second attempt of
+    those in a row that fail, and doubled up to `longest_backoff` from then on."""
 
     budget: float = 0.05
     silence: float = 1.5

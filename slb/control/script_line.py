@@ -35,7 +35,8 @@ class _Call:
 class ScriptLine:
     """Made without being connected; a call connects where that is needed. Calls may be made while others are under
     way: they run in the order they were made, and the end of the connection ends all of them. It has no deadline of
-    its own, and no call is run twice: who calls bounds the call, and drops the line where it has not ended."""
+    its own, and no call is run twice: who calls bounds the call, and drops the line where it has not ended.
+    `on_forgotten` is called when Redis has answered a call that it does not know the script."""
 
     def __init__(self, new_wire: Callable[[], Wire], source: str) -> None:
         self._new_wire = new_wire
@@ -48,6 +49,7 @@ class ScriptLine:
         self._forgotten: list[_Call] = []
         self._held: list[_Call] = []
         self._not_loaded: RedisError | None = None
+        self.on_forgotten: Callable[[], None] = lambda: None
 
     async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
         """The script's reply. The first call on a connection brings the script along; where Redis forgot it later,
@@ -89,6 +91,7 @@ class ScriptLine:
         if isinstance(reply, NoScriptError) and call.forgotten is None:
             call.forgotten = reply
             self._forgotten.append(call)
+            self.on_forgotten()
         else:
             self._overtaken()
             call.settle(reply)

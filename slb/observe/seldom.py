@@ -1,23 +1,40 @@
-"""Events that a stranger can cause at will: the log has them now and then, with how many there were."""
+"""Events that come in crowds: the log has them now and then, with how many there were."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
 
 
-class Seldom:
-    """`clock` gives seconds. The first event is told of, and then what came in at least `period` seconds."""
+class Seldom(Generic[_T]):
+    """The first event is told of at once, and those of the next `period` seconds together when these have passed:
+    none is kept back for longer. `tell` is called with how many there were, and what is known of the last."""
 
-    def __init__(self, clock: Callable[[], float], period: float) -> None:
-        self._clock = clock
+    def __init__(self, period: float, tell: Callable[[int, _T], None]) -> None:
         self._period = period
+        self._tell = tell
         self._untold = 0
-        self._next = clock()
+        self._pause: asyncio.TimerHandle | None = None
 
-    def count(self) -> int:
-        """One more. How many to tell of now, those before it included that were not told of; 0 for none."""
+    @property
+    def keeps_quiet(self) -> bool:
+        """Whether the next event is not told of at once."""
+        return self._pause is not None
+
+    def count(self, about: _T) -> None:
+        """One more."""
         self._untold += 1
-        now = self._clock()
-        if now < self._next:
-            return 0
-        self._next = now + self._period
+        self._about = about
+        if not self.keeps_quiet:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
         untold, self._untold = self._untold, 0
-        return untold
+        self._pause = asyncio.get_running_loop().call_later(self._period, self._over)
+        self._tell(untold, self._about)
+
+    def _over(self) -> None:
+        self._pause = None
+        if self._untold:
+            self._tell_all()

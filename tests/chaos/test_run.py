@@ -17,6 +17,7 @@ from tests.chaos.long_run import Found, Plan, Run, lab_of
 from tests.chaos.upstream import Leases, Upstream
 from tests.chaos.watchdog import Watchdog
 from tests.process.commands import Commands
+from tests.support.redis_server import BINARY
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -71,10 +72,17 @@ async def test_slots_are_given_out_rightly_whatever_breaks(
     assert verdict.strict > 300
 
 
-async def test_what_a_failover_does_and_what_redis_loses_is_not_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "redis",
+    [
+        pytest.param(None, id="valkey"),
+        pytest.param(BINARY, id="redis", marks=pytest.mark.skipif(not BINARY, reason="no redis-server here")),
+    ],
+)
+async def test_what_a_failover_does_and_what_redis_loses_is_not_noticed(tmp_path: Path, redis: str | None) -> None:
     """A round of the long run, with the faults that no other test has."""
     faults = ("busy-script", "moved", "failover", "lagging-replica", "cut-file", "evict", "unequal-knowledge")
-    plan, found = Plan(0, 4, faults, None, 2, 0), Found()
+    plan, found = Plan(0, 4, faults, Path(redis) if redis else None, 2, 0), Found()
     async with lab_of(plan, tmp_path) as lab, Watchdog().watching(lab.server.address) as watchdog:
         await Run(plan, lab, watchdog, found, print).rounds()
     assert found.done == Counter(faults)

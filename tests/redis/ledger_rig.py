@@ -64,8 +64,8 @@ class Request:
     def refused(self, reason: str) -> None:
         self.answer.set_result(f"refused: {reason}")
 
-    def queued(self, position: int) -> None:
-        self.position = position
+    def queued(self, position: int, number: int = 0) -> None:
+        self.position, self.number = position, number
 
     async def waits(self) -> "Request":
         """Until it is in the queue."""

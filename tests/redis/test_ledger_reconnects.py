@@ -3,18 +3,23 @@ nothing given out twice, and who waits keeps its place."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import orjson
 import pytest
+from redis.exceptions import ResponseError
 
 from slb.balance.asking import Turn
 from slb.control import outgoing
+from slb.control.script_line import ScriptLine
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.redis.test_ledger_lanes import batches
+from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 TURN = Turn("", 1, 100)
 ONE = upstreams(1, 1)
@@ -162,6 +167,60 @@ async def test_where_redis_says_for_good_that_it_does_not_serve_nobody_waits(val
         assert not one.lane.ready
         command("ACL", "SETUSER", "slb", "+evalsha")
         await eventually(lambda: one.lane.ready, what="back")
+
+
+async def test_each_answer_on_the_way_to_another_connection_ends_the_silence_of_a_distant_redis(
+    valkey: Valkey,
+) -> None:
+    """It answers each step in time, and all of them together take longer than it may be silent."""
+    round_trip = patience(0.2)
+    timing = replace(PATIENT, budget=0.05, silence=2.5 * round_trip)
+    async with (
+        Relay(valkey.process.socket, round_trip / 2) as relay,
+        Instance(valkey, "a", timing, reaping=False, url=relay.url) as one,
+    ):
+        asked = one.ask(ONE, TURN, patient=True)
+        for cuts in range(4):
+            says_all = partial(_full_batches, one, len(batches(one)))
+            await eventually(says_all if cuts else lambda: one.lane.in_flight, what="a batch in flight")
+            relay.point_to(valkey.process.socket)
+        await eventually(lambda: asked.answer.done() or bool(one.undecided), what="decided")
+        assert one.undecided == []
+
+
+async def test_a_distant_redis_that_was_away_is_found_again(valkey: Valkey) -> None:
+    round_trip = patience(0.2)
+    timing = replace(PATIENT, budget=0.05, silence=1.4 * round_trip, deadline=1.4 * round_trip)
+    async with (
+        Relay(valkey.process.socket, round_trip / 2) as relay,
+        Instance(valkey, "a", timing, reaping=False, url=relay.url) as one,
+    ):
+        relay.point_to(None)
+        one.lane.say_all()
+        await eventually(lambda: not one.lane.ready, what="alone")
+        relay.point_to(valkey.process.socket)
+        await eventually(lambda: one.lane.ready, what="back")
+
+
+def _full_batches(instance: Instance, since: int) -> bool:
+    return any(batch["full"] for batch in batches(instance)[since:])
+
+
+async def test_a_redis_that_answers_and_never_serves_is_not_waited_for(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says who it is, on each connection, and refuses what is said then."""
+    async with Instance(valkey, "a", HASTY, reaping=False) as one:
+        called = ScriptLine.call
+
+        async def call(line: ScriptLine, keys: Sequence[str], args: Sequence[Any]) -> Any:
+            if not orjson.loads(args[0]).get("fresh"):
+                raise ResponseError("BUSY")
+            return await called(line, keys, args)
+
+        monkeypatch.setattr(ScriptLine, "call", call)
+        asked = one.ask(ONE, TURN, patient=True)
+        await eventually(lambda: one.undecided == [asked], what="handed back")
 
 
 async def test_the_patient_are_handed_back_when_redis_has_not_answered_for_long(valkey: Valkey) -> None:

@@ -8,11 +8,13 @@ from structlog.testing import capture_logs
 
 from slb.control.lane_timing import LaneTiming
 from tests.redis.gate_rig import CAPPED, QUEUED, ROUTE, Fleet, Pods, Proxy
+from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 PATIENT = LaneTiming(budget=0.1, silence=30.0)
 BRIEF = replace(PATIENT, silence=0.3)
+WAIT = {**CAPPED, "when_unsure": "wait"}
 
 
 async def lose_all_with(gone: Proxy, left: Proxy, valkey: Valkey) -> None:
@@ -42,6 +44,17 @@ async def test_shed_with_local_may_overshoot_and_says_so(valkey: Valkey) -> None
         await eventually(lambda: other.gate.mode == "shared", what="shared again")
 
 
+async def test_shed_with_local_is_decided_by_redis_over_a_connection_that_is_cut(valkey: Valkey) -> None:
+    """As long as that takes no longer than the budget."""
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, CAPPED, replace(PATIENT, budget=patience(5.0))) as fleet:
+        one, other = fleet.proxies
+        await one.visit().answer
+        valkey.admin.client_kill_filter(_type="normal")
+        assert [await each.answer for each in (other.visit(), one.visit())] == ["pool_saturated"] * 2
+        assert (one.metrics.local_decisions, other.metrics.local_decisions) == (0, 0)
+
+
 async def test_shed_with_refuse_is_refused_by_name_rather_than_overshoot(valkey: Valkey) -> None:
     pods = Pods(1)
     async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "refuse"}, PATIENT) as fleet:
@@ -61,7 +74,7 @@ async def test_shed_with_refuse_is_refused_by_name_rather_than_overshoot(valkey:
 
 async def test_shed_with_wait_waits_for_the_truth(valkey: Valkey) -> None:
     pods = Pods(1)
-    async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "wait"}, PATIENT) as fleet:
+    async with Fleet(valkey, 2, pods, WAIT, PATIENT) as fleet:
         one, other = fleet.proxies
         await one.visit().answer
         valkey.freeze()
@@ -100,7 +113,7 @@ async def test_without_a_cap_it_is_decided_here_whatever_is_to_be_refused(valkey
         ({**QUEUED, "when_unsure": "local"}, "10.0.0.1:80"),
         ({**QUEUED, "when_unsure": "wait"}, "10.0.0.1:80"),
         ({**QUEUED, "when_unsure": "refuse"}, "slots_unknown"),
-        ({**CAPPED, "when_unsure": "wait"}, "10.0.0.1:80"),
+        (WAIT, "10.0.0.1:80"),
         ({**CAPPED, "when_unsure": "refuse"}, "slots_unknown"),
     ],
 )
@@ -143,19 +156,78 @@ async def test_who_waits_for_redis_waits_no_longer_than_its_queue_timeout(valkey
         assert await proxy.visit().answer == pods.members[0]
 
 
-async def test_one_request_waits_for_redis_no_longer_than_the_patience_whatever_others_do(valkey: Valkey) -> None:
-    """As where Redis answers at last, and others have yet to say what they hold."""
+async def test_with_wait_one_waits_for_the_truth_while_others_have_yet_to_say_what_they_hold(
+    valkey: Valkey,
+) -> None:
+    """For longer than Redis may be silent: it is not."""
     pods = Pods(1)
-    timing = replace(BRIEF, settle=60.0)
-    async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "wait"}, timing) as fleet:
+    async with Fleet(valkey, 2, pods, WAIT, replace(BRIEF, settle=patience(1.0))) as fleet:
         one, other = fleet.proxies
-        await other.visit().answer
         await lose_all_with(other, one, valkey)
+        one.gate.lane.say_all()
+        await eventually(lambda: one.gate.mode == "settling", what="settling")
+        visits = [one.visit(), one.visit()]
+        assert [await each.answer for each in visits] == [pods.members[0], "pool_saturated"]
+        assert (one.metrics.local_decisions, one.gate.mode) == (0, "shared")
+
+
+async def test_with_wait_one_is_refused_at_last_rather_than_decided_here_while_redis_answers(
+    valkey: Valkey,
+) -> None:
+    pods = Pods(1)
+    async with Fleet(valkey, 2, pods, WAIT, replace(BRIEF, settle=60.0)) as fleet:
+        one, other = fleet.proxies
+        await lose_all_with(other, one, valkey)
+        one.gate.lane.say_all()
+        await eventually(lambda: one.gate.mode == "settling", what="settling")
+        one.gate.lane.timing = replace(BRIEF, settle=0.1)  # no longer may one that comes now wait
+        assert await one.visit().answer == "slots_unknown"
+        assert (one.metrics.local_decisions, one.gate.mode) == (0, "settling")
+
+
+async def test_without_a_cap_wait_is_decided_here_at_last(valkey: Valkey) -> None:
+    pods = Pods(1)
+    settings = {"policy": "least_inflight", "when_unsure": "wait"}
+    async with Fleet(valkey, 1, pods, settings, replace(PATIENT, settle=0.0)) as fleet:
+        proxy = fleet.proxies[0]
+        valkey.freeze()
+        proxy.gate.lane.say_all()
+        await eventually(lambda: proxy.gate.mode == "late", what="late")
+        proxy.gate.lane.timing = replace(PATIENT, settle=0.0, silence=0.1)
+        assert await proxy.visit().answer == pods.members[0]
+        assert (proxy.metrics.local_decisions, proxy.metrics.local_grants) == (1, 0)
+        valkey.thaw()
+
+
+async def test_with_wait_one_waits_for_the_batch_in_flight_and_for_its_own(valkey: Valkey) -> None:
+    """Each may take nearly as long as Redis may be silent."""
+    pods, round_trip = Pods(1), patience(0.25)
+    timing = LaneTiming(silence=1.6 * round_trip)
+    async with (
+        Relay(valkey.process.socket, round_trip / 2) as relay,
+        Fleet(valkey, 1, pods, WAIT, timing, url=relay.url) as fleet,
+    ):
+        proxy = fleet.proxies[0]
+        proxy.gate.lane.say_all()
+        await eventually(lambda: proxy.gate.mode == "late", what="a batch in flight")
+        assert await proxy.visit().answer == pods.members[0]
+        assert proxy.metrics.local_decisions == 0
+
+
+async def test_all_slots_that_were_given_out_without_redis_are_told(valkey: Valkey) -> None:
+    """The first at once, those of the next second together, whether another comes after that or not."""
+    pods = Pods(12)
+    async with Fleet(valkey, 1, pods, CAPPED, PATIENT) as fleet:
+        proxy = fleet.proxies[0]
+        valkey.freeze()
         with capture_logs() as logs:
-            one.gate.lane.say_all()
-            await eventually(lambda: one.gate.mode == "settling", what="settling")
-            assert await one.visit().answer == pods.members[0]
-        assert [line["event"] for line in logs] == ["ledger_lost", "ledger_settling", "ledger_unsure"]
+            visits = [proxy.visit() for _ in pods.members]
+            assert {await each.answer for each in visits} == set(pods.members)
+            valkey.thaw()
+            await eventually(lambda: len(logs) >= 2, what="the rest")
+        told = [(line["event"], line["mode"], line["local_grants"]) for line in logs]
+        assert told == [("ledger_unsure", "late", 1), ("ledger_unsure", "late", 11)]
+        assert proxy.metrics.local_grants == 12
 
 
 async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> None:

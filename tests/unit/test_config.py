@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slb.config import (
+    MOST_PATIENCE,
     OWN_HEADERS,
     Settings,
     access_log_share,
@@ -15,6 +16,7 @@ from slb.config import (
     load_settings,
     misspellings,
 )
+from slb.control.lane_timing import SPARE, LaneTiming
 from slb.errors import ConfigError
 from slb.proxy.fields import _KINDS
 
@@ -266,6 +268,14 @@ def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> No
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         host_port(text)
+
+
+def test_an_instance_knows_that_it_is_alone_before_its_lease_ends() -> None:
+    assert LaneTiming().lease - LaneTiming().beat - SPARE == MOST_PATIENCE
+    assert load({"SLB_LEDGER_PATIENCE": f"{MOST_PATIENCE}s"}).ledger_patience == MOST_PATIENCE
+    line = fault({"SLB_LEDGER_PATIENCE": "30s"})
+    assert "ledger_patience = '30s': 30s is more than 7.5s" in line
+    assert "lease of 10s ends" in line
 
 
 def test_the_access_log_may_be_a_number_in_the_file(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Request:
     def refused(self, reason: str) -> None:
         self.told.append(reason)
 
-    def queued(self, position: int) -> None:
+    def queued(self, position: int, number: int = 0) -> None:
         self.told.append(position)
 
 

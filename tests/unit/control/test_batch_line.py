@@ -37,7 +37,7 @@ class _Line:
 
 
 async def run(reply: Any) -> Any:
-    line = BatchLine("/p", cast("ScriptLine", _Line(reply)), lambda: "i-1", 0)
+    line = BatchLine("/p", cast("ScriptLine", _Line(reply)), lambda: "i-1", 0, lambda: None)
     return await line.run(Batch(1), cast("Outgoing", None), LaneTiming())
 
 

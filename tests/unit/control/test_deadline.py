@@ -27,6 +27,25 @@ async def test_before_it_ends_it_is_told_that_it_is_late() -> None:
     assert late.is_set()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_it_may_be_moved_on_and_never_back(is_late: bool) -> None:
+    loop, late = asyncio.get_running_loop(), asyncio.Event()
+    begun = loop.time()
+
+    async def waits_for_ever() -> None:
+        with Deadline(begun + 0.1, begun + 0.02, late.set) as deadline:
+            if is_late:
+                await late.wait()
+            deadline.extend(begun + 0.4)
+            deadline.extend(begun + 0.2)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await waits_for_ever()
+    assert late.is_set()
+    assert loop.time() - begun >= 0.4
+
+
 async def test_what_has_ended_is_neither_late_nor_cut_off() -> None:
     now, late = asyncio.get_running_loop().time(), asyncio.Event()
     with Deadline(now + 0.03, now + 0.02, late.set):

@@ -1,13 +1,27 @@
 """Events that are told of now and then."""
 
 from slb.observe.seldom import Seldom
+from tests.support.waiting import eventually, patience
 
 
-def test_the_first_is_told_and_then_all_of_a_period_together() -> None:
-    now = 5.0
-    seldom = Seldom(lambda: now, 10.0)
-    assert [seldom.count() for _ in range(3)] == [1, 0, 0]
-    now = 15.0
-    assert [seldom.count() for _ in range(2)] == [3, 0]
-    now = 100.0
-    assert seldom.count() == 2
+async def test_the_first_is_told_at_once_and_those_behind_it_when_the_period_ends() -> None:
+    told: list[tuple[int, str]] = []
+    seldom: Seldom[str] = Seldom(patience(0.2), lambda count, about: told.append((count, about)))
+    for each in ("a", "b", "c"):
+        seldom.count(each)
+    assert told == [(1, "a")]
+    await eventually(lambda: len(told) == 2, what="the rest")
+    seldom.count("d")
+    assert told == [(1, "a"), (2, "c")]  # a period begins with each that is told
+    await eventually(lambda: len(told) == 3, what="what came in the second period")
+    assert told[-1] == (1, "d")
+
+
+async def test_after_a_period_without_any_the_next_is_told_at_once() -> None:
+    told: list[int] = []
+    seldom: Seldom[None] = Seldom(0.01, lambda count, _: told.append(count))
+    seldom.count(None)
+    await eventually(lambda: not seldom.keeps_quiet, what="the period has ended")
+    assert told == [1]
+    seldom.count(None)
+    assert told == [1, 1]
