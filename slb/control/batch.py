@@ -41,8 +41,8 @@ class Batch:
     said before. `waiting`: some of those, in their order, in other batches too. Else what has changed:
     `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages told of and are used
     (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
-    ticket it becomes where it has to wait. `changed`: views whose waiting tickets have other candidates now. `bye`:
-    this holder leaves for good."""
+    ticket it becomes where it has to wait; `explain`: what the last of them finds is to be told. `changed`: views
+    whose waiting tickets have other candidates now. `bye`: this holder leaves for good."""
 
     seq: int
     join: bool = False
@@ -59,6 +59,7 @@ class Batch:
     took: Mapping[int, str] = field(default_factory=dict)
     changed: Sequence[str] = ()
     asks: Sequence[Ticket] = ()
+    explain: bool = False
     views: Mapping[str, View] = field(default_factory=dict)
     uses: Sequence[str] = ()
     contents: Mapping[str, orjson.Fragment] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Batch:
 
 _AS_THEY_ARE = (
     *("seq", "join", "fresh", "settling", "full", "beat", "bye", "held", "release", "changed", "uses", "contents"),
-    *("tickets", "holds", "waits"),
+    *("tickets", "holds", "waits", "explain"),
 )
 _as_they_are = attrgetter(*_AS_THEY_ARE)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.balance.asking import Candidate, Turn
-from slb.control import ledger, outgoing
+from slb.control import lane, ledger, outgoing
 from slb.control.scripts import Reap
 from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, upstreams
 from tests.redis.test_ledger_lanes import batches
@@ -65,7 +65,7 @@ async def test_a_beat_and_a_reap_run_as_many_commands_however_many_wait(valkey: 
 
 
 PLAIN = {"release": 16, "ask": 22, "look": 9}
-WITH_A_QUEUE = {"release": 29, "ask": 24, "look": 10}
+WITH_A_QUEUE = {"release": 28, "ask": 23, "look": 10}
 """Commands of one call, at most: each costs Redis about a microsecond, and what is made to call it another."""
 
 
@@ -89,8 +89,9 @@ async def commands_of(one: Instance, valkey: Valkey, action: Callable[[], object
 @pytest.mark.parametrize("queued", [0, 1000])
 @pytest.mark.parametrize("count", [20, 1000])
 async def test_a_plain_call_runs_few_commands_however_many_upstreams_there_are_and_wait(
-    valkey: Valkey, count: int, queued: int
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch, count: int, queued: int
 ) -> None:
+    monkeypatch.setattr(lane, "_EXPLAINS", 1e9)
     pods = upstreams(count, 1)
     async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
         asked = [one.ask(pods, TURN) for _ in range(count + queued if queued else 10)]
@@ -104,6 +105,22 @@ async def test_a_plain_call_runs_few_commands_however_many_upstreams_there_are_a
         }
         most = WITH_A_QUEUE if queued else PLAIN
         assert {name: cost for name, cost in found.items() if cost > most[name]} == {}
+
+
+async def test_of_many_asks_few_cost_redis_the_telling_of_all_scores(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Instance(valkey, "a", PATIENT, reaping=False) as one:
+        for _ in range(lane._BURST):
+            await one.get(upstreams(3))
+        kept = one.lane.seen[POOL]
+        assert kept.scores is not None
+        assert sum(kept.scores.values()) == lane._BURST - 1
+        monkeypatch.setattr(lane, "_EXPLAINS", 1e9)
+        for _ in range(5):
+            await one.get(upstreams(3))
+        assert not any(batch["explain"] for batch in batches(one)[-5:])
+        assert one.lane.seen[POOL] is kept
 
 
 @pytest.mark.parametrize("granted", [1, 15])

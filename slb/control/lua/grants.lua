@@ -188,7 +188,7 @@ local function serve_queue()
     end
     ended = not found
     if found then
-      take_out(found.ticket, found.fields)
+      take_out(found.ticket, found.fields, 0)
       grant(found.ticket, found.packed, found.member)
       -- Who was passed over for long, unable to use what there was, has lent its share and not saved it.
       virtual = math.max(virtual, passes[class])
@@ -220,7 +220,7 @@ end
 -- How many hear what the tickets of an instance have been granted: pool, time, epoch, and [ticket, member] of each. Of
 -- more than MOST_TOLD it learns by its next batch, as of all that it does not take from the message.
 local function publish(channel, pool, grants)
-  local told = {pool = pool, at = now, epoch = redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
+  local told = {pool = pool, at = now, epoch = epoch or redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
   return redis.call('PUBLISH', channel, cjson.encode(told))
 end
 

@@ -7,7 +7,7 @@
 --   for each ask, "holders": how many there are, "pushed": how many of them have said what they hold since the epoch
 --   began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "number": the last place in
 --   the queue that was given before this batch (false where none of it may queue), "seen": the scores above 0 that the
---   last ask found (none where there are too many), "differs": whether what this holder counts is not what is counted
+--   last ask found (none where `explain` does not ask for them, or there are too many), "differs": whether what this holder counts is not what is counted
 --   here, so that its next batch has to be full, "last": the sequence number known before (-1: the holder was not
 --   known), "epoch": as long as it stays the same, nothing of this pool has been lost, "now": ms}.
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
@@ -37,9 +37,12 @@ if known.err then
   known = {}
 end
 local may_queue = #waiting > 0
+local most_read = 0
 for _, ask in ipairs(asks) do
   may_queue = may_queue or ask[7] > 0
+  most_read = most_read + page + #ask[4] + #ask[9]
 end
+page = math.min(PAGE, math.max(page, most_read))
 local number = may_queue and redis.call('GET', NUMBER)
 if number and not read_number(number) then
   return redis.error_reply('DAMAGED ' .. NUMBER .. ' is no number')
@@ -49,7 +52,7 @@ local last_number = count(number)  -- the last place that was given
 -- What is written here is lost with the rest, and a server that takes another's place (a replica, or a restart from
 -- its disk) is known by its run id, though it has all the keys: it may lack what came last. A lane that was not cut
 -- off speaks to the same server still: only its first batch on a connection asks for that.
-local epoch = string.match(redis.call('GET', EPOCH) or '', '^%w* %d+$')
+epoch = string.match(redis.call('GET', EPOCH) or '', '^%w* %d+$')
 if not epoch or batch.fresh then
   local info = redis.pcall('INFO', 'server')  -- an ACL may forbid it
   local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
@@ -316,8 +319,8 @@ local function slot_for(ask, start)
 end
 
 for index, ask in ipairs(asks) do
-  local size = tonumber(string.match(views[ask[2]], '^%d+'))
-  if index == #asks and size <= MOST_SEEN and in_flight <= MOST_SEEN then
+  local size = batch.explain and tonumber(string.match(views[ask[2]], '^%d+'))
+  if batch.explain and index == #asks and size <= MOST_SEEN and in_flight <= MOST_SEEN then
     look_at()
   end
   local waits = owed and ask[7] > 0  -- others do who could use what is free

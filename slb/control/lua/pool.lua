@@ -23,6 +23,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local is_beat = false  -- whether the time of what is looked at is renewed
 local caller  -- the holder whose batch this is: what it is granted it is told at once
+local epoch  -- what messages of grants name, where it has been read
 local life  -- milliseconds until a key goes that is not renewed; nil where keys keep the time they have
 
 local function renew(key)
@@ -123,6 +124,7 @@ end
 -- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
 -- the end: a slot that is given back and taken by the next moves nothing.
 local PAGE, NO_ROOM, UNKNOWN = 32, math.huge, -1  -- the last two in the place of loads
+local page = 4  -- how many are read at once, for one that avoids nobody; PAGE at most
 local near = {}
 local moved = {}  -- view -> member -> the load it is stored with
 
@@ -280,10 +282,10 @@ end
 -- Where more are equal than are read, `start` says which of them.
 local function read_near(view, start)
   local key, from = LOADS .. view, 0
-  local found = redis.call('ZRANGE', key, 0, PAGE - 1, 'WITHSCORES')
-  if #found == 2 * PAGE and found[2] == found[#found] then
+  local found = redis.call('ZRANGE', key, 0, page - 1, 'WITHSCORES')
+  if #found == 2 * page and found[2] == found[#found] then
     from = start % redis.call('ZCOUNT', key, found[2], found[2])
-    found = redis.call('ZRANGE', key, from, from + PAGE - 1, 'WITHSCORES')
+    found = redis.call('ZRANGE', key, from, from + page - 1, 'WITHSCORES')
   end
   local read = {members = {}, loads = {}, index = {}, bound = NO_ROOM}
   for index = 1, #found, 2 do

@@ -140,11 +140,12 @@ local function push(ticket, packed)
   return redis.call('ZRANK', class, ticket)
 end
 
-local function take_out(ticket, fields)
+-- `rank`: its place in its line, where that is known.
+local function take_out(ticket, fields, rank)
   local id, line = owner(ticket), line_of(fields)
   size = size - redis.call('HDEL', TICKETS, ticket)
   redis.call('ZREM', CLASS .. fields[2], ticket)
-  local rank = redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket)
+  rank = rank or redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket)
   if rank then
     redis.call('ZREM', LINE .. id .. ' ' .. line, ticket)
     if rank == 0 then
