@@ -170,13 +170,13 @@ class Gate:
 
     def last_seen(self, view: str) -> Seen | None:
         """The last decision of a route that is still known, whoever made it."""
-        found = [seen[view] for seen in (self.lane.seen, self.seen) if view in seen]
+        found = [seen[view] for seen in (self.lane.explained.seen, self.seen) if view in seen]
         return max(found, key=lambda each: each.at, default=None)
 
     def keep_views(self, views: Container[str]) -> None:
         """What was kept of all routes but these goes: of those that are none any more, or of other pools by now."""
         self.lane.keep_views(views)
-        for kept in (self.lane.seen, self.seen, self._candidates):
+        for kept in (self.lane.explained.seen, self.seen, self._candidates):
             for view in [view for view in kept if view not in views]:
                 del kept[view]
 

@@ -42,7 +42,8 @@ class Batch:
     `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages told of and are used
     (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
     ticket it becomes where it has to wait; `explain`: what the last of them finds is to be told. `changed`: views
-    whose waiting tickets have other candidates now. `bye`: this holder leaves for good."""
+    whose waiting tickets have other candidates now. `drops`: what candidates that were replaced are stored under.
+    `bye`: this holder leaves for good."""
 
     seq: int
     join: bool = False
@@ -62,6 +63,7 @@ class Batch:
     explain: bool = False
     views: Mapping[str, View] = field(default_factory=dict)
     uses: Sequence[str] = ()
+    drops: Sequence[str] = ()
     contents: Mapping[str, orjson.Fragment] = field(default_factory=dict)
     holds: int = 0
     waits: int = 0
@@ -86,7 +88,21 @@ class Batch:
 
 
 _AS_THEY_ARE = (
-    *("seq", "join", "fresh", "settling", "full", "beat", "bye", "held", "release", "changed", "uses", "contents"),
+    *(
+        "seq",
+        "join",
+        "fresh",
+        "settling",
+        "full",
+        "beat",
+        "bye",
+        "held",
+        "release",
+        "changed",
+        "uses",
+        "drops",
+        "contents",
+    ),
     *("tickets", "holds", "waits", "explain"),
 )
 _as_they_are = attrgetter(*_AS_THEY_ARE)

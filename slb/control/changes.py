@@ -108,6 +108,7 @@ class Changes:
     with the log as well: a Redis that lacks them is as old as one that lacks what was read."""
 
     def __init__(self, connection: Connection) -> None:
+        self._client = connection.client
         self._read = connection.client.register_script(changes_source("read_changes"))
         self._number = connection.client.register_script(changes_source("number"))
         self.history = History()
@@ -156,6 +157,27 @@ class Changes:
         waiting = self._ahead.get(keys.key_of(entry), {})
         ahead = max(waiting.get(entry, 0), waiting.get(keys.whole_of(entry), 0), self._floor_ahead)
         return ahead > self.history.revision(entry)
+
+    async def lacks(self, entries: Collection[str]) -> bool:
+        """Whether Redis has an older number of one of these than is known here: it has lost a change of it, and
+        what it has instead was not made by hand."""
+        slices = Slices()
+        mine: dict[str, int] = {}
+        for entry in entries:
+            if number := max(self.history.logged(entry), self.written.number(entry)):
+                mine[entry] = number
+            if len(mine) == _AT_ONCE:
+                if await self._has_older(mine):
+                    return True
+                mine.clear()
+            await slices.rest()
+        return bool(mine) and await self._has_older(mine)
+
+    async def _has_older(self, mine: Mapping[str, int]) -> bool:
+        names = [_FLOOR, *mine, *map(keys.whole_of, mine)]
+        floor, *found = (score or 0 for score in await self._client.zmscore(keys.CHANGES, names))
+        there = zip(mine.values(), found, found[len(mine) :], strict=False)
+        return any(max(floor, own, whole) < number for number, own, whole in there)
 
     async def number(self, entries: Collection[str]) -> set[str]:
         """Give changes made by hand their numbers; the keys of those to which somebody else has, to be read again:

@@ -18,9 +18,10 @@ from redis.exceptions import InvalidResponse, RedisError, ResponseError
 from slb.backoff import Backoff
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
-from slb.control.batch import Batch, Seen, Ticket, key_of
+from slb.control.batch import Batch, Ticket, key_of
 from slb.control.batch_line import BatchLine
 from slb.control.deadline import Deadline
+from slb.control.explained import Explained
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 from slb.control.outgoing import Outgoing
@@ -30,10 +31,6 @@ from slb.control.standing import Standing
 from slb.control.views import Views
 
 _REFUSALS = frozenset({"pool_saturated", "queue_full"})
-
-_EXPLAINS = 0.1
-_BURST = 10
-"""Of a view one ask in so many seconds is kept to be explained, and of a lane one more; so many come together."""
 
 _log = structlog.get_logger()
 
@@ -45,8 +42,7 @@ class Lane:
     `on_change(undecided)` is called when one of the three has changed, with the asks that this lane can no longer
     decide, `on_late` with how many grants were acknowledged that Redis had taken back. `silent`: Redis did not
     answer; `answered`: it ever has. `queued`: how many wait in the whole pool; `number`: the last place that was
-    given there before the last batch's asks. `seen`: by view an ask that was its batch's
-    last: the last one, or where many come, one that came at most 0.1 s before."""
+    given there before the last batch's asks."""
 
     def __init__(
         self,
@@ -68,7 +64,7 @@ class Lane:
         self.queued = 0
         self.number = 0
         self.error = "not connected yet"
-        self.seen: dict[str, Seen] = {}
+        self.explained = Explained()
         self._line = BatchLine(pool, line, new_holder, start, self._answered_in_part)
         self.timing = timing
         self._on_change = on_change
@@ -79,7 +75,6 @@ class Lane:
         self._asks = Asks()
         self._views = Views()
         self._outgoing = Outgoing(self.held, self._asks, self._views)
-        self._explained = 0.0
         self._linger: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._failure: Exception | None = None
@@ -246,7 +241,7 @@ class Lane:
             self._linger.cancel()
             self._linger = None
         batch = self._outgoing.batch(self._loop.time(), self.timing.beat, self.settling)
-        batch.explain = self._explains(batch)
+        batch.explain = self.explained.wants(batch, self._loop.time())
         try:
             return self._settle(batch, await self._line.run(batch, self._outgoing, self.timing))
         except (RedisError, OSError) as error:
@@ -254,19 +249,6 @@ class Lane:
                 raise
             await self._came_to_nothing(error)
             return False
-
-    def _explains(self, batch: Batch) -> bool:
-        """Whether Redis is to tell what its last ask finds: that costs it about half as much as the ask."""
-        if not batch.asks:
-            return False
-        now, known = self._loop.time(), self.seen.get(batch.asks[-1].ask.view)
-        if known is None or now - known.at >= _EXPLAINS:
-            return True
-        self._explained = max(self._explained, now - _BURST * _EXPLAINS)
-        if self._explained + _EXPLAINS > now:
-            return False
-        self._explained += _EXPLAINS
-        return True
 
     def _fall_behind(self) -> None:
         """Redis has not answered for the budget: who cannot wait any longer is handed back."""
@@ -300,8 +282,7 @@ class Lane:
         if reply["late"]:
             self._on_late(reply["late"])
         if batch.explain:
-            ask = batch.asks[-1].ask
-            self.seen[ask.view] = Seen(ask, reply.get("seen"), self._loop.time())
+            self.explained.keep(batch, reply.get("seen"), self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
         if self.standing.has_lost(reply):

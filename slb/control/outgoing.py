@@ -155,6 +155,7 @@ class Outgoing:
         named = {ticket.ask.view for ticket in (*made.asks, *made.waiting)} | self._changed
         made.views = self._views.named(named)
         made.contents = self._views.not_stored(made.views.values())
+        made.drops = self._views.take_replaced()
         made.uses = self._views.in_use() if is_beat or is_full else ()
         self._left = [] if is_full else self._left[MOST_ASKS:]
         self._clear()

@@ -12,7 +12,7 @@ from redis.exceptions import (
 from slb.control.connection import refusal_in
 
 _PASSING = (AskError, ClusterDownError, NoScriptError, ReadOnlyError, TryAgainError)  # MOVED is an AskError
-_PASSING_WORDS = ("BUSY", "DAMAGED")
+_PASSING_WORDS = ("BUSY", "DAMAGED", "WRONGTYPE")
 """How a refusal begins that another batch may not meet: of a long script, and of keys that are mended at once."""
 
 

@@ -149,13 +149,13 @@ class Sync:
     async def full(self) -> None:
         """Read everything, and swap it in where it differs."""
         with self.heap.building():
-            found = await self._read()
-            if self.on_instances is not None:
-                self.on_instances(found.instances)
-            served = await self._judged(found)
-            self._reconnected = False
+            served, found = await self._read_and_judged()
             if not self._mirror.ready or await self._differs(served):
-                await self._number(await self._by_hand(differing(self._table(), served)))
+                by_hand = await self._by_hand(differing(self._table(), served))
+                if await self._is_lost(by_hand):
+                    served, found = await self._read_and_judged()
+                    by_hand = await self._by_hand(differing(self._table(), served))
+                await self._number(by_hand)
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
             if self._is_settled and self._has_no_log(found):
@@ -169,6 +169,15 @@ class Sync:
                 await self._orphans.sweep()
             if self._disk is not None:
                 self._disk.still_true()
+
+    async def _read_and_judged(self) -> tuple[Snapshot, Snapshot]:
+        """What to serve, and what Redis has."""
+        found = await self._read()
+        if self.on_instances is not None:
+            self.on_instances(found.instances)
+        served = await self._judged(found)
+        self._reconnected = False
+        return served, found
 
     async def drain(self) -> None:
         """Read what has been dirty longest, and swap it in. Where the generation is another, or the log of changes
@@ -192,7 +201,7 @@ class Sync:
         if changes or attributes:
             mirror = self._mirror
             by_hand = await self._by_hand(changed_by(changes, attributes, mirror.records, mirror.attributes))
-            if by_hand and await self._evictions.look():
+            if by_hand and (await self._evictions.look() or await self._is_lost(by_hand)):
                 await self.full()
                 return
             await self._number(by_hand)
@@ -233,6 +242,16 @@ class Sync:
                     found.append(entry)
                 await slices.rest()
         return found
+
+    async def _is_lost(self, by_hand: Collection[str]) -> bool:
+        """Whether what looks like changes by hand is the loss of others: another instance, which knows less, has
+        written back what it knew, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        is_lost = False
+        if by_hand:
+            with self._refused.passed_over():
+                is_lost = await self._changes.lacks(by_hand)
+        self._reconnected = self._reconnected or is_lost
+        return is_lost
 
     async def _number(self, by_hand: Collection[str]) -> None:
         """Changes made by hand get their number from whoever sees them first."""

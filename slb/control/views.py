@@ -25,6 +25,7 @@ class Views:
     def __init__(self) -> None:
         self._views: dict[str, View] = {}
         self._stored: set[str] = set()
+        self._replaced: set[str] = set()
         self.is_capped = False
 
     def __len__(self) -> int:
@@ -36,8 +37,15 @@ class Views:
         if known is not None and known.candidates is candidates:
             return False
         self._views[name] = _packed(candidates)
+        if known is not None and known.digest in self._stored:
+            self._replaced.add(known.digest)
         self._look_for_caps()
         return True
+
+    def take_replaced(self) -> list[str]:
+        """What Redis has stored candidates under that none of these has any more: each is told of once."""
+        replaced, self._replaced = self._replaced, set()
+        return list(replaced.difference(self.in_use())) if replaced else []
 
     def has(self, name: str, member: str) -> bool:
         """Whether it is a candidate there."""

@@ -43,6 +43,10 @@ class Written:
         if noted is not None and noted[0] <= number:
             del self._of[entry]
 
+    def number(self, entry: str) -> int:
+        """Under which it was written; 0 where it was not, or that is known."""
+        return self._of.get(entry, (0,))[0]
+
     def made(self) -> Iterator[tuple[str, int, bool | Mapping[str, str]]]:
         """Entries, their numbers, and what they were made: as `State.value` has it."""
         for entry, (number, value) in self._of.items():

@@ -148,3 +148,27 @@ async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: V
         valkey.admin.set(keys.GENERATION, generation, nx=True)
         await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
         await follower.shows("/a", ["10.2.2.2:2"])
+
+
+async def test_nor_where_it_had_ended_and_something_was_changed_since_before_it_was_seen(valkey: Valkey) -> None:
+    """Then generation and last number tell nothing: what is there again looks as if a hand had put it there."""
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        generation: Any = valkey.admin.get(keys.GENERATION)
+        log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
+        await follower.registry.deregister("/a", "10.1.1.1:1")
+        await follower.shows("/a", ["10.2.2.2:2"])
+        await numbered(follower, valkey)
+        later: Any = valkey.admin.zrange(keys.CHANGES, -1, -1, withscores=True)[0][1] + 1  # type: ignore[operator]
+        with valkey.admin.pipeline(transaction=True) as pipe:
+            pipe.flushall()
+            pipe.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
+            pipe.hset("slb:route:/a", "retries", "2")
+            pipe.zadd(keys.CHANGES, dict([*log, ("slb:route:/a retries", later)]))
+            pipe.set(keys.GENERATION, generation)
+            pipe.execute()
+        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
+        await follower.shows("/a", ["10.2.2.2:2"])
+        await eventually(lambda: follower.mirror.records["/a"].settings == {"retries": "2"})

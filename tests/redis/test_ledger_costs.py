@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.balance.asking import Candidate, Turn
-from slb.control import lane, ledger, outgoing
+from slb.control import explained, ledger, outgoing
 from slb.control.scripts import Reap
 from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, upstreams
 from tests.redis.test_ledger_lanes import batches
@@ -91,7 +91,7 @@ async def commands_of(one: Instance, valkey: Valkey, action: Callable[[], object
 async def test_a_plain_call_runs_few_commands_however_many_upstreams_there_are_and_wait(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, count: int, queued: int
 ) -> None:
-    monkeypatch.setattr(lane, "_EXPLAINS", 1e9)
+    monkeypatch.setattr(explained, "_EVERY", 1e9)
     pods = upstreams(count, 1)
     async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
         asked = [one.ask(pods, TURN) for _ in range(count + queued if queued else 10)]
@@ -111,16 +111,31 @@ async def test_of_many_asks_few_cost_redis_the_telling_of_all_scores(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Instance(valkey, "a", PATIENT, reaping=False) as one:
-        for _ in range(lane._BURST):
+        for _ in range(explained._BURST):
             await one.get(upstreams(3))
-        kept = one.lane.seen[POOL]
+        kept = one.lane.explained.seen[POOL]
         assert kept.scores is not None
-        assert sum(kept.scores.values()) == lane._BURST - 1
-        monkeypatch.setattr(lane, "_EXPLAINS", 1e9)
+        assert sum(kept.scores.values()) == explained._BURST - 1
+        monkeypatch.setattr(explained, "_EVERY", 1e9)
         for _ in range(5):
             await one.get(upstreams(3))
         assert not any(batch["explain"] for batch in batches(one)[-5:])
-        assert one.lane.seen[POOL] is kept
+        assert one.lane.explained.seen[POOL] is kept
+
+
+async def test_candidates_that_were_replaced_cost_redis_nothing_any_more(valkey: Valkey) -> None:
+    """Upstreams that come one after another would leave a view each, and each score that changes changes in all."""
+    books = Books(valkey)
+    async with Instance(valkey, "a", PATIENT, reaping=False) as one, Instance(valkey, "b", PATIENT) as other:
+        for count in range(1, 12):
+            await one.get(upstreams(count))
+        (live,) = books.redis.zrange(books.key["live"], 0, -1)
+        assert live.startswith("11-")
+        await other.get(upstreams(5))
+        await one.get(upstreams(6))
+        assert await other.get(upstreams(5)) in {each.member for each in upstreams(5)}
+        assert len(books.redis.zrange(books.key["live"], 0, -1)) == 2
+        assert books.redis.keys(books.key["view:"] + "11-*") == []
 
 
 @pytest.mark.parametrize("granted", [1, 15])

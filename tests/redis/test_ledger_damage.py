@@ -278,3 +278,20 @@ async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_believed(
             one.lane.hear(Granted(POOL, at, epoch, (("a-1/2", member),)))
             assert one.lane.held == held
         assert await asked.answer == "u0"
+
+
+@pytest.mark.parametrize("name", ["inflight", "tickets", "classes", "views", "grants", "epoch"])
+async def test_a_key_of_another_type_lets_nobody_decide_alone(valkey: Valkey, name: str) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one:
+        assert await one.get(ONE) == "u0"
+        with books.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(key_of(books, name))
+            pipe.sadd(key_of(books, name), "x")
+            pipe.execute()
+        waits = one.ask(ONE, TURN, patient=True)
+        await waits.waits()
+        one.lane.release("u0")
+        assert await waits.answer == "u0"
+        assert all(ready for ready, _ in one.changes)
+        assert one.undecided == []

@@ -221,7 +221,8 @@ end
 -- more than MOST_TOLD it learns by its next batch, as of all that it does not take from the message.
 local function publish(channel, pool, grants)
   local told = {pool = pool, at = now, epoch = epoch or redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
-  return redis.call('PUBLISH', channel, cjson.encode(told))
+  local heard = redis.pcall('PUBLISH', channel, cjson.encode(told))  -- it is a hint: an ACL may forbid it
+  return type(heard) == 'number' and heard or 0
 end
 
 -- Grants that no message reached. A holder that has not been heard of for a third of its lease is passed over at once,

@@ -90,6 +90,13 @@ for view, candidates in pairs(contents) do
   end
 end
 
+-- What has been replaced goes, for each of these costs every score that changes: whoever has it still is asked for it.
+for _, view in ipairs(batch.drops or {}) do
+  if is_stored(view) then
+    forget_view(view)
+  end
+end
+
 local queue
 local function need_queue()
   if not queue then

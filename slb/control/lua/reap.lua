@@ -92,7 +92,7 @@ local function part(size, most)
   return first, first + most - 1
 end
 
-for _, view in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', now - 2 * lease, 'LIMIT', 0, 4)) do
+for _, view in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', now - lease / 2, 'LIMIT', 0, 16)) do
   forget_view(view)  -- of candidates that nobody has any more
 end
 local classes = redis.call('HKEYS', CLASSES)
