@@ -123,6 +123,16 @@ async def test_a_header_that_does_not_come_in_time_ends_the_connection(proxies: 
     assert proxy.metrics.proxy_protocol_refused == {"timeout": 1}
 
 
+async def test_a_balancer_may_have_more_connections_arriving_than_one_peer_may_have(
+    proxies: MakeProxy, origin: Origin
+) -> None:
+    proxy = await behind(proxies, origin, max_connections_per_peer=1)
+    for _ in range(2):
+        await proxy.connect()
+    wire = await begin(proxy, LINE)
+    assert (await wire.get()).status == 200
+
+
 async def test_a_balancer_that_leaves_before_the_header_is_forgotten(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin)
     wire = await begin(proxy, LINE[:20])

@@ -28,6 +28,16 @@ async def test_a_registration_is_a_member_and_its_attributes(valkey: Valkey) -> 
         assert float(stored["joined"]) > 0
 
 
+async def test_when_a_member_joined_stays_when_it_registers_again(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})
+        joined = valkey.admin.hget("slb:upstream:10.1.1.1:1", "joined")
+        await follower.registry.register("/a", "10.1.1.1:1", {"weight": "3"})
+        await follower.registry.register("/b", "10.1.1.1:1", {"weight": "2"})
+        assert joined
+        assert valkey.admin.hget("slb:upstream:10.1.1.1:1", "joined") == joined
+
+
 async def test_nobody_ever_reads_a_member_without_its_attributes(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.synced()

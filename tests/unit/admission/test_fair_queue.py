@@ -90,6 +90,13 @@ def test_a_class_that_paused_has_saved_nothing_up() -> None:
     assert served["c"] <= 9
 
 
+def test_a_class_that_could_use_nothing_for_long_has_lent_its_share_and_not_saved_it() -> None:
+    queue = filled(*(f"{letter}{number}" for number in range(20) for letter in "bc"))
+    batch = only(*(f"b{number}" for number in range(20)))
+    assert [popped(queue, batch) for _ in range(5)] == ["b0", "b1", "b2", "b3", "b4"]
+    assert "".join(popped(queue)[0] for _ in range(12)) == "ccccccccbccc"
+
+
 def test_a_class_that_comes_back_at_once_does_not_skip_what_it_owes() -> None:
     queue = filled("b1", "n1", "n2", "n3", "n4", "n5")
     assert popped(queue) == "b1"

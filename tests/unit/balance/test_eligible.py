@@ -59,6 +59,17 @@ def test_those_available_serve_and_all_do_in_panic(out: str, threshold: str, exp
     assert serving(ejected(out), settings) == expected
 
 
+def test_a_panic_threshold_that_is_a_whole_number_of_upstreams_but_for_rounding_is_that_number() -> None:
+    """0.07 * 100 is a little more than 7."""
+    found = tuple(upstreams("a" * 100))
+    for live in found[7:]:
+        live.available = False
+    settings = RouteSettings.model_validate({"panic_threshold": "0.07"})
+    assert served(found, settings) == (found[:7], False)
+    found[6].available = False
+    assert served(found, settings) == (found, True)
+
+
 def test_a_route_that_takes_no_part_in_ejection_uses_what_others_ejected() -> None:
     assert serving(ejected("a"), RouteSettings(eject_after=0)) == ("abcd", False)
 

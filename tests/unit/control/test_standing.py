@@ -95,6 +95,14 @@ def test_a_clock_that_jumps_is_another_redis_to_the_reaper() -> None:
     assert told.standing.steady_since == 103.0
 
 
+def test_a_clock_may_gain_half_a_lease_and_no_more() -> None:
+    told = Told()
+    told.hears(102.0, now=107_000)
+    assert told.standing.steady_since == 100.0
+    told.hears(103.0, now=113_001)
+    assert told.standing.steady_since == 103.0
+
+
 TRUSTING = replace(TIMING, silence=1.5, patience=2.0)
 
 

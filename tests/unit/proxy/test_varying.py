@@ -73,3 +73,12 @@ def test_what_is_shared_is_never_changed() -> None:
     blocks = [b"Host: h\r\nContent-Length: %d\r\n\r\n" % length for length in (1, 2, 3, 1)]
     assert [varying.parse(block).length for block in blocks] == [1, 2, 3, 1]
     assert varying.parse(b"Host: h\r\n\r\n").length == 0
+
+
+def test_lines_that_vary_count_among_the_headers_there_may_be() -> None:
+    varying = VaryingHeads(RequestHeads(b"slb-test", 2, trusted=False).parse, 2)
+    common, trace, length = b"Host: h\r\n", b"traceparent: " + TRACE + b"\r\n", b"Content-Length: 5\r\n"
+    assert varying.parse(common + trace + b"\r\n").has_trace
+    assert varying.parse(common + length + b"\r\n").length == 5
+    with pytest.raises(Refused):
+        varying.parse(common + trace + length + b"\r\n")
