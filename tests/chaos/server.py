@@ -1,11 +1,13 @@
 """The Redis of a long run: the embedded Valkey, or any server program; with older data, or another in its place."""
 
 import os
+import random
 import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,17 @@ _REPLICATED_SECONDS = 20.0
 _POLL = 0.01
 
 
+_PORTS = range(20_000, 30_000)
+"""No connection is given one of these by the system: a server that is away finds its port free when it comes back."""
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(_PORTS)
+        with suppress(OSError), socket.create_server((_LOOPBACK, port)):
+            return port
+
+
 class _Program(ValkeyProcess):
     """A server run by the program at `program`."""
 
@@ -44,8 +57,7 @@ class _Node(Valkey):
 
     def __init__(self, program: Path | None) -> None:
         self._program = program
-        with socket.create_server((_LOOPBACK, 0)) as bound:
-            self.port = bound.getsockname()[1]
+        self.port = _free_port()
         try:
             super().__init__(port=str(self.port), bind=_LOOPBACK, appendfsync="no", repl_diskless_sync_delay="0")
         except ConfigError:
