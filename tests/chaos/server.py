@@ -30,7 +30,7 @@ _POLL = 0.01
 
 
 _PORTS = range(20_000, 30_000)
-"""No connection is given one of these by the system: a server that is away finds its port free when it comes back."""
+"""No connection is given one of these by the system: a server that was away finds its port free."""
 
 
 def _free_port() -> int:
