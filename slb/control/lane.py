@@ -380,9 +380,8 @@ class Lane:
         if isinstance(error, ResponseError | InvalidResponse):
             self._on_damage()
         await self._line.drop()
-        await asyncio.sleep(
-            self._backoff.pause(self._loop.time(), self.timing.backoff, self.timing.longest_backoff)
-        )
+        longest = self.timing.longest_retry if self.ready else self.timing.longest_backoff
+        await asyncio.sleep(self._backoff.pause(self._loop.time(), self.timing.backoff, longest))
 
     async def _give_up(self, error: Exception) -> None:
         """Decide nothing here until Redis answers again. Where time was up, the last failure tells why."""

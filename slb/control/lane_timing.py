@@ -16,7 +16,8 @@ class LaneTiming:
     `silence`, none is taken from a message. `settle`: how long others may take to say what they hold after Redis
     has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of
     a batch while this instance decides alone, where `silence` is shorter. `backoff`: before the second attempt of
-    those in a row that fail, and doubled up to `longest_backoff` from then on."""
+    those in a row that fail, and doubled up to `longest_backoff` from then on; up to `longest_retry` before this
+    instance decides alone, so that a refusal which ends within `silence` is seen to end."""
 
     budget: float = 0.05
     silence: float = 1.5
@@ -30,3 +31,4 @@ class LaneTiming:
     deadline: float = 1.0
     backoff: float = 0.05
     longest_backoff: float = 0.5
+    longest_retry: float = 0.1

@@ -19,7 +19,7 @@ from tests.chaos.server import Server
 SETTLED_SECONDS = 5.0
 """After a Redis has come back that lost something, or was away for longer than a request waits for it."""
 
-STALL_SECONDS = 0.06, 1.3
+STALL_SECONDS = 0.06, 1.2
 """Less than requests wait for Redis (`ledger_patience`, 1.5 s)."""
 
 HALT_SECONDS = 0.06, 0.3
@@ -94,14 +94,14 @@ async def cut_all(lab: Lab) -> None:
 
 
 async def pause_clients(lab: Lab) -> None:
-    """CLIENT PAUSE: commands wait for up to 1.3 s."""
+    """CLIENT PAUSE: commands wait for up to 1.2 s."""
     seconds = lab.rng.uniform(*STALL_SECONDS)
     lab.server.admin.client_pause(round(seconds * 1000))
     await asyncio.sleep(seconds)
 
 
 async def stall(lab: Lab) -> None:
-    """The whole server stands still for up to 1.3 s."""
+    """The whole server stands still for up to 1.2 s."""
     lab.server.freeze()
     await asyncio.sleep(lab.rng.uniform(*STALL_SECONDS))
     lab.server.thaw()
@@ -113,7 +113,7 @@ async def flush_scripts(lab: Lab) -> None:
 
 
 async def busy_script(lab: Lab) -> None:
-    """A script of somebody else runs for up to 1.3 s, and all others are answered BUSY."""
+    """A script of somebody else runs for up to 1.2 s, and all others are answered BUSY."""
     admin: Any = lab.server.admin
     admin.config_set("lua-time-limit", BUSY_AFTER_MS)
     running = asyncio.create_task(asyncio.to_thread(_run_without_end, admin))
@@ -131,7 +131,7 @@ def _run_without_end(admin: Any) -> None:
 
 
 async def moved(lab: Lab) -> None:
-    """MOVED, TRYAGAIN, CLUSTERDOWN, LOADING or MASTERDOWN to every command with a key, for up to 1.3 s."""
+    """MOVED, TRYAGAIN, CLUSTERDOWN, LOADING or MASTERDOWN to every command with a key, for up to 1.2 s."""
     async with Refusing(lab.server.place / "refusing.sock", lab.server.socket) as relay:
         lab.server.point_to(relay.path)
         await cut_all(lab)

@@ -294,3 +294,20 @@ async def test_while_others_have_not_said_what_they_hold_the_patient_wait_and_th
         other.lane.say_all()
         assert await asked.answer == "refused: pool_saturated"
         assert one.changes == [(True, True), (True, False)]
+
+
+async def test_until_an_instance_decides_alone_it_asks_often_enough_to_see_a_refusal_end(valkey: Valkey) -> None:
+    """With the pauses of one that decides alone it would ask again when its patience is over."""
+    timing = replace(PATIENT, silence=120.0, backoff=600.0, longest_backoff=600.0, longest_retry=0.02)
+    async with Instance(valkey, "a", timing) as one:
+        valkey.kill()
+        waits, failures = one.ask(ONE, TURN, patient=True), set[int]()
+
+        def fails_again() -> bool:
+            failures.add(id(one.lane._failure))
+            return len(failures) > 4
+
+        await eventually(fails_again, what="attempts that fail")
+        valkey.start()
+        assert await waits.answer == "u0"
+        assert all(ready for ready, _ in one.changes)
