@@ -88,22 +88,8 @@ class Batch:
 
 
 _AS_THEY_ARE = (
-    *(
-        "seq",
-        "join",
-        "fresh",
-        "settling",
-        "full",
-        "beat",
-        "bye",
-        "held",
-        "release",
-        "changed",
-        "uses",
-        "drops",
-        "contents",
-    ),
-    *("tickets", "holds", "waits", "explain"),
+    *("seq", "join", "fresh", "settling", "full", "beat", "bye", "explain"),
+    *("held", "holds", "tickets", "waits", "release", "changed", "uses", "drops", "contents"),
 )
 _as_they_are = attrgetter(*_AS_THEY_ARE)
 

@@ -1,12 +1,13 @@
 """Redis loses a change that one instance alone knows, and others may be quicker to write back what they know."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from slb.control import keys
+from slb.control.changes import Changes
 from slb.control.history import History
 from tests.redis.old_data_rig import known, members, numbered, snapshots
 from tests.support.following import Follower, timing
@@ -14,6 +15,21 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 __all__ = ["snapshots"]
+
+
+def log_as_it_is(changes: Changes) -> Callable[[bool], Awaitable[History]]:
+    """In the place of `changes.read`: it tells of nothing that is written from now on."""
+    before = replace(changes.history.copy(), of={}, last=changes.read_to)
+
+    async def read(whole: bool = False) -> History:
+        return before
+
+    return read
+
+
+async def not_numbered(entries: Collection[str]) -> set[str]:
+    """In the place of `changes.number`."""
+    return set()
 
 
 async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_it_was_answered(
@@ -27,14 +43,7 @@ async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_
         await known(follower, snapshots)
         await numbered(follower, snapshots)
         snapshots.admin.save()
-        before = replace(changes.history.copy(), of={}, last=changes.read_to)
-
-        async def old_log(whole: bool = False) -> History:
-            return before
-
-        async def not_numbered(entries: Collection[str]) -> set[str]:
-            return set()
-
+        old_log = log_as_it_is(changes)
         with monkeypatch.context() as patch:
             patch.setattr(changes, "read", old_log)
             patch.setattr(changes, "number", not_numbered)
@@ -72,14 +81,7 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
         await known(follower, valkey)
         await numbered(follower, valkey)
         log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
-        before = replace(changes.history.copy(), of={}, last=changes.read_to)
-
-        async def old_log(whole: bool = False) -> History:
-            return before
-
-        async def not_numbered(entries: Collection[str]) -> set[str]:
-            return set()
-
+        old_log = log_as_it_is(changes)
         with monkeypatch.context() as patch:
             patch.setattr(changes, "read", old_log)
             if by_hand:

@@ -95,13 +95,12 @@ local operations = {
     end
     return there
   end,
+  -- All that may be known of the table.
+  all = function()
+    note(FLOOR)
+    return 1
+  end,
 }
-
--- All that may be known of the table.
-operations.all = function()
-  note(FLOOR)
-  return 1
-end
 
 local at = 1
 for row = 2, #KEYS - 1 do

@@ -7,9 +7,10 @@
 --   for each ask, "holders": how many there are, "pushed": how many of them have said what they hold since the epoch
 --   began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "number": the last place in
 --   the queue that was given before this batch (false where none of it may queue), "seen": the scores above 0 that the
---   last ask found (none where `explain` does not ask for them, or there are too many), "differs": whether what this holder counts is not what is counted
---   here, so that its next batch has to be full, "last": the sequence number known before (-1: the holder was not
---   known), "epoch": as long as it stays the same, nothing of this pool has been lost, "now": ms}.
+--   last ask found (none where `explain` does not ask for them, or there are too many), "differs": whether what this
+--   holder counts is not what is counted here, so that its next batch has to be full, "last": the sequence number known
+--   before (-1: the holder was not known), "epoch": as long as it stays the same, nothing of this pool has been lost,
+--   "now": ms}.
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
@@ -326,8 +327,8 @@ local function slot_for(ask, start)
 end
 
 for index, ask in ipairs(asks) do
-  local size = batch.explain and tonumber(string.match(views[ask[2]], '^%d+'))
-  if batch.explain and index == #asks and size <= MOST_SEEN and in_flight <= MOST_SEEN then
+  local explains = batch.explain and index == #asks and in_flight <= MOST_SEEN
+  if explains and tonumber(string.match(views[ask[2]], '^%d+')) <= MOST_SEEN then
     look_at()
   end
   local waits = owed and ask[7] > 0  -- others do who could use what is free
