@@ -18,7 +18,7 @@ class Places(Generic[Connection]):
         self.set_limits(limit, per_peer, lingering)
         self.taken: dict[Connection, str] = {}
         """By connection, from where it came."""
-        self.turned_away: set[Connection] = set()
+        self.rejected: set[Connection] = set()
         self._peers: Counter[str] = Counter()
 
     def set_limits(self, limit: int, per_peer: int, lingering: int) -> None:
@@ -38,14 +38,14 @@ class Places(Generic[Connection]):
         """It was refused, and while it lingers it takes nobody's place. False where too many linger: it has to end
         now, lest those who were refused take all descriptors."""
         self.leave(connection)
-        if 0 < self.lingering <= len(self.turned_away):
+        if 0 < self.lingering <= len(self.rejected):
             return False
-        self.turned_away.add(connection)
+        self.rejected.add(connection)
         return True
 
     def leave(self, connection: Connection) -> bool:
         """It has ended, which may be said more than once. Whether it gave back a place."""
-        self.turned_away.discard(connection)
+        self.rejected.discard(connection)
         address = self.taken.pop(connection, None)
         if address is None:
             return False

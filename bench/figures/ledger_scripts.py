@@ -132,17 +132,17 @@ class Case:
         self._lane.ask(self._asking())
 
     def _look(self) -> None:
-        self._lane._outgoing.look()
+        self._lane._builder.look()
         self._lane._wake.set()
 
     def _beat(self) -> None:
-        self._lane._outgoing.beat_due = 0.0
+        self._lane._builder.beat_due = 0.0
         self._lane._wake.set()
 
     async def _ran(self) -> None:
         """Until the lane has said what it has to say, and has been answered."""
         lane, now = self._lane, asyncio.get_running_loop().time
-        while lane._outgoing.is_due(now()) or lane.in_flight:
+        while lane._builder.is_due(now()) or lane.in_flight:
             await asyncio.sleep(0.0002)
         await asyncio.sleep(0)  # answers are told in the loop's next turn
 

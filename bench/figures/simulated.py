@@ -41,7 +41,7 @@ class Request:
     def admitted(self, handle: Handle) -> None:
         self._admitted(handle.upstream.member, handle.release)
 
-    def turned_away(self, reason: Reason, detail: str) -> None:
+    def rejected(self, reason: Reason, detail: str) -> None:
         self._refused(f"{reason.name}: {detail}")
 
 

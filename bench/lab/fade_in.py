@@ -12,7 +12,7 @@ from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.experiment import Report, Tick
 from bench.lab.fleet import Fleet, Shape, view
 from bench.lab.measures import Measures
-from slb.balance.fade_in import held_back
+from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve
 from slb.balance.upstream import LiveUpstream
@@ -73,7 +73,7 @@ def curved_filter(scene: Scene) -> Pick:
 def _filtered(scene: Scene, now: float, key: bytes) -> LiveUpstream:
     if now >= scene.began + WINDOW:
         return scene.whole.pick(key)
-    out = set(held_back(scene.all, now, WINDOW, scene.rng))
+    out = set(deprioritized(scene.all, now, WINDOW, scene.rng))
     return next(upstream for upstream in scene.whole.walk(key) if upstream not in out)
 
 

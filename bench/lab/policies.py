@@ -6,7 +6,7 @@ from random import Random
 
 from bench.lab.fleet import Fleet
 from slb.balance.consistent_hash import ConsistentHash
-from slb.balance.signals import NONE, WINDOW
+from slb.balance.load_stats import NONE, WINDOW
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
 

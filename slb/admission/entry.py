@@ -16,7 +16,7 @@ class Waiter(Protocol):
     def admitted(self, handle: Handle) -> None:
         """It has a slot, held by `handle` until that is released."""
 
-    def turned_away(self, reason: Reason, detail: str) -> None:
+    def rejected(self, reason: Reason, detail: str) -> None:
         """It gets none."""
 
 

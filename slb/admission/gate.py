@@ -76,7 +76,7 @@ class Gate:
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.lane = make_lane(pool, self._lane_changed)
         self._local = LocalPool(
-            self.lane.held, lambda: max(self.lane.standing.holders, instances()), rng.randrange(1 << 16)
+            self.lane.held, lambda: max(self.lane.epochs.holders, instances()), rng.randrange(1 << 16)
         )
         self._rng = rng
         self._arrivals = 0
@@ -90,26 +90,26 @@ class Gate:
         self,
         route: Route,
         avoided: tuple[LiveUpstream, ...],
-        held_back: tuple[LiveUpstream, ...],
+        deprioritized: tuple[LiveUpstream, ...],
         turn: Turn | None,
         waiter: Waiter,
         key: bytes = b"",
         earlier: Entry | None = None,
     ) -> Entry:
-        """Ask for a slot of one of those that serve: of none to be `avoided`, and of one `held_back` only where no
-        other has room. `key`: what the policy goes by, if it does. `earlier`: that of the request's last attempt,
-        whose place and time to wait this one has. The answer may come before this returns."""
+        """Ask for a slot of one of those that serve: of none to be `avoided`, and of one that is `deprioritized`
+        only where no other has room. `key`: what the policy goes by, if it does. `earlier`: that of the request's
+        last attempt, whose place and time to wait this one has. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
-        held_back = tuple(each for each in held_back if each in route.serving) if held_back else ()
+        deprioritized = tuple(each for each in deprioritized if each in route.serving) if deprioritized else ()
         candidates = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
             of = self._candidates[route.path].of
             # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
-            warm = untried(route.serving, held_back) if held_back else route.serving
-            ranked = (*self._ranked(route, warm, avoided, key), *held_back)
+            warm = untried(route.serving, deprioritized) if deprioritized else route.serving
+            ranked = (*self._ranked(route, warm, avoided, key), *deprioritized)
             candidates = tuple(map(of.__getitem__, map(_member, ranked)))
-        avoid, reluctant = tuple(map(_member, avoided)), tuple(map(_member, held_back))
+        avoid, reluctant = tuple(map(_member, avoided)), tuple(map(_member, deprioritized))
         self._arrivals += 1
         arrival, now = self._arrivals, self._loop.time()
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, arrival, now)
@@ -252,11 +252,11 @@ class Gate:
         if now == "local" and before != now:
             _log.warning("ledger_local", pool=self.pool, error=lane.error)
         elif now == "settling" and before != now:
-            _log.warning("ledger_settling", pool=self.pool, holders=lane.standing.holders)
+            _log.warning("ledger_settling", pool=self.pool, holders=lane.epochs.holders)
         elif before in ("local", "settling") and now not in (before, "settling"):
             _log.info("ledger_shared", pool=self.pool)
-        if before == "settling" and lane.ready and not lane.settling and lane.standing.unheard:
-            _log.warning("ledger_unheard", pool=self.pool, holders=lane.standing.unheard)
+        if before == "settling" and lane.ready and not lane.settling and lane.epochs.unheard:
+            _log.warning("ledger_unheard", pool=self.pool, holders=lane.epochs.unheard)
 
     def _granted_here(self, entry: Entry) -> None:
         """It may be one more than the cap."""
@@ -312,7 +312,7 @@ class Gate:
             self._decided(entry)
             entry.reason = reason
             self._metrics.shed[reason] += 1
-            waiter.turned_away(_REASONS[reason], _DETAILS[reason].format(entry.view))
+            waiter.rejected(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
     def queued(self, entry: Entry, position: int, number: int) -> None:
         """It waits; at first, or anew where the queue has moved between Redis and here."""

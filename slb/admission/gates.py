@@ -86,7 +86,7 @@ class Gates:
         return PoolShown(
             mode=gate.mode,
             error=lane.error,
-            holders=lane.standing.holders if lane.ready else None,
+            holders=lane.epochs.holders if lane.ready else None,
             queued=lane.queued if lane.ready else None,
             held=dict(lane.held),
             waiting=waiting,

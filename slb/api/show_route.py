@@ -13,14 +13,14 @@ from slb.routing.mirror import Mirror
 
 def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
-    kept, faults = mirror.fields_in_force(path, record)
-    in_force = settings.route_settings(path, kept)
+    kept, faults = mirror.effective_fields(path, record)
+    effective_settings = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)
     return RouteShown(
         path=path,
-        settings=in_force.model_dump(mode="json"),
+        settings=effective_settings.model_dump(mode="json"),
         sources={name: _source(settings, path, name, kept) for name in RouteSettings.model_fields},
-        members=[_show_member(mirror, member, in_force) for member in sorted(record.members)],
+        members=[_show_member(mirror, member, effective_settings) for member in sorted(record.members)],
         panic=route is not None and route.panic,
         faults=faults,
     )

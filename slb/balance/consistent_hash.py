@@ -7,11 +7,11 @@ from math import inf
 from random import Random
 
 from slb.balance.bounded_load import Found, bounded, bounded_as_skipper
+from slb.balance.load_stats import BUCKET, NONE, LoadStats, PoolLoad
 from slb.balance.order import rotated
 from slb.balance.ring import Ring
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
-from slb.balance.signals import BUCKET, NONE, PoolLoad, Signals
 from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
 from slb.balance.zone import ZoneRamp, ZoneSettings
@@ -80,8 +80,8 @@ class ConsistentHash:
         if not settings.zone_affinity:
             self.ramp = ZoneRamp(self.ramp.settings)  # caches have turned to all zones meanwhile
         for each in upstreams:
-            each.signals = each.signals or Signals(self._clock)
-        self._load.watch(each.signals for each in upstreams if each.signals is not None)
+            each.load_stats = each.load_stats or LoadStats(self._clock)
+        self._load.watch(each.load_stats for each in upstreams if each.load_stats is not None)
         keeper = self._keeper
         keeper.window, keeper.debounce = settings.fade_in, settings.ring_debounce
         keeper.zone = self._zone if settings.zone_affinity else ""
@@ -194,8 +194,8 @@ class ConsistentHash:
         for anybody."""
         if self._signal == "off":
             return inf
-        signals = upstream.signals
-        return NONE if signals is None or self._signal == "inflight" else self._load.room_of(signals)
+        load_stats = upstream.load_stats
+        return NONE if load_stats is None or self._signal == "inflight" else self._load.room_of(load_stats)
 
     def _find(self, ring: Ring, key: bytes) -> Found:
         """Who has, clockwise."""
@@ -207,15 +207,15 @@ class ConsistentHash:
         return bounded(walk, self._load_of, self._threshold_of)
 
     def _load_of(self, upstream: LiveUpstream) -> float:
-        assert upstream.signals is not None
-        return self._load.load_of(upstream.signals)
+        assert upstream.load_stats is not None
+        return self._load.load_of(upstream.load_stats)
 
     def _threshold_of(self, upstream: LiveUpstream) -> float:
-        assert upstream.signals is not None
+        assert upstream.load_stats is not None
         # And one request more: where few are in flight a lone one is more than any upstream's share of them, and a
         # lone miss much more. To pass them over for that would scatter keys, which makes for more misses.
         part = self._part_of(upstream) * (self._load.total + 1.0)  # with this one
-        return self._factor * (self._load.spare(upstream.signals) + part)
+        return self._factor * (self._load.spare(upstream.load_stats) + part)
 
     def _part_of(self, upstream: LiveUpstream) -> float:
         """Of the whole load: what it is expected to have."""
@@ -227,7 +227,7 @@ class ConsistentHash:
     def _look(self, now: float) -> None:
         """Take anew what changes slowly: the pool's load and latency, the shares of rings and zone."""
         load = self._load
-        self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.signals))
+        self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.load_stats))
         rings, local = self._keeper.rings, self._keeper.local
         if local is not None or self._signal == "effective":
             load.look(now)
@@ -249,7 +249,7 @@ class ConsistentHash:
     def _live_in_zone(self, now: float) -> int:
         """How many upstreams the zone has; 0 where all are stuck: of a zone that has frozen no latencies come."""
         latency = self._load.latency
-        stuck = all(each.signals is not None and each.signals.is_stuck(latency, now) for each in self._own)
+        stuck = all(each.load_stats is not None and each.load_stats.is_stuck(latency, now) for each in self._own)
         return 0 if stuck else len(self._own)
 
     def _compare(self, local: Ring) -> None:
@@ -259,7 +259,7 @@ class ConsistentHash:
         self._compared, self._own = compared, local.members & self._may_take
         others = self._may_take - self._own
         self._zone_latency.watch(
-            *([each.signals for each in part if each.signals is not None] for part in (self._own, others))
+            *([each.load_stats for each in part if each.load_stats is not None] for part in (self._own, others))
         )
 
     def loads(self) -> Iterator[tuple[LiveUpstream, float, float]]:
@@ -268,9 +268,9 @@ class ConsistentHash:
         self._load.look(now)
         members = self._keeper.rings.newest.upstreams if self._keeper.rings is not None else ()
         for upstream in members:
-            if upstream.signals is not None:
-                load = upstream.signals.effective_load(self._load.latency, now)
-                yield upstream, upstream.signals.occupancy(now), load
+            if upstream.load_stats is not None:
+                load = upstream.load_stats.effective_load(self._load.latency, now)
+                yield upstream, upstream.load_stats.occupancy(now), load
 
     @property
     def fading(self) -> int:

@@ -22,7 +22,7 @@ def fading_until(upstreams: Upstreams, fade_in: float) -> float:
     return newest + fade_in if newest > oldest else 0.0
 
 
-def held_back(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:
+def deprioritized(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:
     """Those of `upstreams` that this request is not to be sent to, because they are new; drawn for each request.
     Never all of them.
 
@@ -53,5 +53,5 @@ def faded(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy:
     """`upstreams` without those held back; the very same tuple where none is."""
     if not fade_in or not upstreams:
         return upstreams
-    out = held_back(upstreams, now, fade_in, rng, greedy)
+    out = deprioritized(upstreams, now, fade_in, rng, greedy)
     return untried(upstreams, out) if out else upstreams

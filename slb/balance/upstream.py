@@ -2,7 +2,7 @@
 
 import math
 
-from slb.balance.signals import Signals
+from slb.balance.load_stats import LoadStats
 from slb.model import HealthCheck, Upstream
 
 _NONE: frozenset[HealthCheck] = frozenset()
@@ -19,7 +19,7 @@ class LiveUpstream:
     `available` and `down` when they are refreshed. `answered_at` (when it last has, a request of this process),
     `passing` (the active checks that found it up) and `passed_at` (until when one did) are only shown; times are of
     the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the
-    mirror's clock. `signals`: how busy it is, None where nobody asks.
+    mirror's clock. `load_stats`: how busy it is, None where nobody asks.
     """
 
     __slots__ = (
@@ -28,12 +28,12 @@ class LiveUpstream:
         "down",
         "failures",
         "inflight",
+        "load_stats",
         "member",
         "on_probation",
         "passed_at",
         "passing",
         "seen",
-        "signals",
         "spec",
     )
 
@@ -49,7 +49,7 @@ class LiveUpstream:
         self.down = _NONE
         self.passing = _NONE
         self.passed_at = 0.0
-        self.signals: Signals | None = None
+        self.load_stats: LoadStats | None = None
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"
@@ -63,28 +63,28 @@ class Handle:
     def __init__(self, upstream: LiveUpstream) -> None:
         self.upstream = upstream
         self._held = True
-        self._token = 0 if upstream.signals is None else upstream.signals.begin()
+        self._token = 0 if upstream.load_stats is None else upstream.load_stats.begin()
         upstream.inflight += 1
 
     def lasts(self) -> None:
         """It was answered, and may go on for as long as it likes, or its client does: how long that is says nothing
         of how fast its upstream is."""
-        if (signals := self._signals()) is not None:
-            signals.lasts(self._token)
+        if (load_stats := self._load_stats()) is not None:
+            load_stats.lasts(self._token)
 
     def waits(self) -> None:
         """Its body is still on its way from the client: the upstream cannot answer yet."""
-        if (signals := self._signals()) is not None:
-            signals.waits(self._token)
+        if (load_stats := self._load_stats()) is not None:
+            load_stats.waits(self._token)
 
     def goes_on(self) -> None:
         """The upstream has all that it needs from now on, or takes no more of it."""
-        if (signals := self._signals()) is not None:
-            signals.goes_on(self._token)
+        if (load_stats := self._load_stats()) is not None:
+            load_stats.goes_on(self._token)
 
-    def _signals(self) -> Signals | None:
+    def _load_stats(self) -> LoadStats | None:
         """Where it is counted, as long as it is held."""
-        return self.upstream.signals if self._held and self._token else None
+        return self.upstream.load_stats if self._held and self._token else None
 
     def release(self, completed: bool = True) -> None:
         """Give the slot back; every call after the first does nothing. `completed`: the upstream has done what was
@@ -92,5 +92,5 @@ class Handle:
         if self._held:
             self._held = False
             self.upstream.inflight -= 1
-            if self._token and self.upstream.signals is not None:
-                self.upstream.signals.end(self._token, completed)
+            if self._token and self.upstream.load_stats is not None:
+                self.upstream.load_stats.end(self._token, completed)

@@ -12,7 +12,7 @@ what is certain, and lets go of what is not.
 from collections.abc import Iterable
 from math import exp, sqrt
 
-from slb.balance.signals import Signals
+from slb.balance.load_stats import LoadStats
 
 MEMORY = 5.0
 """Seconds after which a request counts 1/e, the same for both: what slows all of them is no difference."""
@@ -28,15 +28,15 @@ _LEAST = 1.0
 class _Side:
     """The requests completed by some upstreams, lately: how many, their seconds, and the squares of these."""
 
-    __slots__ = ("_seen", "count", "seconds", "signals", "squares")
+    __slots__ = ("_seen", "count", "load_stats", "seconds", "squares")
 
     def __init__(self) -> None:
-        self.signals: tuple[Signals, ...] = ()
+        self.load_stats: tuple[LoadStats, ...] = ()
         self.count = self.seconds = self.squares = 0.0
         self._seen = (0, 0.0, 0.0)
 
-    def watch(self, signals: Iterable[Signals]) -> None:
-        self.signals = tuple(signals)
+    def watch(self, load_stats: Iterable[LoadStats]) -> None:
+        self.load_stats = tuple(load_stats)
         self._seen = self._totals()
 
     def take(self, keep: float) -> None:
@@ -48,7 +48,7 @@ class _Side:
 
     def _totals(self) -> tuple[int, float, float]:
         count, seconds, squares = 0, 0.0, 0.0
-        for each in self.signals:
+        for each in self.load_stats:
             completed, took, squared = each.completed()
             count += completed
             seconds += took
@@ -64,7 +64,7 @@ class ZoneLatency:
         self._others = _Side()
         self._seen = 0.0
 
-    def watch(self, local: Iterable[Signals], others: Iterable[Signals]) -> None:
+    def watch(self, local: Iterable[LoadStats], others: Iterable[LoadStats]) -> None:
         """These can take requests now. What was known of the zone before stays known."""
         self._local.watch(local)
         self._others.watch(others)
@@ -81,7 +81,7 @@ class ZoneLatency:
         mine, theirs = local.seconds / local.count, others.seconds / others.count
         chance = CHANCE * _error(local, others)
         certain = max(0.0, mine - theirs - chance) - max(0.0, theirs - mine - chance)
-        of_local = len(local.signals) / max(1, len(local.signals) + len(others.signals))
+        of_local = len(local.load_stats) / max(1, len(local.load_stats) + len(others.load_stats))
         all_zones = theirs + certain * of_local
         return theirs + certain, all_zones
 

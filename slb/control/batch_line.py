@@ -9,8 +9,8 @@ import orjson
 
 from slb.control import keys
 from slb.control.batch import Batch
+from slb.control.batch_builder import BatchBuilder
 from slb.control.lane_timing import LaneTiming
-from slb.control.outgoing import Outgoing
 from slb.control.resp import readable
 from slb.control.script_line import ScriptLine
 
@@ -42,14 +42,14 @@ class BatchLine:
         """From now on it is another holder."""
         self.holder = self._new_holder()
 
-    async def run(self, batch: Batch, outgoing: Outgoing, timing: LaneTiming) -> Any:
+    async def run(self, batch: Batch, builder: BatchBuilder, timing: LaneTiming) -> Any:
         """The reply. Where Redis lacks candidates that the batch names, it is sent again with them. Raises
         RedisError, OSError."""
         reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         if "unknown" in reply:
             self._on_answer()
             with readable():
-                outgoing.lacks(batch, reply["unknown"])
+                builder.lacks(batch, reply["unknown"])
             reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
         self._start = (self._start + len(batch.asks)) % (1 << 30)
         return reply

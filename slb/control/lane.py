@@ -4,7 +4,7 @@
 whole (a full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have
 been run or not: the full one behind it makes that the same, and who asked in it asks again. A Redis that answers
 within `silence`, by whatever connection, has only been late: who is patient stays here and waits for it. What a
-batch says is made up in `outgoing`; here are when one is sent, and what is done with the reply.
+batch says is made up in `builder`; here are when one is sent, and what is done with the reply.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from slb.backoff import Backoff
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Ticket, key_of
+from slb.control.batch_builder import BatchBuilder
 from slb.control.batch_line import BatchLine
 from slb.control.deadline import Deadline
+from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
-from slb.control.outgoing import Outgoing
 from slb.control.retry import may_pass
 from slb.control.script_line import ScriptLine
-from slb.control.standing import Standing
 from slb.control.views import Views
 
 _REFUSALS = frozenset({"pool_saturated", "queue_full"})
@@ -60,7 +60,7 @@ class Lane:
         self.ready = True
         self.late = False
         self.silent = False
-        self.standing = Standing()
+        self.epochs = EpochTracker()
         self.queued = 0
         self.number = 0
         self.error = "not connected yet"
@@ -74,7 +74,7 @@ class Lane:
         self._wake = asyncio.Event()
         self._asks = Asks()
         self._views = Views()
-        self._outgoing = Outgoing(self.held, self._asks, self._views)
+        self._builder = BatchBuilder(self.held, self._asks, self._views)
         self._linger: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._failure: Exception | None = None
@@ -99,7 +99,7 @@ class Lane:
         """Whoever asked has left. What is granted to it all the same is given back."""
         key = self._asks.leave(ask)
         if key is not None:
-            self._outgoing.leave(key)
+            self._builder.leave(key)
             self._wake.set()
 
     def release(self, member: str) -> None:
@@ -114,7 +114,7 @@ class Lane:
         if self._views.put(name, candidates) and any(
             ticket.ask.view == name for ticket in self._asks.known_to_redis()
         ):
-            self._outgoing.change(name)
+            self._builder.change(name)
             self._wake.set()
 
     def unanswered(self) -> set[str]:
@@ -124,23 +124,23 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held, asked or to be said."""
-        return not (self.held or self._asks) and self._outgoing.is_idle
+        return not (self.held or self._asks) and self._builder.is_idle
 
     def keep_views(self, names: Container[str]) -> None:
         """Forget the candidates of all routes but these, and those that somebody waits in still."""
-        in_use = self._outgoing.keeps()
+        in_use = self._builder.keeps()
         self._views.forget(lambda name: name not in names and name not in in_use)
 
     def say_all(self) -> None:
         """`held` has been changed by somebody else: tell Redis all of it."""
-        self._outgoing.say_all()
+        self._builder.say_all()
         self._wake.set()
 
     def hear(self, granted: Granted) -> None:
         """A message of grants: they are used at once. Where that is not safe, or none of them is for one that waits
         here, Redis is asked."""
         taken = 0
-        if self.ready and self.standing.trusts(granted, self._loop.time(), self.timing):
+        if self.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
             for name, member in granted.grants:
                 taken += self._take(key_of(name, self._line.holder), member)
         if not taken:
@@ -149,7 +149,7 @@ class Lane:
     def look(self) -> None:
         """Something may have been granted to a ticket of ours."""
         if self._asks.queued or self._asks.flying:
-            self._outgoing.look()
+            self._builder.look()
             self._wake.set()
 
     def _take(self, key: int, member: str) -> bool:
@@ -158,7 +158,7 @@ class Lane:
         if ticket is None or not self._views.has(ticket.ask.view, member):
             return False
         self._asks.take(key)
-        self._outgoing.take(key, member)
+        self._builder.take(key, member)
         self._wake.set()
         self._grant(ticket.ask, member)
         return True
@@ -174,7 +174,7 @@ class Lane:
     @property
     def settling(self) -> bool:
         """Whether Redis has not been told yet what everybody holds."""
-        return self.standing.settling
+        return self.epochs.settling
 
     # -- batches
 
@@ -194,15 +194,15 @@ class Lane:
             await self._line.drop()
 
     async def _until_due(self) -> None:
-        while not self._outgoing.is_due(self._loop.time()):
+        while not self._builder.is_due(self._loop.time()):
             self._wake.clear()
             await self._wake.wait()
 
     def _keep_time(self) -> None:
         """Wake the lane for its beat, and more often while something waits in the queue."""
-        pause = self._outgoing.beat_due - self._loop.time()
+        pause = self._builder.beat_due - self._loop.time()
         if self._asks.queued or self.settling:
-            self._outgoing.look()
+            self._builder.look()
             pause = 0.0
         self._wake.set()
         self._tick = self._loop.call_later(max(pause, self.timing.look), self._keep_time)
@@ -240,10 +240,10 @@ class Lane:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        batch = self._outgoing.batch(self._loop.time(), self.timing.beat, self.settling)
+        batch = self._builder.batch(self._loop.time(), self.timing.beat, self.settling)
         batch.explain = self.explained.wants(batch, self._loop.time())
         try:
-            return self._settle(batch, await self._line.run(batch, self._outgoing, self.timing))
+            return self._settle(batch, await self._line.run(batch, self._builder, self.timing))
         except (RedisError, OSError) as error:
             if not (self.ready and may_pass(error)):
                 raise
@@ -259,10 +259,10 @@ class Lane:
     async def say_goodbye(self) -> None:
         """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
         RedisError, OSError, TimeoutError."""
-        if self.ready and self.standing.steady_since:
+        if self.ready and self.epochs.steady_since:
             try:
                 with Deadline(self._loop.time() + self.timing.deadline):
-                    await self._line.run(self._outgoing.goodbye(), self._outgoing, self.timing)
+                    await self._line.run(self._builder.goodbye(), self._builder, self.timing)
             finally:
                 await self._line.drop()
 
@@ -274,9 +274,9 @@ class Lane:
             self._answered_in_part()
             self._begin_anew(reply)
             return False
-        self._outgoing.ran(batch)
+        self._builder.ran(batch)
         if reply["differs"]:
-            self._outgoing.differs()
+            self._builder.differs()
         for name, member in reply["granted"]:
             self._ticket_granted(key_of(name, self._line.holder), member)
         if reply["late"]:
@@ -285,9 +285,9 @@ class Lane:
             self.explained.keep(batch, reply.get("seen"), self._loop.time())
         for (ticket, left), answer in zip(self._asks.land(), reply["answers"], strict=True):
             self._answered(ticket, answer, left)
-        if self.standing.has_lost(reply):
+        if self.epochs.has_lost(reply):
             _log.warning("ledger_lost", pool=self.pool, held=self.held.total())
-        self.standing.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
+        self.epochs.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
         if batch.fresh and not batch.full:
             self._answered_in_part()
             return False
@@ -297,21 +297,21 @@ class Lane:
     def _begin_anew(self, reply: dict[str, Any]) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
         again under another name. Or our lease cannot have ended: then Redis has lost what it knew of everybody."""
-        self._outgoing.begin_anew()
+        self._builder.begin_anew()
         self._asks.turn_back()
-        if self.standing.renamed(reply, self._loop.time(), self.timing.lease):
+        if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
             self._line.rename()
             _log.warning("ledger_lease_ended", pool=self.pool, held=self.held.total())
         else:
             raise ConnectionError("Redis has lost the ledger")
 
     def _ticket_granted(self, key: int, member: str) -> None:
-        if self._outgoing.was_taken(key, member):
+        if self._builder.was_taken(key, member):
             return
         ticket = self._asks.take(key)
         if ticket is None:  # it has left, or has a slot
             self._give_back(member)
-            if self._outgoing.is_overtaken(key):
+            if self._builder.is_overtaken(key):
                 self._on_late(1)
         else:
             self._grant(ticket.ask, member)
@@ -319,7 +319,7 @@ class Lane:
     def _answered(self, ticket: Ticket, answer: Any, left: bool) -> None:
         if isinstance(answer, list):
             if left:
-                self._outgoing.leave(ticket.key)
+                self._builder.leave(ticket.key)
                 return
             ticket.number, position = answer
             if not self._asks.queued:
@@ -339,16 +339,16 @@ class Lane:
         self._loop.call_soon(ask.granted, member)
 
     def _give_back(self, member: str) -> None:
-        self._outgoing.release(member)
+        self._builder.release(member)
         if self._views.is_capped:
-            self._outgoing.hurry()
+            self._builder.hurry()
             self._wake.set()
         elif self._linger is None:  # nobody waits for it: it may go with the next ask
             self._linger = self._loop.call_later(self.timing.linger, self._release_now)
 
     def _release_now(self) -> None:
         self._linger = None
-        self._outgoing.hurry()
+        self._builder.hurry()
         self._wake.set()
 
     def _follow(self, reply: dict[str, Any]) -> None:
@@ -366,17 +366,17 @@ class Lane:
         elif was_settling and not self.settling:
             self._asks.unpark()
         if not self.settling:
-            self._outgoing.settled()
+            self._builder.settled()
         if not was_shared or self.settling != was_settling:
             self._on_change(undecided)
 
     async def _came_to_nothing(self, error: Exception) -> None:
         """A batch was run or not: by another connection all is said, and asked, anew."""
         self._failure = error
-        self._outgoing.failed()
+        self._builder.failed()
         self._asks.turn_back()
         if not isinstance(error, TimeoutError):
-            self.standing.cut()
+            self.epochs.cut()
         if isinstance(error, ResponseError | InvalidResponse):
             self._on_damage()
         await self._line.drop()
@@ -390,7 +390,7 @@ class Lane:
         self.ready = self.late = False
         self.silent = not isinstance(why, ResponseError)
         self.error = str(why) or "no answer in time"
-        self.standing.given_up()
+        self.epochs.given_up()
         self._asks.unpark()
         if was_ready:
             self._on_change(undecided)

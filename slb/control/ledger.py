@@ -144,7 +144,7 @@ class Ledger:
             damaged = self._damaged.is_set()
             self._damaged.clear()
             for lane in list(self._lanes.values()):
-                if damaged or (lane.standing.steady_since and self._is_due(lane)):
+                if damaged or (lane.epochs.steady_since and self._is_due(lane)):
                     await self._reap_one(lane, damaged)
             raise_if_cancelled()
 
@@ -152,7 +152,7 @@ class Ledger:
         now = asyncio.get_running_loop().time()
         if now < self._due.get(lane.pool, 0.0):
             return False
-        pause = max(lane.standing.holders, len(self._lanes)) / _REAPS_A_SECOND
+        pause = max(lane.epochs.holders, len(self._lanes)) / _REAPS_A_SECOND
         self._due[lane.pool] = now + max(pause, _REAP_PERIOD) - _REAP_PERIOD / 2
         return True
 
@@ -167,13 +167,13 @@ class Ledger:
         """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
         by a call that it was frozen over: it runs that when it is thawed."""
         now, timing = asyncio.get_running_loop().time(), self._timing
-        since = self.answering_since, lane.standing.steady_since
+        since = self.answering_since, lane.epochs.steady_since
         may_reap = all(moment and now - moment >= timing.lease for moment in since)
         try:
             found = await self._reap(
                 lane.pool,
                 lease=int(timing.lease * 1000),
-                reap_until=lane.standing.redis_time(now) + int(_REAP_PERIOD * 1000) if may_reap else 0,
+                reap_until=lane.epochs.redis_time(now) + int(_REAP_PERIOD * 1000) if may_reap else 0,
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
                 life=int(timing.life * 1000),

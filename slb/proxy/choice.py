@@ -27,17 +27,17 @@ def choose(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ..
 
 
 def ask_for_slot(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> Entry:
-    """Of the whole fleet's; `admitted` or `turned_away` of the exchange is called, maybe at once. At a further
+    """Of the whole fleet's; `admitted` or `rejected` of the exchange is called, maybe at once. At a further
     attempt those that are not of `upstreams` are taken only where none of these has room."""
     route = exchange.route
     settings = route.settings
     asked = field_value(exchange.head.fields, settings.priority_header) if settings.priorities else ""
-    held_back = route.held_back(plane.clock(), plane.rng) if route.fading_until else ()
+    deprioritized = route.deprioritized(plane.clock(), plane.rng) if route.fading_until else ()
     if exchange.avoided:
-        held_back = untried(route.serving, exchange.avoided.union(upstreams)) or held_back
+        deprioritized = untried(route.serving, exchange.avoided.union(upstreams)) or deprioritized
     key = _key(exchange) if route.policy.ring is not None else b""
     turn, avoided = turn_of(settings, asked), tuple(exchange.avoided)
-    return plane.gates.of(route).enter(route, avoided, held_back, turn, exchange, key, exchange.entry)
+    return plane.gates.of(route).enter(route, avoided, deprioritized, turn, exchange, key, exchange.entry)
 
 
 def _key(exchange: "Exchange") -> bytes:

@@ -9,7 +9,7 @@ from typing import cast
 
 from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
 from slb.proxy.body import Body, MalformedBody
-from slb.proxy.departures import acknowledged, reset_at_end
+from slb.proxy.disconnect_watcher import acknowledged, reset_at_end
 from slb.proxy.exchange import NEVER, Exchange
 from slb.proxy.flow import FULL_READ, PIPELINE, TURN, TURN_OVER, UPLOAD, ClientFlow
 from slb.proxy.handed_over import HandedOver
@@ -55,7 +55,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
     )
 
     def __init__(self, plane: Plane) -> None:
-        ClientFlow.__init__(self, plane.departures)
+        ClientFlow.__init__(self, plane.disconnects)
         self._plane = plane
         self.exchange: Exchange | None = None
         self.is_stalled = False
@@ -261,7 +261,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
         self._plane.outbox.flush()  # what was posted to either side
         self._plane.wheel.forget(self)
-        self._plane.departures.forget(self.transport)  # whoever closes one half of a tunnel has not left
+        self._plane.disconnects.forget(self.transport)  # whoever closes one half of a tunnel has not left
         self._paused = 0
         early, self._buffer = bytes(self._buffer), b""
         return early
@@ -381,7 +381,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
                 self._close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._plane.departures.forget(self.transport)
+        self._plane.disconnects.forget(self.transport)
         self._forget()
         self._buffer = b""
         self.lingering = True

@@ -110,7 +110,7 @@ class Exchange(Timed):
         route = self.route
         upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
         if not upstreams:
-            self.turned_away(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
+            self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
             self.entry = ask_for_slot(self, self._plane, upstreams)
         else:
@@ -132,7 +132,7 @@ class Exchange(Timed):
     def _connect(self, pool: Pool) -> None:
         if pool.is_full:
             if not past_full(self, self._plane, pool):
-                self.turned_away(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
+                self.rejected(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
         else:
             pool.reserve()
             self._waiting = asyncio.get_running_loop().create_task(self._connected(pool))
@@ -148,7 +148,7 @@ class Exchange(Timed):
             if error.refused:
                 self._plane.on_refusal(pool.upstream)
             if not self._over and error.ours is not None:
-                self.turned_away(error.ours, str(error))
+                self.rejected(error.ours, str(error))
             elif not self._over:
                 self._failed_at(pool.upstream, UPSTREAM_CONNECT, str(error), may_repeat=True)
         except Exception:  # noqa: BLE001 -- nobody waits for this task
@@ -195,7 +195,7 @@ class Exchange(Timed):
             self.keep_client = self.keep_client and self.chunks_reply
             if upstream.on_probation:  # whose replies may all be streams that end with their clients
                 self._was_served_by(upstream)
-            if self.handle is not None and upstream.signals is not None and head.is_event_stream:
+            if self.handle is not None and upstream.load_stats is not None and head.is_event_stream:
                 self.handle.lasts()
         if self._plane.draining or self.client.is_last or (self.upload is not None and not self.upload.ended):
             self.keep_client = False
@@ -361,9 +361,9 @@ class Exchange(Timed):
             self._drop_connection()
             self.client.reply_broken()
         else:
-            self.turned_away(reason, detail)
+            self.rejected(reason, detail)
 
-    def turned_away(self, reason: Reason, detail: str) -> None:
+    def rejected(self, reason: Reason, detail: str) -> None:
         """Refused in slb's own name: there is no slot for it, or no upstream."""
         self._drop_connection()
         request_ended = self.request_ended

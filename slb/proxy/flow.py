@@ -8,7 +8,7 @@ in bytes, and in time where bytes may cost much; then its reading is paused, and
 import asyncio
 
 from slb.proxy.deadlines import Timed
-from slb.proxy.departures import Departures
+from slb.proxy.disconnect_watcher import DisconnectWatcher
 
 FULL_READ = 128 * 1024
 """Bytes of one read that are a turn's worth."""
@@ -64,13 +64,13 @@ class Flow(Timed):
 
 
 class ClientFlow(Flow):
-    """That of a client, who may leave while nobody reads: `departures` watches for that."""
+    """That of a client, who may leave while nobody reads: `disconnects` watches for that."""
 
-    __slots__ = ("_departures",)
+    __slots__ = ("_disconnects",)
 
-    def __init__(self, departures: Departures) -> None:
+    def __init__(self, disconnects: DisconnectWatcher) -> None:
         Flow.__init__(self)
-        self._departures = departures
+        self._disconnects = disconnects
 
     def hold_upload(self) -> None:
         """The upstream takes no more of the body for now."""
@@ -89,9 +89,9 @@ class ClientFlow(Flow):
     def _hold(self, why: int) -> None:
         self._pause(why)
         if not self.transport.is_closing():
-            self._departures.watch(self.transport)
+            self._disconnects.watch(self.transport)
 
     def _release(self, why: int) -> None:
         self._resume(why)
         if not self._paused & ~TURN_OVER:
-            self._departures.forget(self.transport)
+            self._disconnects.forget(self.transport)

@@ -15,7 +15,7 @@ from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.places import Places
 from slb.proxy.deadlines import Wheel
-from slb.proxy.departures import Departures
+from slb.proxy.disconnect_watcher import DisconnectWatcher
 from slb.proxy.head_cache import HeadCache
 from slb.proxy.outbox import Outbox
 from slb.proxy.reader import RequestReader
@@ -58,7 +58,7 @@ class Plane:
         self.clock = clock
         self.wheel = Wheel(clock)
         self.outbox = Outbox()
-        self.departures = Departures(self.wheel)
+        self.disconnects = DisconnectWatcher(self.wheel)
         self.lines = RequestLines(mirror)
         self._request_prefix = b"%020x" % rng.getrandbits(80)
         self._request_number = 0

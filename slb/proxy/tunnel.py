@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from slb.proxy.deadlines import Timed, Wheel
-from slb.proxy.departures import RESET, Departures
+from slb.proxy.disconnect_watcher import RESET, DisconnectWatcher
 from slb.proxy.flow import FULL_READ, Flow
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Tunnel(Timed):
         self._clock = clock
         self._idle = idle
         self._on_end = on_end
-        self.unread = Departures(wheel, RESET)  # whoever closes one half of a tunnel has not left
+        self.unread = DisconnectWatcher(wheel, RESET)  # whoever closes one half of a tunnel has not left
 
     def open(self) -> None:
         """Take both connections over."""

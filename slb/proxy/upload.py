@@ -7,7 +7,7 @@ no more of it is.
 from typing import TYPE_CHECKING
 
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
-from slb.proxy.departures import acknowledged
+from slb.proxy.disconnect_watcher import acknowledged
 from slb.proxy.held import appended
 
 if TYPE_CHECKING:

@@ -186,9 +186,9 @@ class UpstreamConnection(asyncio.Protocol, Flow):
             return
         if body.has_more:
             self._end_turn()
-        signals = self.pool.upstream.signals
-        if signals is not None:
-            signals.hear()
+        load_stats = self.pool.upstream.load_stats
+        if load_stats is not None:
+            load_stats.hear()
         head, self._head = self._head, None
         if head is not None:
             exchange.reply_begins(self, head, payload, body.done)

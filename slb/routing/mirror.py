@@ -13,7 +13,7 @@ from slb.balance.eligible import takes_requests
 from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import ALWAYS, LiveUpstream
 from slb.model import RouteRecord, RouteSettings, Upstream
-from slb.routing.in_force import InForce, Judged
+from slb.routing.effective_settings import EffectiveSettings, Judged
 from slb.routing.table import Route, Table
 from slb.routing.uses import Settled, Shift, Uses, note_changes
 
@@ -64,7 +64,7 @@ class Mirror:
         self.ready = False
         self.records: dict[str, RouteRecord] = {}
         self.attributes: dict[str, Mapping[str, str]] = {}
-        self._in_force = InForce()
+        self._effective = EffectiveSettings()
         self._live: dict[str, LiveUpstream] = {}
         self._uses = Uses()
         self._refreshed: set[str] = set()
@@ -92,12 +92,12 @@ class Mirror:
     @property
     def faults(self) -> Mapping[str, list[str]]:
         """Of each route with settings at fault, one sentence for each."""
-        return self._in_force.faults
+        return self._effective.faults
 
-    def fields_in_force(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
+    def effective_fields(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
         """Of the route's hash in `record`: the fields that hold, and one sentence for each at fault. In its place
         stands what it was before, where this process has seen that."""
-        return self._in_force.fields(path, record)
+        return self._effective.fields(path, record)
 
     def uses(self, member: str, besides: Collection[str] = ()) -> int:
         """How many routes name `member`; those with a path in `besides` (each once) are left out."""
@@ -142,7 +142,7 @@ class Mirror:
         specs = yield from self._specs(draft)
         yield
         self._adopt(draft, specs)
-        self._in_force.keep(records)
+        self._effective.keep(records)
         self.records, self.attributes = dict(records), dict(attributes)
         self._swapped(Table(routes, depth), uses)
         if self._settings_for is not settings_for:
@@ -171,7 +171,7 @@ class Mirror:
         record = self.records.get(route.path)
         if record is None:  # it has left while others were made
             return route
-        fields, _ = self._in_force.fields(route.path, record)
+        fields, _ = self._effective.fields(route.path, record)
         settings = self._settings_for(route.path, fields)
         if settings == route.settings:
             return route
@@ -213,7 +213,7 @@ class Mirror:
         for path, record in records.items():
             if record is None:
                 self.records.pop(path, None)
-                self._in_force.forget(path)
+                self._effective.forget(path)
             else:
                 self.records[path] = record
 
@@ -256,7 +256,7 @@ class Mirror:
             if count % _SLICE == 0:
                 yield
         old = self.table.routes.get(path)
-        fields = self._in_force.judge(path, record, self.records.get(path), draft.judged)
+        fields = self._effective.judge(path, record, self.records.get(path), draft.judged)
         settings = self._settings_for(path, fields)
         return Route(path, settings, tuple(members), tuple(serving), self._policy(settings, old))
 
@@ -295,7 +295,7 @@ class Mirror:
             self._live.update(draft.fresh)
         else:
             self._live = draft.fresh  # the first table: all of a hundred thousand at once
-        self._in_force.adopt(draft.judged)
+        self._effective.adopt(draft.judged)
         for member, spec in specs.items():
             self._live[member].spec = spec
 

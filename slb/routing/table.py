@@ -5,7 +5,7 @@ from random import Random
 from types import MappingProxyType
 
 from slb.balance.eligible import served
-from slb.balance.fade_in import faded, fading_until, held_back
+from slb.balance.fade_in import deprioritized, faded, fading_until
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
@@ -58,11 +58,11 @@ class Route:
             return self.serving
         return faded(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
 
-    def held_back(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
+    def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
         """The same, asked the other way round: those left out. Under a cap they are better than none."""
         if not self._fades(now):
             return ()
-        return held_back(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
+        return deprioritized(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
 
     def _fades(self, now: float) -> bool:
         if now >= self.fading_until:

@@ -102,14 +102,14 @@ async def test_the_key_is_found_where_hash_key_says(
 async def test_only_whole_answers_that_are_no_5xx_say_how_fast_an_upstream_is(upstreams: Upstreams) -> None:
     upstream = await upstreams(answering(500))
     async with Session(upstreams=[upstream.member], settings=RING) as session:
-        signals = live(session)[0].signals
-        assert signals is not None
+        load_stats = live(session)[0].load_stats
+        assert load_stats is not None
         await asked(session, ["/x"] * 3)
         await at_rest(session)
-        assert signals.latency is None
+        assert load_stats.latency is None
         upstream.handle = answering(404)
         await asked(session, ["/x"])
-        assert signals.latency is not None
+        assert load_stats.latency is not None
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ async def test_events_that_never_end_are_no_sign_of_being_stuck(
 
     upstream = await upstreams(stream)
     async with Session(upstreams=[upstream.member], settings=RING) as session:
-        signals = live(session)[0].signals
-        assert signals is not None
+        load_stats = live(session)[0].load_stats
+        assert load_stats is not None
         async with session.get("/x"):
-            assert signals.inflight == 1
-            assert signals.is_stuck(0.0, time.monotonic() + 60.0) is stuck
+            assert load_stats.inflight == 1
+            assert load_stats.is_stuck(0.0, time.monotonic() + 60.0) is stuck
         gate.open.set()
         await at_rest(session)
 
@@ -274,7 +274,7 @@ async def test_what_was_sent_again_for_a_5xx_says_nothing_of_how_fast_who_failed
     async with Session(upstreams=[bad.member, good.member], settings=RING) as session:
         await asked(session, [f"/{number}" for number in range(20)])
         assert bad.seen
-        latencies = {each.member: each.signals.latency for each in live(session) if each.signals}
+        latencies = {each.member: each.load_stats.latency for each in live(session) if each.load_stats}
         assert latencies[bad.member] is None
         assert latencies[good.member] is not None
 

@@ -186,7 +186,7 @@ class TestDecisions:
         one.route("/p", origin, policy="least_inflight", max_inflight="4")
         gate = one.gates.of(one.mirror.table.routes["/p"])
         gate.lane.ready = False
-        gate.lane.standing.holders = 4
+        gate.lane.epochs.holders = 4
         running = ask(one)
         await eventually(lambda: pod.running == 1)
         assert (await one.get("/p")).status == 503
@@ -257,7 +257,7 @@ async def test_how_it_is_everywhere_is_not_shown_while_redis_does_not_say(proxie
     lane = one.gates.of(one.mirror.table.routes["/p"]).lane
     assert one.gates.shown()["pools"]["/p"]["scores"] is None, "it has not been read"
     one.ledger.scores = {"/p": {"a:80": 1}}
-    lane.queued, lane.standing.holders = 3, 2
+    lane.queued, lane.epochs.holders = 3, 2
     shown = one.gates.shown()["pools"]["/p"]
     assert (shown["holders"], shown["queued"], shown["scores"]) == (2, 3, {"a:80": 1})
     lane.ready = False

@@ -230,16 +230,16 @@ async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def count(request: Request) -> None:
-        await eventually(lambda: bool(departures._watched), what="the client is held back")
+        await eventually(lambda: bool(disconnects._watched), what="the client is held back")
         await request.wire.send(SWITCHING)
         heard = await request.wire.reader.read()
-        departures.expired()  # had the client left, this would notice
+        disconnects.expired()  # had the client left, this would notice
         await request.wire.send(b"%d" % len(heard) if heard == early else b"garbled")
         request.wire.close()
 
     early = bytes(range(256)) * 1600
     proxy = await proxies()
-    departures = proxy.server._plane.departures
+    disconnects = proxy.server._plane.disconnects
     proxy.route("/", await origins(count))
     wire = await proxy.connect()
     wire.writer.write(UPGRADE + early)

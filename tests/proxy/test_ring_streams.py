@@ -98,9 +98,9 @@ async def test_a_client_that_does_not_read_leaves_its_upstream_the_keys_it_has(
     proxy, size = await proxies(), 64 << 20
     all_three, path, wire = await streaming(proxy, origins, stream := Stream(f"Content-Length: {size}"))
     sending = asyncio.create_task(stream.wires[0].send(bytes(size)))
-    signals = proxy.mirror.upstreams[all_three[0].member].signals
-    assert signals is not None
-    await eventually(lambda: signals.completed()[0] == 1, what="the client was not waited for")
+    load_stats = proxy.mirror.upstreams[all_three[0].member].load_stats
+    assert load_stats is not None
+    await eventually(lambda: load_stats.completed()[0] == 1, what="the client was not waited for")
     proxy.ahead += 10.0
     assert await who_serves(proxy, all_three, [path] * 3) == {path: all_three[0]}
     wire.reset()

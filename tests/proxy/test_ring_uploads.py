@@ -53,7 +53,7 @@ async def test_a_body_that_its_client_sends_slowly_makes_nobody_look_stuck_or_sl
         await wire.send(b"x")
     assert (await wire.reply()).status == 200
     assert len(owner.requests) == 6
-    signals = next(each.signals for each, *_ in policy_of(proxy).loads() if each.member == owner.member)
-    assert signals is not None
-    assert signals.latency is not None
-    assert signals.latency < 0.2
+    load_stats = next(each.load_stats for each, *_ in policy_of(proxy).loads() if each.member == owner.member)
+    assert load_stats is not None
+    assert load_stats.latency is not None
+    assert load_stats.latency < 0.2

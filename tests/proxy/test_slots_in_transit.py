@@ -28,7 +28,7 @@ async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
     finally:
         valkey.thaw()
     await eventually(lambda: lane.ready)
-    await eventually(lambda: not lane._outgoing.is_full and not lane.in_flight)
+    await eventually(lambda: not lane._builder.is_full and not lane.in_flight)
     assert scores(valkey) == {origin.member: 2}
     pod.go_on.set()
     assert [(await each).status for each in during] == [200, 200]

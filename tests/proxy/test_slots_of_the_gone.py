@@ -22,7 +22,7 @@ class Asker:
         self.told.set_result(handle.upstream.member)
         handle.release()
 
-    def turned_away(self, reason: Reason, detail: str) -> None:
+    def rejected(self, reason: Reason, detail: str) -> None:
         self.told.set_result(reason.name)
 
 

@@ -64,8 +64,8 @@ async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_a
     await wire.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n")
     assert (await wire.reply()).status == 200
     assert [request.whole for request in origin.requests] == [b"", b"", b"hi"]
-    assert live.signals is not None
-    assert live.signals.completed()[0] == 2
+    assert live.load_stats is not None
+    assert live.load_stats.completed()[0] == 2
 
 
 def wire_has_said(proxy: Proxy, body: bytes) -> bool:

@@ -66,7 +66,7 @@ class Visit:
         if self._service is not None:
             asyncio.get_running_loop().call_later(self._service, self.end)
 
-    def turned_away(self, reason: Reason, detail: str) -> None:
+    def rejected(self, reason: Reason, detail: str) -> None:
         self.answer.set_result(reason.name)
         self.ended.set()
 

@@ -135,7 +135,7 @@ class Instance:
     async def __aenter__(self) -> "Instance":
         if self._reaping:
             self._task = asyncio.create_task(self.ledger.run())
-        await eventually(lambda: bool(self.lane.standing.steady_since), what="a first answer")
+        await eventually(lambda: bool(self.lane.epochs.steady_since), what="a first answer")
         return self
 
     async def __aexit__(
@@ -183,7 +183,7 @@ class Instance:
         """Until all it has to say is said."""
         lane = self.lane
         await eventually(
-            lambda: lane._outgoing.is_idle and not (lane._outgoing.is_full or lane._asks.pending or lane.in_flight),
+            lambda: lane._builder.is_idle and not (lane._builder.is_full or lane._asks.pending or lane.in_flight),
             what="all said",
         )
 

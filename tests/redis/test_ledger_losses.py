@@ -22,7 +22,7 @@ ONE = upstreams(1, 1)
 
 
 async def both_known(*fleet: Instance) -> None:
-    await eventually(lambda: all(each.lane.standing.holders == len(fleet) for each in fleet), what="all known")
+    await eventually(lambda: all(each.lane.epochs.holders == len(fleet) for each in fleet), what="all known")
 
 
 @contextmanager
@@ -80,7 +80,7 @@ async def test_after_a_loss_capped_pools_settle_until_every_known_holder_has_pus
     patient = replace(SHORT, settle=60.0)
     async with Instance(valkey, "a", patient) as one, Instance(valkey, "b", patient) as other:
         await eventually(
-            lambda: one.lane.standing.holders == 2 and other.lane.standing.holders == 2, what="two holders known"
+            lambda: one.lane.epochs.holders == 2 and other.lane.epochs.holders == 2, what="two holders known"
         )
         await other.get(upstreams(1))
         other.freeze()
@@ -98,7 +98,7 @@ async def test_who_does_not_come_back_is_waited_for_no_longer_than_the_settling_
     brief = replace(SHORT, settle=0.3)
     async with Instance(valkey, "a", brief) as one:
         async with Instance(valkey, "b", brief):
-            await eventually(lambda: one.lane.standing.holders == 2, what="two holders known")
+            await eventually(lambda: one.lane.epochs.holders == 2, what="two holders known")
         valkey.admin.flushall()
         await eventually(lambda: one.changes[-2:] == [(True, True), (True, False)], what="settled")
 

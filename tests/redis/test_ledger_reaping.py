@@ -30,7 +30,7 @@ async def may_reap(*fleet: Instance) -> None:
 
     def seen() -> bool:
         since = [
-            moment for each in fleet for moment in (each.lane.standing.steady_since, each.ledger.answering_since)
+            moment for each in fleet for moment in (each.lane.epochs.steady_since, each.ledger.answering_since)
         ]
         return all(since) and loop.time() - max(since) > fleet[0].lane.timing.lease
 
@@ -73,7 +73,7 @@ async def test_a_reap_that_runs_later_than_it_was_meant_to_reaps_nobody(valkey: 
     async with Instance(valkey, "b", replace(SHORT, beat=60.0, lease=60.0), reaping=False) as other:
         await other.get(upstreams(1))
         books.redis.zadd(books.key["holders"], {"b-1": 1})
-        now = other.lane.standing.redis_time(asyncio.get_running_loop().time())
+        now = other.lane.epochs.redis_time(asyncio.get_running_loop().time())
         late = await other.ledger._reap(POOL, 60_000, reap_until=now - 1000, patience=1000, period=1)
         assert (late.reaped, books.scores()) == (0, {"u0": 1})
         books.redis.delete(books.key["reaped"])

@@ -13,7 +13,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from slb.balance.asking import Turn
-from slb.control import outgoing
+from slb.control import batch_builder
 from slb.control.script_line import ScriptLine
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.redis.test_ledger_lanes import batches
@@ -84,7 +84,7 @@ async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_nobody
 async def test_a_long_queue_is_said_again_in_parts_and_who_asks_meanwhile_stands_behind_it(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    monkeypatch.setattr(outgoing, "MOST_ASKS", 4)
+    monkeypatch.setattr(batch_builder, "MOST_ASKS", 4)
     books = Books(valkey)
     async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
         assert await one.get(ONE) == "u0"
@@ -280,7 +280,7 @@ async def test_while_others_have_not_said_what_they_hold_the_patient_wait_and_th
     settling = replace(PATIENT, settle=60.0)
     async with Instance(valkey, "a", settling) as one, Instance(valkey, "b", settling) as other:
         one.lane.say_all()
-        await eventually(lambda: one.lane.standing.holders == 2, what="both known")
+        await eventually(lambda: one.lane.epochs.holders == 2, what="both known")
         assert await other.get(ONE) == "u0"
         other.freeze()
         valkey.admin.flushall()

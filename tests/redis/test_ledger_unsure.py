@@ -20,7 +20,7 @@ WAIT = {**CAPPED, "when_unsure": "wait"}
 async def lose_all_with(gone: Proxy, left: Proxy, valkey: Valkey) -> None:
     """Redis loses its data, and one instance, of which the other knows, is not there to say what it holds."""
     left.gate.lane.say_all()
-    await eventually(lambda: left.gate.lane.standing.holders == 2, what="both known")
+    await eventually(lambda: left.gate.lane.epochs.holders == 2, what="both known")
     await gone.stop()
     valkey.admin.flushall()
 

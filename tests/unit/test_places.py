@@ -11,7 +11,7 @@ def test_there_is_room_for_so_many_in_all_and_from_one_address() -> None:
     assert places.take(4, "b")
     assert not places.take(5, "c")
     assert not places.turn_away(5), "one lingers already"
-    assert (list(places.taken), places.turned_away) == ([1, 2, 4], {3})
+    assert (list(places.taken), places.rejected) == ([1, 2, 4], {3})
 
 
 def test_a_place_is_given_back_once() -> None:

@@ -61,12 +61,12 @@ async def test_one_too_many_is_refused_by_name_counted_and_told_of(serve: Serve)
     told = [(line["event"], line["count"], line["peer"]) for line in lines]
     assert told == [("api_connections_refused", 1, "127.0.0.1")], "once, however many they are"
     assert [(each.status, each.reason) for each in answered] == [(503, "overloaded")] * 3
-    assert (len(places.taken), len(places.turned_away)) == (2, 2)
+    assert (len(places.taken), len(places.rejected)) == (2, 2)
     second[1].write(GET % b"small")
     assert (await second[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
     for _, writer in (first, second, *more):
         writer.close()
-    await eventually(lambda: not places.taken and not places.turned_away)
+    await eventually(lambda: not places.taken and not places.rejected)
 
 
 async def test_who_was_refused_and_stays_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ async def test_who_was_refused_and_stays_is_cut_off(serve: Serve, monkeypatch: p
     address = await serve(places)
     served, refused = [await asyncio.open_connection(*address) for _ in range(2)]
     await refused[0].read()
-    await eventually(lambda: not places.turned_away)
+    await eventually(lambda: not places.rejected)
     assert len(places.taken) == 1
     for _, writer in (served, refused):
         writer.close()

@@ -113,8 +113,12 @@ async def test_put_replaces_the_settings_and_keeps_the_members(api: Api) -> None
     route = (await api.call("PUT", "/routes/p1", {"request_timeout": "2m", "strip_prefix": True})).json
     assert await api.redis.hgetall(keys.settings_key("/p1")) == {"request_timeout": "2m", "strip_prefix": "true"}
     assert [member["member"] for member in route["members"]] == ["10.0.0.1:80"]
-    in_force = api.parts.mirror.table.routes["/p1"].settings
-    assert (in_force.request_timeout, in_force.strip_prefix, in_force.retries) == (120.0, True, 1)
+    settings = api.parts.mirror.table.routes["/p1"].settings
+    assert (settings.request_timeout, settings.strip_prefix, settings.retries) == (
+        120.0,
+        True,
+        1,
+    )
     assert (await api.call("GET", "/routes/p1")).json == {**route, "decision": None, "leases": {}}
 
 
@@ -137,8 +141,8 @@ async def test_priorities_may_be_a_text_or_a_table_and_are_kept_as_text(api: Api
         route = (await api.call("PUT", "/routes/p1", {"priorities": written})).json
         assert route["settings"]["priorities"] == "critical=8,batch=1"
         assert await api.redis.hgetall(keys.settings_key("/p1")) == {"priorities": "critical=8,batch=1"}
-        in_force = api.parts.mirror.table.routes["/p1"].settings
-        assert in_force.priorities == (("critical", 8), ("batch", 1))
+        settings = api.parts.mirror.table.routes["/p1"].settings
+        assert settings.priorities == (("critical", 8), ("batch", 1))
     assert (await api.call("PATCH", "/routes/p1", {"priorities": None})).json["settings"]["priorities"] == ""
 
 

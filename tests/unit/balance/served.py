@@ -1,6 +1,6 @@
 """A clock that a test sets, and requests that are served by it."""
 
-from slb.balance.signals import Signals
+from slb.balance.load_stats import LoadStats
 
 START = 1000.0
 
@@ -13,9 +13,9 @@ class Clock:
         return self.now
 
 
-def served(signals: Signals, clock: Clock, *durations: float, completed: bool = True) -> None:
+def served(load_stats: LoadStats, clock: Clock, *durations: float, completed: bool = True) -> None:
     """One request after another."""
     for duration in durations:
-        token = signals.begin()
+        token = load_stats.begin()
         clock.now += duration
-        signals.end(token, completed)
+        load_stats.end(token, completed)

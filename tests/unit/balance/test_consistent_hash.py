@@ -167,9 +167,9 @@ def test_a_policy_that_is_left_costs_its_upstreams_nothing_more() -> None:
     route = Route(fleet(2))
     other = Route(route.upstreams)
     other.policy.leave()
-    signals = route.upstreams[0].signals
-    assert signals is not None
-    assert len(signals.watchers) == 1
+    load_stats = route.upstreams[0].load_stats
+    assert load_stats is not None
+    assert len(load_stats.watchers) == 1
 
 
 def test_with_no_signal_a_hot_key_stays() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slb.balance.fade_in import faded, fading_until, held_back
+from slb.balance.fade_in import deprioritized, faded, fading_until
 from slb.balance.policy import POLICIES
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.model import PolicyName
@@ -84,7 +84,7 @@ def test_at_first_a_new_upstream_gets_nothing_and_at_last_its_whole_share() -> N
 
 def test_a_clock_read_before_it_was_seen_is_the_beginning() -> None:
     eligible = joined(at=100.0)
-    assert held_back(eligible, 99.0, FADE_IN, Random(1)) == eligible[3:]
+    assert deprioritized(eligible, 99.0, FADE_IN, Random(1)) == eligible[3:]
 
 
 def test_the_very_same_tuple_comes_back_where_nobody_fades() -> None:

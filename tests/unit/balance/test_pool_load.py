@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from slb.balance.signals import NONE, PoolLoad, Signals
+from slb.balance.load_stats import NONE, LoadStats, PoolLoad
 from tests.unit.balance.served import Clock, served
 
 
@@ -14,7 +14,7 @@ def clock() -> Clock:
 
 
 def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
-    busy, idle, silent = Signals(clock), Signals(clock), Signals(clock)
+    busy, idle, silent = LoadStats(clock), LoadStats(clock), LoadStats(clock)
     pool = PoolLoad()
     pool.watch((busy, idle, silent))
     served(idle, clock, 0.1)
@@ -28,7 +28,7 @@ def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(cl
 
 
 def test_what_begins_or_ends_between_two_looks_counts_at_once(clock: Clock) -> None:
-    one, other, load = Signals(clock), Signals(clock), PoolLoad()
+    one, other, load = LoadStats(clock), LoadStats(clock), PoolLoad()
     load.watch((one, other))
     load.look(clock.now)
     assert load.total == 0.0
@@ -36,13 +36,13 @@ def test_what_begins_or_ends_between_two_looks_counts_at_once(clock: Clock) -> N
     assert load.total == 3.0
     load.look(clock.now)
     assert load.total == 3.0
-    for token, signals in zip(tokens, (one, other, one), strict=True):
-        signals.end(token, completed=True)
+    for token, load_stats in zip(tokens, (one, other, one), strict=True):
+        load_stats.end(token, completed=True)
     assert load.total == 0.0
 
 
 def test_who_is_watched_no_more_counts_no_more(clock: Clock) -> None:
-    one, other, load = Signals(clock), Signals(clock), PoolLoad()
+    one, other, load = LoadStats(clock), LoadStats(clock), PoolLoad()
     load.watch((one, other))
     one.begin()
     other.begin()
@@ -53,19 +53,19 @@ def test_who_is_watched_no_more_counts_no_more(clock: Clock) -> None:
 
 
 def test_an_upstream_of_two_routes_counts_in_both(clock: Clock) -> None:
-    signals, loads = Signals(clock), (PoolLoad(), PoolLoad())
+    load_stats, loads = LoadStats(clock), (PoolLoad(), PoolLoad())
     for load in loads:
-        load.watch((signals,))
-    signals.begin()
+        load.watch((load_stats,))
+    load_stats.begin()
     assert [load.total for load in loads] == [1.0, 1.0]
 
 
 def test_what_has_ended_does_not_pile_up_where_nobody_asks(clock: Clock) -> None:
-    asked, alone = Signals(clock), Signals(clock)
+    asked, alone = LoadStats(clock), LoadStats(clock)
     for _ in range(1000):
         clock.now += 0.004
-        for signals in (asked, alone):
-            signals.end(signals.begin(), completed=True)
+        for load_stats in (asked, alone):
+            load_stats.end(load_stats.begin(), completed=True)
         asked.occupancy(clock.now)
     assert len(alone._ended) < 100
     assert alone.completed() == asked.completed() == (1000, 0.0, 0.0)
@@ -73,7 +73,7 @@ def test_what_has_ended_does_not_pile_up_where_nobody_asks(clock: Clock) -> None
 
 
 def test_in_flight_counts_at_once_and_latency_from_the_next_look(clock: Clock) -> None:
-    fast, slow = Signals(clock), Signals(clock)
+    fast, slow = LoadStats(clock), LoadStats(clock)
     pool = PoolLoad()
     pool.watch([fast, slow])
     pool.look(clock.now)
@@ -90,24 +90,24 @@ def test_in_flight_counts_at_once_and_latency_from_the_next_look(clock: Clock) -
 # -- room
 
 
-def looked_at(clock: Clock, *took: float) -> tuple[PoolLoad, list[Signals]]:
+def looked_at(clock: Clock, *took: float) -> tuple[PoolLoad, list[LoadStats]]:
     """A pool of upstreams that have served one request each, of so many seconds."""
-    pool, signals = PoolLoad(), [Signals(clock) for _ in took]
-    pool.watch(signals)
-    for each, seconds in zip(signals, took, strict=True):
+    pool, load_stats = PoolLoad(), [LoadStats(clock) for _ in took]
+    pool.watch(load_stats)
+    for each, seconds in zip(load_stats, took, strict=True):
         served(each, clock, seconds)
     pool.look(clock.now)
-    return pool, signals
+    return pool, load_stats
 
 
 @pytest.mark.parametrize("took", [0.001, 0.010, 0.050])
 def test_room_is_how_many_in_flight_make_a_load_of_one_at_most(clock: Clock, took: float) -> None:
-    pool, (signals, _) = looked_at(clock, took, 0.010)
-    room = pool.room_of(signals)
-    while signals.inflight <= room:
-        assert pool.load_of(signals) <= 1.0
-        signals.begin()
-    assert pool.load_of(signals) > 1.0
+    pool, (load_stats, _) = looked_at(clock, took, 0.010)
+    room = pool.room_of(load_stats)
+    while load_stats.inflight <= room:
+        assert pool.load_of(load_stats) <= 1.0
+        load_stats.begin()
+    assert pool.load_of(load_stats) > 1.0
 
 
 def test_whoever_is_busy_with_what_has_ended_has_no_room_for_certain(clock: Clock) -> None:
@@ -116,5 +116,5 @@ def test_whoever_is_busy_with_what_has_ended_has_no_room_for_certain(clock: Cloc
 
 
 def test_an_upstream_whose_requests_take_no_time_has_room_for_any(clock: Clock) -> None:
-    pool, (signals, _) = looked_at(clock, 0.0, 0.010)
-    assert pool.room_of(signals) == inf
+    pool, (load_stats, _) = looked_at(clock, 0.0, 0.010)
+    assert pool.room_of(load_stats) == inf

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from slb.balance.signals import Signals
+from slb.balance.load_stats import LoadStats
 from slb.balance.zone_latency import ZoneLatency
 
 MARGIN = 1.35
@@ -16,12 +16,12 @@ class Zones:
     def __init__(self) -> None:
         self.now = 1000.0
         self.rng = Random(1)
-        self.local = [Signals(lambda: self.now) for _ in range(4)]
-        self.others = [Signals(lambda: self.now) for _ in range(8)]
+        self.local = [LoadStats(lambda: self.now) for _ in range(4)]
+        self.others = [LoadStats(lambda: self.now) for _ in range(8)]
         self.latency = ZoneLatency()
         self.latency.watch(self.local, self.others)
 
-    def serve(self, upstream: Signals, seconds: float, completed: bool = True) -> None:
+    def serve(self, upstream: LoadStats, seconds: float, completed: bool = True) -> None:
         """A request that ends now."""
         now = self.now
         self.now = now - seconds
@@ -101,7 +101,7 @@ def test_a_zone_that_is_fast_again_drifts_no_more() -> None:
 def test_who_comes_and_goes_brings_nothing_from_before() -> None:
     zones = Zones()
     zones.run(20.0, 0.5, local=0.005, others=0.005)
-    slow = Signals(lambda: zones.now)
+    slow = LoadStats(lambda: zones.now)
     for _ in range(1000):
         zones.serve(slow, 1.0)
     zones.latency.watch([*zones.local[1:], slow], zones.others)

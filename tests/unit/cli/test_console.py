@@ -33,9 +33,9 @@ def member(name: str, **other: Any) -> dict[str, Any]:
 
 
 def route(path: str, *members: dict[str, Any], panic: bool = False, **settings: Any) -> dict[str, Any]:
-    in_force = RouteSettings.model_validate(settings).model_dump(mode="json")
-    sources = {name: "hash" if name in settings else "built_in" for name in in_force}
-    told = {"settings": in_force, "sources": sources, "faults": [], "panic": panic}
+    effective_settings = RouteSettings.model_validate(settings).model_dump(mode="json")
+    sources = {name: "hash" if name in settings else "built_in" for name in effective_settings}
+    told = {"settings": effective_settings, "sources": sources, "faults": [], "panic": panic}
     return {"path": path, "members": list(members), **told}
 
 

@@ -7,9 +7,9 @@ import pytest
 from redis.exceptions import InvalidResponse
 
 from slb.control.batch import Batch
+from slb.control.batch_builder import BatchBuilder
 from slb.control.batch_line import BatchLine
 from slb.control.lane_timing import LaneTiming
-from slb.control.outgoing import Outgoing
 from slb.control.script_line import ScriptLine
 
 WHOLE: dict[str, Any] = {
@@ -38,7 +38,7 @@ class _Line:
 
 async def run(reply: Any) -> Any:
     line = BatchLine("/p", cast("ScriptLine", _Line(reply)), lambda: "i-1", 0, lambda: None)
-    return await line.run(Batch(1), cast("Outgoing", None), LaneTiming())
+    return await line.run(Batch(1), cast("BatchBuilder", None), LaneTiming())
 
 
 @pytest.mark.parametrize(

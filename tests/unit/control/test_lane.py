@@ -20,5 +20,5 @@ async def test_while_it_settles_an_ask_under_a_cap_is_taken_only_where_it_can_wa
     lane = Lane("/p", cast("Any", SimpleNamespace()), lambda: "a-1", 0, LaneTiming(), nothing, nothing, nothing)
     ask = Asked("p", capacity, patient)
     assert lane.takes(ask)
-    lane.standing.settling = True
+    lane.epochs.settling = True
     assert lane.takes(ask) is taken

@@ -39,9 +39,9 @@ def test_a_member_that_comes_after_the_first_table_fades_in(whole: bool) -> None
     route = mirror.table.routes["/p"]
     assert route.fading_until == 1010.0
     assert [each.member for each in route.candidates(clock.now, Random(1))] == [A, B]
-    assert [each.member for each in route.held_back(clock.now, Random(1))] == [C]
+    assert [each.member for each in route.deprioritized(clock.now, Random(1))] == [C]
     clock.now += 10
-    assert route.held_back(clock.now, Random(1)) == ()
+    assert route.deprioritized(clock.now, Random(1)) == ()
     assert route.candidates(clock.now, Random(1)) is route.serving
     assert route.fading_until == 0.0
 

@@ -112,6 +112,6 @@ async def test_a_route_that_goes_leaves_nothing_with_its_upstreams(following: Fo
         following.mirror.update({"/goes": None}, {})
         following.route("/turns", *MEMBERS)
         following.route("/turns", *MEMBERS, policy="random")
-    signals = following.mirror.upstreams[MEMBERS[0]].signals
-    assert signals is not None
-    assert len(signals.watchers) == 1
+    load_stats = following.mirror.upstreams[MEMBERS[0]].load_stats
+    assert load_stats is not None
+    assert len(load_stats.watchers) == 1

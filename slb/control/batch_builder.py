@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _number = attrgetter("number")
 
 
-class Outgoing:
+class BatchBuilder:
     """`held`, `asks` and `views` are the lane's own, read when a batch is made. Deltas wait here until a batch
     carries them; a full batch says whole what they would come to, so they end with it. Where more wait than one
     batch says, those behind it say the rest, and no asks before. Times are the event loop's, in seconds; `beat_due`

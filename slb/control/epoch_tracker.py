@@ -8,7 +8,7 @@ from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
 
 
-class Standing:
+class EpochTracker:
     """Fed with each reply; decides, and does nothing. Times are the event loop's, in seconds.
 
     `epoch`: as the pool's keys name it; another one means that Redis has lost something, or is another Redis.

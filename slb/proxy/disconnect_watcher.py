@@ -23,7 +23,7 @@ _ACKNOWLEDGED = slice(120, 128)
 """tcp_info.tcpi_bytes_acked; kernels before 4.1 tell less."""
 
 
-class Departures(Timed):
+class DisconnectWatcher(Timed):
     """Aborts watched transports whose other side is gone: whose connection is in one of `states`."""
 
     def __init__(self, wheel: Wheel, states: frozenset[int] = GONE) -> None:

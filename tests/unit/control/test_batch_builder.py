@@ -5,7 +5,7 @@ import pytest
 from slb.balance.asking import Candidate
 from slb.control.asks import Asks
 from slb.control.batch import MOST_ASKS, Batch, Ticket
-from slb.control.outgoing import Outgoing
+from slb.control.batch_builder import BatchBuilder
 from slb.control.views import Views
 from tests.unit.control.asked import Asked
 
@@ -20,24 +20,24 @@ class Lane:
         self.held = {"u0": 2}
         self.asks = Asks()
         self.views = Views()
-        self.outgoing = Outgoing(self.held, self.asks, self.views)
+        self.builder = BatchBuilder(self.held, self.asks, self.views)
         for name in ("/a", "/b", "/c"):
             self.views.put(name, (Candidate("u0", 1, 1),))
         self.first = self.batch()
-        self.outgoing.ran(self.first)
+        self.builder.ran(self.first)
 
     def batch(self, settling: bool = False) -> Batch:
-        return self.outgoing.batch(self.now, BEAT, settling)
+        return self.builder.batch(self.now, BEAT, settling)
 
     def reconnects(self) -> Batch:
         """The first batch on another connection, and it has run."""
-        self.outgoing.failed()
+        self.builder.failed()
         batch = self.batch()
-        self.outgoing.ran(batch)
+        self.builder.ran(batch)
         return batch
 
     def is_due(self) -> bool:
-        return self.outgoing.is_due(self.now)
+        return self.builder.is_due(self.now)
 
     def ask(self, name: str) -> Asked:
         asked = Asked(name)
@@ -56,7 +56,7 @@ class Lane:
 def test_the_first_batch_says_all_and_asks_nothing() -> None:
     asks = Asks()
     asks.bring(Asked("a"))
-    batch = Outgoing({"u0": 2}, asks, Views()).batch(5.0, BEAT, settling=False)
+    batch = BatchBuilder({"u0": 2}, asks, Views()).batch(5.0, BEAT, settling=False)
     assert (batch.join, batch.fresh, batch.full, batch.beat) == (True, True, True, True)
     assert (batch.held, batch.asks) == ({"u0": 2}, [])
     assert len(asks.pending) == 1
@@ -72,29 +72,29 @@ def test_where_nothing_has_happened_nothing_is_due_before_the_beat() -> None:
     assert (beat.beat, beat.full, beat.join, beat.fresh) == (True, True, False, False)
     assert (beat.held, beat.seq) == ({"u0": 2}, lane.first.seq + 1)
     assert not lane.is_due()
-    assert lane.outgoing.beat_due == 4.0
+    assert lane.builder.beat_due == 4.0
 
 
 def test_a_release_waits_for_another_reason_to_send_or_for_a_hurry() -> None:
     lane = Lane()
-    lane.outgoing.release("u0")
-    lane.outgoing.release("u0")
+    lane.builder.release("u0")
+    lane.builder.release("u0")
     assert not lane.is_due()
-    was_idle = lane.outgoing.is_idle
-    lane.outgoing.hurry()
+    was_idle = lane.builder.is_idle
+    lane.builder.hurry()
     assert lane.is_due()
     batch = lane.batch()
     assert (batch.full, batch.release, batch.held) == (False, {"u0": 2}, {})
-    assert (was_idle, lane.outgoing.is_idle) == (False, True)
+    assert (was_idle, lane.builder.is_idle) == (False, True)
     assert not lane.is_due()
 
 
 def test_what_has_changed_is_said_once() -> None:
     lane = Lane()
     lane.waits("a")
-    lane.outgoing.leave(7)
-    lane.outgoing.change("/b")
-    lane.outgoing.release("u0")
+    lane.builder.leave(7)
+    lane.builder.change("/b")
+    lane.builder.release("u0")
     batch = lane.batch()
     assert batch.waiting == []
     assert (list(batch.leave), batch.changed, batch.release) == ([7], ("/b",), {"u0": 1})
@@ -107,20 +107,20 @@ def test_what_has_changed_is_said_once() -> None:
 def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     lane = Lane()
     ticket = lane.waits("a")
-    lane.outgoing.leave(7)
-    lane.outgoing.release("u0")
+    lane.builder.leave(7)
+    lane.builder.release("u0")
     lane.held["u0"] = 1
     if why == "beat":
         lane.now = BEAT
     elif why == "say_all":
-        lane.outgoing.say_all()
+        lane.builder.say_all()
     else:
         lane.reconnects()
     batch = lane.batch()
     assert (batch.full, batch.beat, batch.fresh) == (True, why == "beat", False)
     assert (batch.held, batch.waiting, batch.release, batch.leave) == ({"u0": 1}, [ticket], {}, ())
     assert set(batch.views) == {"/a"}
-    lane.outgoing.ran(batch)
+    lane.builder.ran(batch)
     after = lane.batch()
     assert (after.full, after.fresh, after.release, after.leave) == (False, False, {}, [])
 
@@ -141,13 +141,13 @@ def test_asks_go_in_order_and_at_most_so_many_at_once() -> None:
 def test_on_another_connection_it_looks_first_which_redis_that_is_and_asks_when_all_is_said() -> None:
     lane = Lane()
     ticket = lane.waits("a")
-    lane.outgoing.release("u0")
+    lane.builder.release("u0")
     asked = lane.ask("b")
     look = lane.reconnects()
     assert (look.fresh, look.full, look.asks, look.release) == (True, False, (), {})
     told = lane.batch()
     assert (told.full, told.held, told.waiting, told.asks) == (True, {"u0": 2}, [ticket], [])
-    lane.outgoing.ran(told)
+    lane.builder.ran(told)
     assert [each.ask for each in lane.batch().asks] == [asked]
 
 
@@ -157,13 +157,13 @@ def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_
     for place, ticket in enumerate(tickets):
         ticket.number = 2 * (len(tickets) - place)
     first, *behind = reversed(tickets)
-    lane.outgoing.say_all()
+    lane.builder.say_all()
     asked = lane.ask("b")
     full = lane.batch()
     assert (full.full, full.tickets) == (True, [ticket.key for ticket in tickets])
     assert (full.waiting, full.asks) == ([first, *behind[: MOST_ASKS - 1]], [])
-    lane.outgoing.differs()
-    assert (lane.outgoing.is_full, lane.is_due()) == (False, True)
+    lane.builder.differs()
+    assert (lane.builder.is_full, lane.is_due()) == (False, True)
     lane.asks.take(behind[MOST_ASKS - 1].key)
     lane.now = BEAT
     middle = lane.batch()
@@ -171,14 +171,14 @@ def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_
     assert middle.waiting == behind[MOST_ASKS : 2 * MOST_ASKS]
     last = lane.batch()
     assert (last.waiting, [ticket.ask for ticket in last.asks]) == (behind[2 * MOST_ASKS :], [asked])
-    lane.outgoing.differs()
-    assert lane.outgoing.is_full
+    lane.builder.differs()
+    assert lane.builder.is_full
 
 
 def test_a_queue_that_was_said_in_part_on_a_connection_that_broke_is_said_from_its_beginning() -> None:
     lane = Lane()
     tickets = [lane.waits("a") for _ in range(MOST_ASKS + 1)]
-    lane.outgoing.say_all()
+    lane.builder.say_all()
     lane.batch()
     lane.reconnects()
     assert lane.batch().waiting == tickets[:MOST_ASKS]
@@ -189,7 +189,7 @@ def test_a_queue_that_was_said_in_part_on_a_connection_that_broke_is_said_from_i
 def test_of_many_that_leave_at_once_so_many_are_said_in_a_batch() -> None:
     lane = Lane()
     for key in range(MOST_ASKS + 1):
-        lane.outgoing.leave(key)
+        lane.builder.leave(key)
     assert lane.batch().leave == list(range(MOST_ASKS))
     assert lane.is_due()
     assert lane.batch().leave == [MOST_ASKS]
@@ -198,7 +198,7 @@ def test_of_many_that_leave_at_once_so_many_are_said_in_a_batch() -> None:
 
 def test_a_look_whose_reply_was_lost_is_had_again() -> None:
     lane = Lane()
-    lane.outgoing.failed()
+    lane.builder.failed()
     lane.batch()
     assert lane.reconnects().fresh
     assert lane.batch().full
@@ -207,18 +207,18 @@ def test_a_look_whose_reply_was_lost_is_had_again() -> None:
 def test_who_waits_is_not_said_while_others_have_yet_to_say_what_they_hold() -> None:
     lane = Lane()
     ticket = lane.waits("a")
-    lane.outgoing.say_all()
+    lane.builder.say_all()
     assert lane.batch(settling=True).waiting == ()
     assert not lane.is_due()
-    lane.outgoing.settled()
+    lane.builder.settled()
     assert lane.batch().waiting == [ticket]
-    lane.outgoing.settled()
+    lane.builder.settled()
     assert not lane.is_due()
 
 
 def test_a_look_makes_an_empty_batch_due() -> None:
     lane = Lane()
-    lane.outgoing.look()
+    lane.builder.look()
     assert lane.is_due()
     assert not lane.batch().full
     assert not lane.is_due()
@@ -227,14 +227,14 @@ def test_a_look_makes_an_empty_batch_due() -> None:
 def test_a_holder_that_redis_does_not_know_joins_again_with_all_it_has_and_asks_nothing_yet() -> None:
     lane = Lane()
     ticket = lane.waits("b")
-    lane.outgoing.begin_anew()
+    lane.builder.begin_anew()
     lane.ask("a")
-    assert lane.outgoing.is_full
+    assert lane.builder.is_full
     batch = lane.batch()
     assert (batch.join, batch.fresh, batch.full, batch.held) == (True, True, True, {"u0": 2})
     assert (batch.asks, batch.waiting) == ([], ())
-    lane.outgoing.ran(batch)
-    lane.outgoing.settled()
+    lane.builder.ran(batch)
+    lane.builder.settled()
     after = lane.batch()
     assert (after.full, after.waiting, len(after.asks)) == (True, [ticket], 1)
 
@@ -242,11 +242,11 @@ def test_a_holder_that_redis_does_not_know_joins_again_with_all_it_has_and_asks_
 def test_numbers_only_rise_whatever_becomes_of_the_batches() -> None:
     lane = Lane()
     numbers = [lane.first.seq, lane.batch().seq]
-    lane.outgoing.failed()
+    lane.builder.failed()
     numbers.append(lane.batch().seq)
-    lane.outgoing.begin_anew()
+    lane.builder.begin_anew()
     numbers.append(lane.batch().seq)
-    bye = lane.outgoing.goodbye()
+    bye = lane.builder.goodbye()
     assert (bye.bye, bye.full, bye.held) == (True, True, {})
     assert [*numbers, bye.seq] == [1, 2, 3, 4, 5]
 
@@ -254,35 +254,35 @@ def test_numbers_only_rise_whatever_becomes_of_the_batches() -> None:
 def test_the_routes_of_asks_and_of_what_is_yet_to_be_said_are_kept() -> None:
     lane = Lane()
     lane.waits("a")
-    lane.outgoing.change("/b")
+    lane.builder.change("/b")
     lane.ask("c")
-    assert lane.outgoing.keeps() == {"/a", "/b", "/c"}
+    assert lane.builder.keeps() == {"/a", "/b", "/c"}
     lane.batch()
-    assert lane.outgoing.keeps() == {"/a", "/c"}
+    assert lane.builder.keeps() == {"/a", "/c"}
 
 
 @pytest.mark.parametrize("full", [True, False])
 def test_a_grant_that_was_taken_is_acknowledged_until_a_batch_that_does_has_run(full: bool) -> None:
     lane = Lane()
-    lane.outgoing.take(7, "u0")
+    lane.builder.take(7, "u0")
     assert lane.is_due()
-    assert not lane.outgoing.is_idle
+    assert not lane.builder.is_idle
     lane.batch()
     assert lane.reconnects().took == {}
     if not full:
-        lane.outgoing.ran(lane.batch())
-        lane.outgoing.take(8, "u1")
+        lane.builder.ran(lane.batch())
+        lane.builder.take(8, "u1")
     batch = lane.batch()
     assert (batch.full, batch.took) == (full, {7: "u0"} if full else {8: "u1"})
-    lane.outgoing.ran(batch)
-    assert (lane.batch().took, lane.outgoing.is_idle) == ({}, True)
+    lane.builder.ran(batch)
+    assert (lane.batch().took, lane.builder.is_idle) == ({}, True)
 
 
 def test_what_a_reply_tells_of_need_not_be_acknowledged() -> None:
     lane = Lane()
-    lane.outgoing.take(7, "u0")
-    assert not lane.outgoing.was_taken(7, "u1")
-    assert not lane.outgoing.was_taken(8, "u0")
-    assert lane.outgoing.was_taken(7, "u0")
-    assert not lane.outgoing.was_taken(7, "u0")
+    lane.builder.take(7, "u0")
+    assert not lane.builder.was_taken(7, "u1")
+    assert not lane.builder.was_taken(8, "u0")
+    assert lane.builder.was_taken(7, "u0")
+    assert not lane.builder.was_taken(7, "u0")
     assert lane.batch().took == {}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from slb.model import RouteRecord
-from slb.routing.in_force import InForce, Judged
+from slb.routing.effective_settings import EffectiveSettings, Judged
 from tests.unit.routing.mirror_rig import record
 
 
@@ -11,21 +11,21 @@ class Written:
     """A route whose hash is written anew, again and again."""
 
     def __init__(self) -> None:
-        self.in_force = InForce()
+        self.effective_settings = EffectiveSettings()
         self.record: RouteRecord | None = None
 
     def write(self, **settings: str) -> dict[str, Any]:
         """What holds then."""
         judged: Judged = {}
         before, self.record = self.record, record(**settings)
-        holds = self.in_force.judge("/p", self.record, before, judged)
-        self.in_force.adopt(judged)
-        assert self.in_force.fields("/p", self.record)[0] == holds
+        holds = self.effective_settings.judge("/p", self.record, before, judged)
+        self.effective_settings.adopt(judged)
+        assert self.effective_settings.fields("/p", self.record)[0] == holds
         return holds
 
     @property
     def at_fault(self) -> list[str]:
-        return [fault.split(" ")[0] for fault in self.in_force.faults.get("/p", [])]
+        return [fault.split(" ")[0] for fault in self.effective_settings.faults.get("/p", [])]
 
 
 def test_what_is_judged_does_not_hold_before_it_is_adopted() -> None:
@@ -33,12 +33,12 @@ def test_what_is_judged_does_not_hold_before_it_is_adopted() -> None:
     written.write(retries="2")
     judged: Judged = {}
     bad = record(retries="x")
-    assert written.in_force.judge("/p", bad, written.record, judged) == {"retries": "2"}
-    assert written.in_force.faults == {}
-    assert written.in_force.fields("/p", bad)[0] == {}
-    written.in_force.adopt(judged)
+    assert written.effective_settings.judge("/p", bad, written.record, judged) == {"retries": "2"}
+    assert written.effective_settings.faults == {}
+    assert written.effective_settings.fields("/p", bad)[0] == {}
+    written.effective_settings.adopt(judged)
     assert written.at_fault == ["retries"]
-    assert written.in_force.fields("/p", bad)[0] == {"retries": "2"}
+    assert written.effective_settings.fields("/p", bad)[0] == {"retries": "2"}
 
 
 def test_one_at_fault_holds_on_while_others_change_and_goes_when_it_is_taken_away() -> None:
@@ -60,10 +60,10 @@ def test_a_route_that_is_forgotten_leaves_neither_faults_nor_what_stood_in_their
         written.write(retries="2")
         written.write(retries="x")
         if forget == "keep":
-            written.in_force.keep(["/p"])
+            written.effective_settings.keep(["/p"])
             assert written.at_fault == ["retries"]
-            written.in_force.keep(["/q"])
+            written.effective_settings.keep(["/q"])
         else:
-            written.in_force.forget("/p")
-        assert written.in_force.faults == {}
-        assert written.in_force.fields("/p", record(retries="x"))[0] == {}
+            written.effective_settings.forget("/p")
+        assert written.effective_settings.faults == {}
+        assert written.effective_settings.fields("/p", record(retries="x"))[0] == {}

@@ -13,7 +13,7 @@ Judged = dict[str, tuple[list[str], Mapping[str, Any]]]
 """path -> one sentence for each setting at fault, and what holds in the place of those: for routes made anew."""
 
 
-class InForce:
+class EffectiveSettings:
     """`faults`: of each route that has any, one sentence for each setting at fault."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
 
 
-class Signals:
+class LoadStats:
     """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `watchers`: the pools
     in which it counts.
 
@@ -238,55 +238,55 @@ class PoolLoad:
     each upstream, else a burst would meet the threshold of the idle pool before it.
     """
 
-    __slots__ = ("_seen", "_seen_inflight", "_total", "inflight", "latency", "signals")
+    __slots__ = ("_seen", "_seen_inflight", "_total", "inflight", "latency", "load_stats")
 
     def __init__(self) -> None:
-        self.signals: tuple[Signals, ...] = ()
+        self.load_stats: tuple[LoadStats, ...] = ()
         self.inflight = 0
         self.latency = 0.0
-        self._seen: dict[Signals, tuple[float, float]] = {}
+        self._seen: dict[LoadStats, tuple[float, float]] = {}
         self._total = 0.0
         self._seen_inflight = 0
 
-    def watch(self, signals: Iterable[Signals]) -> None:
+    def watch(self, load_stats: Iterable[LoadStats]) -> None:
         """These are the upstreams' from now on."""
-        for each in self.signals:
+        for each in self.load_stats:
             each.watchers = tuple(pool for pool in each.watchers if pool is not self)
-        self.signals = tuple(signals)
-        for each in self.signals:
+        self.load_stats = tuple(load_stats)
+        for each in self.load_stats:
             each.watchers = (*each.watchers, self)
-        self.inflight = self._seen_inflight = sum(each.inflight for each in self.signals)
+        self.inflight = self._seen_inflight = sum(each.inflight for each in self.load_stats)
 
     def look(self, now: float) -> None:
         """Take all of it anew."""
         occupancies: list[float] = []
         seconds = count = total = 0.0
-        for each in self.signals:
+        for each in self.load_stats:
             occupancy, took, completed = each.lately(now)
             occupancies.append(occupancy)
             seconds += took
             count += completed
         latency = self.latency = seconds / count if count > _FORGOTTEN else 0.0
-        seen: dict[Signals, tuple[float, float]] = {}
-        for each, occupancy in zip(self.signals, occupancies, strict=True):
+        seen: dict[LoadStats, tuple[float, float]] = {}
+        for each, occupancy in zip(self.load_stats, occupancies, strict=True):
             weight = each.weight(latency, now)
             seen[each] = occupancy, weight
             total += max(occupancy, each.inflight) * weight
         self._seen, self._total, self._seen_inflight = seen, total, self.inflight
 
-    def load_of(self, signals: Signals) -> float:
+    def load_of(self, load_stats: LoadStats) -> float:
         """The effective load, by the weight it had at the last look."""
-        occupancy, weight = self._seen.get(signals, _UNSEEN)
-        return max(signals.inflight, occupancy) * weight
+        occupancy, weight = self._seen.get(load_stats, _UNSEEN)
+        return max(load_stats.inflight, occupancy) * weight
 
-    def room_of(self, signals: Signals) -> float:
+    def room_of(self, load_stats: LoadStats) -> float:
         """So many in flight make its effective load 1 at most; NONE where its occupancy alone is more."""
-        occupancy, weight = self._seen.get(signals, _UNSEEN)
+        occupancy, weight = self._seen.get(load_stats, _UNSEEN)
         return NONE if occupancy * weight > 1.0 else 1.0 / weight if weight else inf
 
-    def spare(self, signals: Signals) -> float:
+    def spare(self, load_stats: LoadStats) -> float:
         """What it may have beside its part: one request; none where it is stuck, or as slow as if it were."""
-        return 1.0 if self._seen.get(signals, _UNSEEN)[1] < MOST else 0.0
+        return 1.0 if self._seen.get(load_stats, _UNSEEN)[1] < MOST else 0.0
 
     @property
     def total(self) -> float:
