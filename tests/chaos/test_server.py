@@ -72,6 +72,22 @@ def test_a_file_that_is_cut_lacks_what_stood_behind(server: Server) -> None:
     assert server.admin.mget("a", "b") == ["1", None]
 
 
+def test_a_file_that_is_cut_within_a_transaction_and_rewritten_keeps_what_comes_then(server: Server) -> None:
+    size = server.written()
+    server.admin.eval("redis.call('SADD', 'a', '1') redis.call('SADD', 'b', '1')", 0)
+    cut = server.written() - 5
+    assert cut > size
+    server.kill()
+    server.cut_file(cut)
+    server.start()
+    server.rewrite_file()
+    server.admin.set("c", "1")
+    server.kill()
+    server.start()
+    assert server.admin.exists("a", "b") == 0
+    assert server.admin.get("c") == "1"
+
+
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.partition(" ")[0])
 async def test_a_refusal_comes_as_from_a_server_and_in_its_order(server: Server, reply: str) -> None:
     get = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"
