@@ -16,8 +16,8 @@ from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
 from slb.control.generation import RestoreTiming
+from slb.control.recovery import SyncTiming
 from slb.control.slices import step_through
-from slb.control.sync import SyncTiming
 from slb.control.watcher import Watcher, WatchTiming
 from slb.errors import ConfigError, InvalidName
 from slb.lifecycle import Tasks

@@ -18,10 +18,11 @@ from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.eviction import warn_of_eviction
 from slb.control.notifications import KeyEvents, switch_on
+from slb.control.recovery import SyncTiming
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
 from slb.control.settings_faults import SettingsFaults
 from slb.control.slices import step_through
-from slb.control.sync import Sync, SyncTiming
+from slb.control.sync import Sync
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from slb.config import Settings
 from slb.control import keys
 from slb.control.connection import connect
-from slb.control.sync import SyncTiming
+from slb.control.recovery import SyncTiming
 from slb.control.watcher import WatchTiming
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics

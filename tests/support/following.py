@@ -9,8 +9,8 @@ from typing import Any
 from slb.config import Settings
 from slb.control.connection import Connection
 from slb.control.generation import RestoreTiming
+from slb.control.recovery import SyncTiming
 from slb.control.registry import Registry
-from slb.control.sync import SyncTiming
 from slb.control.watcher import Watcher, WatchTiming
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror

@@ -1,0 +1,220 @@
+"""What Redis lacks of the table: found after a reconnect or an eviction, served meanwhile, and written back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from slb.control.behind import Behind, behind, undoes
+from slb.control.changes import Changes
+from slb.control.connection import Connection
+from slb.control.eviction import Evictions
+from slb.control.generation import RestoreTiming, kept_with, lost, union
+from slb.control.history import Snapshot, with_states
+from slb.control.refused_writes import RefusedWrites
+from slb.control.restore import Restorer
+from slb.control.slices import Slices
+from slb.model import RouteRecord
+from slb.routing.mirror import Mirror
+
+_LOCKED_RETRY = 0.1
+"""Seconds until a restore that another instance has begun is looked at again."""
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class _Loss:
+    """Redis has no generation and lacks what is known here: `good` is served with what Redis has, and written
+    back."""
+
+    good: Snapshot
+    present: Snapshot
+    restore_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SyncTiming:
+    """Seconds; see `RestoreTiming`. `refused_retry`: until what Redis refused to write is tried again."""
+
+    restore: RestoreTiming = field(default_factory=RestoreTiming)
+    orphan_age: float = 30.0
+    refused_retry: float = 1.0
+
+
+class Recovery:
+    """`judged` compares each full reading with what is known here; `act`, called at `due_at`, gives Redis back what
+    it lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: age of the mirror, in
+    seconds."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        mirror: Mirror,
+        changes: Changes,
+        refused: RefusedWrites,
+        timing: SyncTiming,
+        clock: Callable[[], float],
+        staleness: Callable[[], float],
+    ) -> None:
+        self.evictions = Evictions(connection)
+        self.generation: str | None = None
+        self.kept: Snapshot | None = None
+        self.has_synced = False
+        self._redis = connection.url_shown
+        self._mirror = mirror
+        self._changes = changes
+        self._refused = refused
+        self._timing = timing
+        self._clock = clock
+        self._staleness = staleness
+        self._restorer = Restorer(connection, changes)
+        self._started = clock()
+        self._is_doubted = True
+        self._loss: _Loss | None = None
+        self._behind: Behind | None = None
+        self._make_at: float | None = None
+
+    def doubt(self) -> None:
+        """Redis may have other data than before."""
+        self._is_doubted = True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether Redis has all that is known to be newer than what it has."""
+        return self._loss is None and self._behind is None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether Redis has its data, but older data than is known here."""
+        return self._behind is not None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether Redis may have other data than before."""
+        return self._is_doubted or self.generation is None or not self.is_settled
+
+    def table(self) -> Snapshot:
+        """What the mirror shows, and what this instance wrote itself."""
+        return self._changes.with_written(Snapshot(dict(self._mirror.records), dict(self._mirror.attributes)))
+
+    # -- judging
+
+    async def judged(self, found: Snapshot) -> Snapshot:
+        """What to serve, given that Redis has what was `found`."""
+        if found.generation is None:
+            self._behind = None
+            await self._look_for_loss(found)
+        else:
+            await self._look_for_newer(found)
+            self._loss = None
+        self.generation = found.generation
+        if self.is_settled:
+            self.evictions.settled()
+        await self._changes.arrived(found.history)
+        self._is_doubted = False
+        if self._behind is not None:
+            return with_states(found, self._behind.lost.values())
+        if self._loss is None:
+            return found
+        self._loss.present = found
+        return await union(self._loss.good, found, Slices())
+
+    def changes_of(
+        self, part: Snapshot
+    ) -> tuple[Mapping[str, RouteRecord | None], Mapping[str, Mapping[str, str]]]:
+        """What a partial reading changes in the table: of what Redis has lost, nothing goes."""
+        if self._loss is not None:
+            return kept_with(self._loss.good, self._loss.present, part)
+        return {**part.records, **dict.fromkeys(part.gone)}, part.attributes
+
+    async def _look_for_newer(self, found: Snapshot) -> None:
+        """Redis has its data, perhaps of some time ago. What is known to be newer stays, and is written back."""
+        known = self._changes.history
+        was_behind, self._behind = self.is_behind, None
+        if known.generation not in (None, found.generation):
+            self._changes.forget()  # another table has taken the place of the one that was known
+            found.history = await self._changes.read(whole=True)
+        elif found.history.is_known and (was_behind or self._may_lack(found)):
+            self._behind = await behind(self._last_good() or Snapshot(), found, self.evictions, self._clock())
+            if self._behind is not None and not was_behind:
+                self._behind.log(self._redis)
+        self._changes.history.generation = found.generation
+
+    def _may_lack(self, found: Snapshot) -> bool:
+        """Whether it may be older than what is known here, or lack some of it."""
+        return found.history.ends_early or self.is_in_doubt or self.evictions.happened
+
+    async def _look_for_loss(self, found: Snapshot) -> None:
+        """Without a generation from the start and an unbroken connection, what is gone was removed, not lost."""
+        is_doubtful = self._is_doubted or self.generation is not None or self.evictions.happened
+        if self._loss is not None or not is_doubtful:
+            return
+        good = self._last_good()
+        if good is not None and (await lost(good, found, Slices()) or await self._undoes(good, found)):
+            now = self._clock()
+            delay = self._timing.restore.delay(self._staleness(), not self.has_synced, now - self._started)
+            self._loss = _Loss(good, found, now + delay)
+            _log.warning(
+                "redis_has_no_generation", missing_routes_kept=len(good.records), restore_in=round(delay, 3)
+            )
+
+    async def _undoes(self, good: Snapshot, found: Snapshot) -> bool:
+        """Whether another instance is writing back what this one knows to have changed since."""
+        log = await self._changes.read(whole=True)
+        return log.is_known and await undoes(good, found, log)
+
+    def _last_good(self) -> Snapshot | None:
+        """A table, and when it changed. The mirror is not that while Redis lacks what is known: then it shows also
+        what others write back, even what is known here to have left."""
+        if self._loss is not None:
+            return self._loss.good
+        return self.table() if self._mirror.ready else self.kept
+
+    # -- giving back
+
+    def due_at(self) -> float | None:
+        """When `act` is to be called, on this clock; None where nothing is planned."""
+        if self._loss is not None:
+            return self._loss.restore_at
+        return self._behind.write_at if self._behind else self._make_at
+
+    def synced(self) -> None:
+        """The mirror is up to date. A Redis without a generation gets one, once others had time to restore it."""
+        self.has_synced, self.kept = True, None
+        if self.generation is not None or self._loss is not None or not self._mirror.records:
+            self._make_at = None
+        elif self._make_at is None:
+            self._make_at = max(self._clock(), self._started + self._timing.restore.settle)
+
+    async def act(self) -> bool:
+        """Write back what Redis lost, or make the generation of a Redis that has none. Returns whether it was done:
+        then everything is to be read."""
+        retry_at = self._clock() + self._timing.refused_retry
+        if self._loss is not None:
+            self._loss.restore_at = retry_at
+            if await self.has_generation():
+                return True
+        with self._refused.passed_over():
+            if await self._given_back(retry_at):
+                return True
+        return False
+
+    async def _given_back(self, retry_at: float) -> bool:
+        if self._loss is not None:
+            if not await self._restorer.write_back(self._loss.good, self._loss.present):
+                self._loss.restore_at = self._clock() + _LOCKED_RETRY
+                return False
+        elif self._behind is not None:
+            self._behind.write_at = retry_at
+            await self._restorer.catch_up(self._behind.lost, self._behind.floor)
+        elif self._make_at is not None:
+            self._make_at = retry_at
+            self.generation = await self._restorer.make_generation(self._changes.history.generation)
+            self._changes.history.generation = self.generation or None  # else a restore would make another
+            self._make_at = None
+        return True
+
+    async def has_generation(self) -> bool:
+        """Whether Redis says that it has its data."""
+        return await self._restorer.has_generation()
