@@ -13,10 +13,10 @@ _COMMANDS = (
 
 CONFIG = ("config|get", "config|set")
 """Wanted to switch keyspace notifications on. Without them do it on the Redis side (`notify-keyspace-events
-Kgshx`); where nobody does, slb polls."""
+Kgshx`); where they are not, slb polls."""
 
 REPLAY_RULES = ("off", f"~{keys.MEMBERS}*", "~slb:*", "-@all", "+@write")
-"""Of the user `default`, who is off: nobody can log in as it. Redis 7.0 replays what its append-only file has
+"""Of the user `default`, which is off: no login as it is possible. Redis 7.0 replays what its append-only file has
 between MULTI and EXEC (whatever a script has written, too) by the rights of `default`, and drops it where it has
 none."""
 

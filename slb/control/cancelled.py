@@ -1,14 +1,14 @@
 """Cancellations that got lost.
 
 In Python 3.11 `asyncio.wait_for` swallows a cancellation that comes in the same turn as its result, and redis-py
-sends every command through it. A task that runs for ever then runs for ever: whoever loops asks here each time.
+sends every command through it. A task that runs for ever then runs for ever: so each loop asks here every time.
 """
 
 import asyncio
 
 
 def raise_if_cancelled() -> None:
-    """Raises CancelledError where the running task has been told to end."""
+    """Raises CancelledError where the running task has been cancelled."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

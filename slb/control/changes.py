@@ -180,8 +180,8 @@ class Changes:
         return any(max(floor, own, whole) < number for number, own, whole in there)
 
     async def number(self, entries: Collection[str]) -> set[str]:
-        """Give changes made by hand their numbers; the keys of those to which somebody else has, to be read again:
-        what was read of them may be older than that number."""
+        """Give changes made by hand their numbers; the keys of those to which another instance has given one, to be
+        read again: what was read of them may be older than that number."""
         taken: set[str] = set()
         wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
         for start in range(0, len(wanted), _AT_ONCE):
@@ -225,8 +225,8 @@ class Changes:
         await self.shown(list(self._ahead))
 
     def with_written(self, shown: Snapshot) -> Snapshot:
-        """The table as this instance knows it: what the mirror shows, and what it wrote itself, be it shown and its
-        number read or not, unless a later change has been read."""
+        """The table as this instance knows it: what the mirror shows, and what it wrote itself (shown or not, its
+        number read or not), unless a later change has been read."""
         behind: dict[str, State] = {}
         for entry, number, value in self.written.made():
             waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)

@@ -44,7 +44,7 @@ _log = structlog.get_logger()
 
 
 class Connection:
-    """A pool of connections to one Redis. `up` is what the watcher last found, for all who ask."""
+    """A pool of connections to one Redis. `up` is what the watcher last found."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Connection:
         return {} if before is None else {"seconds_before": round(self._changed_at - before, 3)}
 
     async def probe(self) -> None:
-        """Ask once. Raises RedisRefused where Redis says no; where it cannot be reached, `up` says so."""
+        """Ask once. Raises RedisRefused where Redis refuses; where it cannot be reached, `up` becomes False."""
         try:
             async with asyncio.timeout(self.command_deadline):
                 await self._client.exists(keys.GENERATION)  # PING is refused where the last save has failed
@@ -170,7 +170,7 @@ async def connect(
 
 def refusal_in(error: BaseException) -> str | None:
     """What Redis refused for good, as one sentence; None where trying again may help."""
-    if isinstance(error.__cause__, RedisError):  # redis-py wraps what a new connection was told
+    if isinstance(error.__cause__, RedisError):  # redis-py wraps the error of a new connection
         return refusal_in(error.__cause__)
     if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return str(error)

@@ -1,7 +1,7 @@
 """The last table on disk, so that an instance that starts while Redis is away has something to serve.
 
 A file of JSON lines: a header, one line a route, one an upstream, one for each change that is known, and a last
-line that says how many there were, so that a file cut short is known for one. It is replaced whole by a rename:
+line with their number, so that a file cut short is known for one. It is replaced whole by a rename:
 several instances of a machine may share it, and the last writer wins. Its modification time is when its contents
 were last known to be true.
 """
@@ -62,7 +62,7 @@ class DiskTable:
 
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
         """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there. Those of
-        other URLs that nobody has used for long are removed."""
+        other URLs that were not used for long are removed."""
         remove_old_tables(self._path, wall)
         try:
             written, changed = read_private(self._path)
@@ -78,7 +78,7 @@ class DiskTable:
         self._changed.set()
 
     def still_true(self) -> None:
-        """The mirror, and with it the file, is what Redis says now."""
+        """The mirror, and with it the file, is what Redis has now."""
         if not self._changed.is_set():
             try:
                 os.utime(self._path)

@@ -1,6 +1,6 @@
 """`embedded://`: one real Valkey server for all slb processes of a machine that share a data directory.
 
-Who uses it holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user
+Each user holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user
 out stops the server. A server whose users all crashed is found alive by the next one and adopted.
 """
 
@@ -19,7 +19,7 @@ from slb.control.valkey_process import ValkeyProcess
 from slb.errors import ConfigError
 
 _START_LOCK_TIME = 40.0
-"""Seconds: longer than the slowest start or stop of somebody else."""
+"""Seconds: longer than the slowest start or stop by another process."""
 
 _REVIVE_INTERVAL = 0.2
 _LONGEST_REVIVE_INTERVAL = 10.0
@@ -86,22 +86,22 @@ class EmbeddedServer:
             self._reviver = asyncio.get_running_loop().create_task(self._keep_alive(), name="embedded-valkey")
 
     async def _keep_alive(self) -> None:
-        loop, backoff, said = asyncio.get_running_loop(), Backoff(), ""
+        loop, backoff, logged = asyncio.get_running_loop(), Backoff(), ""
         pause = _REVIVE_INTERVAL
         while True:
             await asyncio.sleep(pause)
             if self._lives():
-                pause, said = _REVIVE_INTERVAL, ""
+                pause, logged = _REVIVE_INTERVAL, ""
                 continue
-            if not said:
+            if not logged:
                 _log.warning("embedded_valkey_died", directory=str(self.directory))
             fault = await self._revived()
-            if fault and fault != said:
+            if fault and fault != logged:
                 _log.error("embedded_valkey_not_revived", error=fault)
             pause = _REVIVE_INTERVAL
             if fault:
-                pause += backoff.pause(loop.time(), pause, _LONGEST_REVIVE_INTERVAL, is_calm=not said)
-            said = fault
+                pause += backoff.pause(loop.time(), pause, _LONGEST_REVIVE_INTERVAL, is_calm=not logged)
+            logged = fault
 
     def _lives(self) -> bool:
         try:
@@ -118,7 +118,7 @@ class EmbeddedServer:
         return ""
 
     def _enter(self) -> None:
-        """A server that listens here is taken for ours, and adopted: nobody else may have put it there."""
+        """A server that listens here is taken for ours, and adopted: no other user can have put it there."""
         try:
             make_private(self.directory.parent, "data_dir")
             make_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
@@ -167,8 +167,8 @@ class EmbeddedServer:
 
 
 async def to_its_end(work: Callable[[], None]) -> None:
-    """Run `work` in a thread. Who is cancelled meanwhile goes when it has ended: a thread cannot be stopped, and a
-    server that one starts behind its user's back is left to nobody."""
+    """Run `work` in a thread. A caller that is cancelled meanwhile leaves when the thread has ended: a thread
+    cannot be stopped, and a server that it started later would have no user."""
     running = asyncio.create_task(asyncio.to_thread(work))
     cancelled: asyncio.CancelledError | None = None
     while not running.done():

@@ -16,7 +16,7 @@ from slb.control.resp import pack
 
 
 class Endpoint:
-    """`options`: a connection of redis-py's, which is never opened: it holds what the URL says."""
+    """`options`: a connection of redis-py's, which is never opened: it holds the parts of the URL."""
 
     def __init__(self, options: AbstractConnection) -> None:
         self._options = options
@@ -80,7 +80,7 @@ def caused(error: RedisError, by: BaseException) -> RedisError:
 
 
 def again(error: RedisError) -> RedisError:
-    """The same error for another who meets it: raised twice, one exception would gather both tracebacks."""
+    """The same error for another caller: raised twice, one exception would gather both tracebacks."""
     twin = copy.copy(error)
     twin.__cause__, twin.__context__ = error.__cause__, error.__context__
     return twin

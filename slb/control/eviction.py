@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 
 async def warn_of_eviction(connection: Connection) -> None:
     """Log where a full Redis removes keys: routes go with `allkeys-...`, counts of slots with `volatile-...`, which
-    takes what has a lifetime. Where Redis does not let us see it, nothing is said."""
+    takes what has a lifetime. Where Redis forbids INFO, nothing is logged."""
     try:
         memory = await connection.client.info("memory")
     except ResponseError as error:
@@ -38,8 +38,8 @@ async def warn_of_eviction(connection: Connection) -> None:
 
 
 class Evictions:
-    """`happened`: Redis has evicted keys, be they of others, since all that is known here stood there. What is
-    missing then may not have been removed. Where INFO is forbidden, this is not known, and False."""
+    """`happened`: Redis has evicted keys, perhaps of other programs, since all that is known here stood there. What
+    is missing then may not have been removed. Where INFO is forbidden, this is not known, and False."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -50,7 +50,7 @@ class Evictions:
         self.happened = False
 
     def heard(self, key: str, event: str) -> None:
-        """A keyspace notification: it tells what was removed from what was evicted."""
+        """A keyspace notification: by it what was removed differs from what was evicted."""
         if event in _GONE or event in _LESS:
             if len(self._removals) >= _MOST_REMOVALS:
                 self._removals.clear()

@@ -1,5 +1,5 @@
-"""Hears of health checks that changed their mind, as soon as whoever ran them tells; and of upstreams that refuse
-connections, or serve again, which it tells too."""
+"""Messages between instances: the results of health checks that changed, as soon as they are published; and
+upstreams that refuse connections, or serve again. It publishes the latter too."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,11 +25,11 @@ Heard = Callable[[str, str, int], None]
 `SERVED`, and 0."""
 
 REFUSED, SERVED = "refused", "served"
-"""What is told of members. No check is ever in such a state."""
+"""What is published of members. No check is ever in such a state."""
 
 
 class HealthNews:
-    """A hint, no more: who misses one learns the same when the check is due again."""
+    """A hint, no more: an instance that misses one learns the same when the check is due again."""
 
     def __init__(self, connection: Connection, retry: float = _RETRY) -> None:
         self._connection = connection
@@ -40,7 +40,7 @@ class HealthNews:
         await hear(self._connection, keys.HEALTH_CHANNEL, partial(_pass_on, heard), self._retry)
 
     async def tell(self, member: str, news: str) -> None:
-        """Let all instances hear it. Where Redis is away each finds out for itself."""
+        """Publish it to all instances. Where Redis is away, each finds out for itself."""
         try:
             async with asyncio.timeout(self._connection.command_deadline):
                 with readable():
@@ -50,7 +50,7 @@ class HealthNews:
 
 
 def _pass_on(heard: Heard, _: str, text: str) -> None:
-    """`key state run`, or `member news 0`; anybody may publish anything, and other forms are passed over."""
+    """`key state run`, or `member news 0`; any program may publish anything, and other forms are passed over."""
     if len(text) > _LONGEST:
         return
     key, _, rest = text.rpartition(" ")

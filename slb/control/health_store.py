@@ -1,4 +1,4 @@
-"""The fleet's share in health checks: who runs which one now, and what was found."""
+"""The fleet's share in health checks: which instance runs which one now, and what was found."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A check that seems to be due here. `state` and `run` are what this instance knows of it; whoever gets it has
-    it for `hold` seconds."""
+    """A check that seems to be due here. `state` and `run` are what this instance knows of it; the instance that
+    gets it has it for `hold` seconds."""
 
     member: str
     check: HealthCheck
@@ -38,7 +38,7 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`claim` is 0 where another instance runs the check; it is due again in `wait` seconds. `state` is empty where
-    nobody knows anything of it yet."""
+    nothing is known of it yet."""
 
     claim: int
     wait: float
@@ -86,7 +86,8 @@ class HealthStore:
         return answers
 
     async def report(self, reports: Sequence[Report]) -> int:
-        """Tell the others; how many of the reports counted: those whose claim has not lapsed."""
+        """Publish to the other instances. Returns how many of the reports counted: those whose claim has not
+        lapsed."""
         rows = [
             (keys.health_key(each.member, each.check), each.claim, each.state, each.run, _life(each.check))
             for each in reports

@@ -36,8 +36,8 @@ class Heap:
                 gc.enable()
 
     def grown(self, routes: int) -> None:
-        """Tell how many routes were made. After enough of them what is alive is frozen: collected around from now
-        on, and still freed when nobody refers to it. Rare enough that garbage caught in it does not add up."""
+        """Note how many routes were made. After enough of them what is alive is frozen: collected around from now
+        on, and still freed when nothing refers to it. Rare enough that garbage caught in it does not add up."""
         self._grown += routes
         self._made += routes
         if self._grown >= self._worthwhile:
@@ -61,7 +61,7 @@ def _settle() -> None:
 
 
 def give_back() -> bool:
-    """Let the C library return what it holds and nobody uses, in a millisecond or two; False where it cannot."""
+    """Let the C library return what it holds without use, in a millisecond or two; False where it cannot."""
     trim = getattr(_c_library(), "malloc_trim", None)
     return trim is not None and bool(trim(0))
 

@@ -3,7 +3,7 @@
 An entry is a member of a route (`keys.membership`), or a field of the settings of a route or of the attributes of
 an upstream (`keys.field_entry`). Each change gives it a number, the next of one counter; what has left has its
 number too. A hash that was replaced or removed whole is one entry, named by its key: its number is one of each of
-its fields, be they there or not. A history holds the last few thousand: what is not in it changed at its `floor`,
+its fields, there or not. A history holds the last few thousand: what is not in it changed at its `floor`,
 or before.
 """
 
@@ -26,7 +26,7 @@ _AT_ONCE = 500
 @dataclass
 class History:
     """`of`: entry -> number. `last`: the highest number given so far, where it was read. `generation`: of which
-    Redis. `is_known` is False of a log in Redis that cannot be read: nothing can be said about what is newer.
+    Redis. `is_known` is False of a log in Redis that cannot be read: what is newer is unknown then.
     `ends_early`: it ended before a number that this instance had seen given when it asked for it."""
 
     of: dict[str, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Snapshot:
 
 class State(NamedTuple):
     """What an entry is. `value`: whether the member is there, or the hash (empty where there is none); of a `field`
-    that field of it alone. `is_logged`: it has a number of its own above the floor of the history that says so."""
+    that field of it alone. `is_logged`: it has a number of its own above the floor of that history."""
 
     number: int
     is_logged: bool
@@ -94,12 +94,12 @@ class State(NamedTuple):
 
     @property
     def is_whole_hash(self) -> bool:
-        """Whether it says what all fields of a hash are."""
+        """Whether it stands for all fields of a hash."""
         return not self.field and not isinstance(self.value, bool)
 
 
 def state(entry: str, table: Snapshot) -> State | None:
-    """What `table` says of an entry; None where it names nothing that slb reads."""
+    """What an entry is in `table`; None where it names nothing that slb reads."""
     number, is_logged = table.history.revision(entry), table.history.of.get(entry, 0) > table.history.floor
     key, blank, named = entry.partition(" ")
     path, member = keys.path_of(key) or "", keys.member_of(key) or ""
@@ -125,9 +125,8 @@ def holds_any(key: str, table: Snapshot) -> bool:
 def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
     """The entries that `mine` knows to be newer; None now and then, where the caller may rest.
 
-    What neither log holds is told by the floors. A floor comes from Redis and never falls there: a lower one means
-    that Redis has gone back behind it, so whatever differs is older there, unless it has changed since.
-    """
+    What neither log holds is judged by the floors. A floor comes from Redis and never falls there: a lower one
+    means that Redis has gone back behind it, so whatever differs is older there, unless it has changed since."""
     for count, (entry, number) in enumerate(mine.history.of.items(), 1):
         if number > theirs.history.revision(entry):
             yield entry
@@ -140,7 +139,7 @@ def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
 
 
 def evicted(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that `mine` has and `theirs` lacks, without a number that says that they have left; None now and
+    """The entries that `mine` has and `theirs` lacks, without a number of their removal; None now and
     then, where the caller may rest."""
     for entry in differing(mine, theirs):
         if entry is None or _is_evicted(entry, mine, theirs):
@@ -201,7 +200,7 @@ def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] |
 
 
 def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
-    """`table` with these entries as they are said to be; of a whole hash but for the fields that `table` knows to
+    """`table` with these entries in these states; of a whole hash but for the fields that `table` knows to
     be newer. A route that is left without anything is gone."""
     both = Snapshot(dict(table.records), dict(table.attributes), table.generation)
     members: dict[str, set[str]] = {}
@@ -228,7 +227,7 @@ def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
 
 
 def _hash_with(before: Mapping[str, str], each: State, key: str, history: History) -> dict[str, str]:
-    """`before` as `each` says; `history` knows which fields have changed since."""
+    """`before` with `each` applied; `history` knows which fields have changed since."""
     value = each.value if isinstance(each.value, Mapping) else {}
     if each.field:
         changed = {each.field}

@@ -46,7 +46,7 @@ class FileLock:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Block until `condition()` holds, or `seconds` have passed; says which."""
+    """Block until `condition()` holds, or `seconds` have passed. Returns whether it holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

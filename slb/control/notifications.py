@@ -58,7 +58,7 @@ class KeyEvents:
             on_event(key, event)
 
     async def arrive(self, wait: float) -> bool:
-        """Whether notifications come, found out by a key written for it; no, where Redis lets nobody write it.
+        """Whether notifications come, found out by a key written for it; no, where Redis refuses to write it.
         `listen` must be running."""
         self._canary_seen.clear()
         try:

@@ -1,4 +1,4 @@
-"""Tables of other Redis URLs that nobody has used for long: removed, or the data directory would only grow."""
+"""Tables of other Redis URLs that were not used for long: removed, or the data directory would only grow."""
 
 import re
 import stat
@@ -12,7 +12,8 @@ _OURS = re.compile(r"table-[0-9a-f]{12}\.json(\.[0-9]+\.[0-9]+)?")
 """As `disk.table_file` names them, and one that was being written when its writer was killed."""
 UNUSED = 30 * 86400.0
 """Seconds. An instance touches its table as long as Redis confirms it, at least every minute: one as old as this is
-of a URL that is no longer used, or of a Redis that has been away for a month, whose instances have it in memory."""
+of a URL that is no longer used, or of a Redis that has been away for a month, whose instances have the table in
+memory."""
 
 _log = structlog.get_logger()
 

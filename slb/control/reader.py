@@ -201,7 +201,7 @@ class Reader:
         return own(read.reply)
 
     def _generation(self, read: Read, found: Found) -> str | None:
-        """That it is there says that Redis has its data, whatever somebody has made of it."""
+        """Where the key exists, Redis has its data, even if another program has changed the key."""
         generation = self._checked(read, found)
         return SPOILT if isinstance(read.reply, Exception) else generation
 

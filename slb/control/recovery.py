@@ -216,5 +216,5 @@ class Recovery:
         return True
 
     async def has_generation(self) -> bool:
-        """Whether Redis says that it has its data."""
+        """Whether Redis has its data: its generation exists."""
         return await self._restorer.has_generation()

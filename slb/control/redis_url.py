@@ -1,4 +1,4 @@
-"""What a Redis URL says: its parts for redis-py, and a form of it that may be shown."""
+"""The parts of a Redis URL for redis-py, and a form of it that may be shown."""
 
 import re
 from typing import Any

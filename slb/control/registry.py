@@ -1,4 +1,4 @@
-"""Writes routes, settings and attributes to Redis. Who wants to see them read the mirror."""
+"""Writes routes, settings and attributes to Redis. To see them, read the mirror."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -71,7 +71,7 @@ class Registry:
         self, items: Sequence[ToRegister], ttls: Sequence[float | None] | None = None
     ) -> list[bool]:
         """Add them all or none; for each, whether it was not there yet. Attributes come before the member, so
-        that nobody reads a member without them. `ttls`: for each the seconds until it ends unless it is registered
+        that no member is read without them. `ttls`: for each the seconds until it ends unless it is registered
         again, None for good. Where all of them are only renewed that is one call, and no change of the table."""
         leases = [None if ttl is None else round(ttl * 1000) for ttl in ttls or [None] * len(items)]
         async with self._answering():
@@ -151,7 +151,7 @@ class Registry:
     async def reset(self) -> int:
         """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
 
-        The generation stays, or is made: it tells every instance that this emptiness is the truth, to follow, and
+        The generation stays, or is made: it tells every instance that this emptiness is the truth, and
         all counts as changed, what Redis had lost before among it.
         """
         routes: set[str | None] = set()
@@ -171,7 +171,7 @@ class Registry:
             await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)
 
     async def _keys_of_routes(self) -> AsyncIterator[list[str]]:
-        """All keys `reset` removes, in handfuls. Keys not in our form are somebody else's and stay."""
+        """All keys `reset` removes, in handfuls. Keys not in our form belong to other programs and stay."""
         pages = self._scan_names(keys.OURS)
         while True:
             async with self._answering():

@@ -34,7 +34,7 @@ class Restorer:
         self._id = uuid4().hex
 
     async def has_generation(self) -> bool:
-        """Whether Redis says that it has its data."""
+        """Whether Redis has its data: its generation exists."""
         return bool(await self._connection.client.exists(keys.GENERATION))
 
     async def make_generation(self, known: str | None = None) -> str:
@@ -69,7 +69,7 @@ class Restorer:
         await self._write_all(list(lost.items()), floor)
 
     async def _write_all(self, rows: Sequence[Row], floor: int, locked: bool = False) -> None:
-        """Attributes come before the member, so that nobody reads a member without them. `locked`: `slb:restoring`
+        """Attributes come before the member, so that no member is read without them. `locked`: `slb:restoring`
         is renewed with each step."""
         slices = Slices()
         for are_attributes in (True, False):

@@ -34,7 +34,7 @@ _BOUNDS = (
         64,
     ),  # a hash that is read whole: there are some 45 settings, the longest value has 2048 characters
     *(4096, _MIB // 2),  # of one text; of one reply, which is read on where it has ended
-    *("(longer than 4096 bytes)", *HASH_FIELDS),  # no setting takes such a value: it is at fault, and told
+    *("(longer than 4096 bytes)", *HASH_FIELDS),  # no setting takes such a value: it is at fault, and reported
 )
 
 
@@ -127,8 +127,8 @@ class ReportChecks:
 
 class Reaped(NamedTuple):
     """What `lua/reap.lua` found. `drift`: by how much scores were not the sum of what is held; `repaired`: keys and
-    fields that were not what they should be; `taken_back`: grants nobody took up. `more`: of the dead more is left
-    than one call takes apart; another one may follow at once."""
+    fields that were not what they should be; `taken_back`: grants that were not used. `more`: of the dead more is
+    left than one call takes apart; another one may follow at once."""
 
     was_due: bool
     reaped: int

@@ -14,25 +14,25 @@ _log = structlog.get_logger()
 
 
 class SettingsFaults:
-    """What has been told so far."""
+    """What has been logged so far."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Sequence[str]] = {}
+        self._logged: dict[str, Sequence[str]] = {}
 
-    def tell(self, faults: Mapping[str, Sequence[str]]) -> None:
+    def log(self, faults: Mapping[str, Sequence[str]]) -> None:
         """Route path -> one sentence for each fault, as it is now; while a route's are the same, so is the object.
         Nearly always there are none."""
-        if not faults and not self._told:
+        if not faults and not self._logged:
             return
-        told = self._told
-        changed = {path: sentences for path, sentences in faults.items() if sentences is not told.get(path)}
+        logged = self._logged
+        changed = {path: sentences for path, sentences in faults.items() if sentences is not logged.get(path)}
         self._tell_refused({path: self._new(path, sentences) for path, sentences in changed.items()})
-        self._tell_in_order([path for path in self._told if path not in faults])
-        self._told = dict(faults)
+        self._tell_in_order([path for path in self._logged if path not in faults])
+        self._logged = dict(faults)
 
     def _new(self, path: str, sentences: Sequence[str]) -> Sequence[str]:
-        told = self._told.get(path)
-        return [sentence for sentence in sentences if sentence not in told] if told else sentences
+        logged = self._logged.get(path)
+        return [sentence for sentence in sentences if sentence not in logged] if logged else sentences
 
     def _tell_refused(self, new: Mapping[str, Sequence[str]]) -> None:
         each = ((path, sentence) for path, sentences in new.items() for sentence in sentences)

@@ -45,14 +45,14 @@ class Skipped:
         self._logged: set[tuple[str, str, str]] = set()
         self._found = Found()
 
-    def note(self, found: Found, kind: str, key: str, entry: str = "", **told: int) -> None:
-        """Count one entry of `key` into `found`, and log it where it is new. `told` goes into the log."""
+    def note(self, found: Found, kind: str, key: str, entry: str = "", **sizes: int) -> None:
+        """Count one entry of `key` into `found`, and log it where it is new. `sizes` go into the log."""
         found.add(key, Counter((kind,)))
         shown = kind, _shown(key), _shown(entry)
         if shown in self._logged or len(self._logged) >= _LOGGED_LIMIT:
             return
         self._logged.add(shown)
-        _log.warning("redis_entry_skipped", kind=kind, key=shown[1], entry=shown[2], **told)
+        _log.warning("redis_entry_skipped", kind=kind, key=shown[1], entry=shown[2], **sizes)
 
     def replace(self, found: Found) -> None:
         """What a full sync found is all there is."""

@@ -54,7 +54,7 @@ class Sync:
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
-        """The table of the last run, `age` seconds old: what is good until Redis says otherwise."""
+        """The table of the last run, `age` seconds old: what is good until Redis has been read."""
         self._recovery.kept = kept
         self._changes.history = kept.history.copy()
         self._true_at -= age
@@ -74,7 +74,7 @@ class Sync:
         return self._clock() - self._true_at
 
     def known_true(self) -> None:
-        """Redis has just been heard from, with nothing dirty: the mirror is what it says."""
+        """Redis has just answered, with nothing dirty: the mirror is true."""
         if self._recovery.has_synced and self.is_settled and not self.dirty:
             self._true_at = self._clock()
 
@@ -158,7 +158,7 @@ class Sync:
         self._finish()
 
     async def look(self) -> None:
-        """Ask whether Redis still has its data: no event tells of a FLUSHALL or an eviction. And read its log."""
+        """Ask whether Redis still has its data: no event reports a FLUSHALL or an eviction. And read its log."""
         history = await self._changes.read()
         there = await self._recovery.has_generation()
         is_doubtful = there is (self._recovery.generation is None) or history.ends_early
@@ -169,7 +169,7 @@ class Sync:
         await self._mark(history.of)
 
     async def _mark(self, entries: Iterable[str]) -> None:
-        """Read what is new in the log and not shown yet: maybe no event tells of it, as where what is there was
+        """Read what is new in the log and not shown yet: there may be no event for it, as where what is there was
         registered again. Once: what is not ours waits for the next full sync."""
         slices = Slices()
         for key in map(keys.key_of, entries):
@@ -201,7 +201,7 @@ class Sync:
         return is_lost
 
     async def _number(self, by_hand: Collection[str]) -> None:
-        """Changes made by hand get their number from whoever sees them first."""
+        """Changes made by hand get their number from the first instance that sees them."""
         if by_hand:
             slices = Slices()
             with self._refused.passed_over():

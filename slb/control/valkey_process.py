@@ -28,14 +28,14 @@ _SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path holds 108 on Linux and 104 on macOS, its end included."""
 
 _SHORT_PLACE = "XDG_RUNTIME_DIR"
-"""What says where sockets go whose own directory has too long a name."""
+"""Names the directory of a socket whose own directory has too long a name."""
 
 _PROBE_SIZE = 64 * 1024
 """Bytes: about what a server's first files take."""
 
 _DATA = "appendonlydir"
 _OF_ITS_DATA = re.compile(r"AOF|append[ -]?only", re.IGNORECASE)
-"""What the server says last where its data cannot be used, one way or another."""
+"""In the last line of the server's log where it cannot use its data."""
 
 _START_TIME = 5.0
 _STOP_TIME = 10.0
@@ -55,13 +55,13 @@ class ValkeyProcess:
         self.socket = _socket_path(directory)
 
     def _leave_short_place(self) -> None:
-        """Remove the directory made for a socket alone. Somebody may be starting there again: then it stays."""
+        """Remove the directory made for a socket alone. It stays where another process is starting there."""
         if self.socket.parent != self._directory:
             with suppress(OSError):
                 self.socket.parent.rmdir()
 
     def alive(self) -> bool:
-        """Whether a server process of this directory exists, be it frozen or still loading."""
+        """Whether a server process of this directory exists; it may be frozen or still loading."""
         lock = FileLock(self._alive_file)
         try:
             return not lock.try_shared()
@@ -69,7 +69,7 @@ class ValkeyProcess:
             lock.release()
 
     def answers(self) -> bool:
-        """Whether the server answers PING, be it with a refusal."""
+        """Whether the server answers PING; a refusal is an answer too."""
         try:
             with self._client() as client:
                 return bool(client.ping())
@@ -167,7 +167,8 @@ class ValkeyProcess:
         return [str(_server_binary()), *words]
 
     def _last_words(self) -> str:
-        """What the server said last, where more stands, and a way out; where it could not even write, why."""
+        """The last line of the server's log, where more of it stands, and a way out; where it could not write it,
+        why."""
         if fault := write_fault(self._directory):
             return fault
         try:
@@ -176,7 +177,7 @@ class ValkeyProcess:
             return str(error)
         said = lines[-1] if lines else "its log is empty"
         way_out = f"; without {self._directory}/{_DATA} it starts empty" if _OF_ITS_DATA.search(said) else ""
-        return f"{said} ({self._log} says more{way_out})"
+        return f"{said} ({self._log}has more{way_out})"
 
 
 def write_fault(directory: Path) -> str:

@@ -43,7 +43,7 @@ class Views:
         return True
 
     def take_replaced(self) -> list[str]:
-        """What Redis has stored candidates under that none of these has any more: each is told of once."""
+        """What Redis has stored candidates under that none of these has any more: each is returned once."""
         replaced, self._replaced = self._replaced, set()
         return list(replaced.difference(self.in_use())) if replaced else []
 

@@ -108,7 +108,7 @@ class Watcher:
         return True
 
     def _swapped(self, _: Sequence[str]) -> None:
-        self._faults.tell(self._mirror.faults)
+        self._faults.log(self._mirror.faults)
         for predicate, future in list(self._waiting):
             if not future.done() and predicate(self._mirror):
                 future.set_result(None)
@@ -183,7 +183,7 @@ class Watcher:
         self._full_took = self._clock() - started
 
     async def _check_notifications(self, subscription: KeyEvents) -> None:
-        """Somebody may have switched them off, or on."""
+        """They may have been switched off or on in Redis."""
         if not await switch_on(self._connection):
             self._show_polling(not await subscription.arrive(self._timing.canary))
         else:
@@ -253,7 +253,7 @@ class _Fault(Exception):
 
 async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
     """Run all, until one ends or fails; raise what it failed with. Not a TaskGroup: in Python 3.11 that leaves
-    its own cancellation counted, and `raise_if_cancelled` could not tell it from somebody else's."""
+    its own cancellation counted, and `raise_if_cancelled` could not tell it from a cancellation from outside."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,5 @@
-"""What this instance has written itself, with the numbers that Redis gave it. The log tells them too, but a moment
-later: a Redis that is lost in that moment would lose a change that has been answered. Pure."""
+"""What this instance has written itself, with the numbers that Redis gave it. They stand in the log too, but are
+read a moment later: a Redis that is lost in that moment would lose a change that has been answered. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,7 +38,7 @@ class Written:
         return is_logged
 
     def known(self, entry: str, number: int) -> None:
-        """The log has told this number of it."""
+        """This number of it has been read from the log."""
         noted = self._of.get(entry)
         if noted is not None and noted[0] <= number:
             del self._of[entry]

@@ -1,10 +1,10 @@
--- Who runs which health check now. A check that is due goes to whoever asks first, and is due again after its hold.
+-- Which instance runs which health check now. A check that is due goes to the first that asks, and is due again after its hold.
 -- KEYS: one key a check, slb:{health}:...; a string "due state run", due in milliseconds of this server's clock.
 -- ARGV[1]: how many checks the caller can run at most. Then for each key four: the state and the run the caller
 --   knows of, the hold and the life of the key in milliseconds.
 -- Reply for each key: {claim (0 where it is not the caller's), milliseconds until it is due, state, run}.
--- What stands there is taken up, unless nobody has kept it for more than a hold (this server was away): then
--- what the caller has seen meanwhile is newer. Who knows nothing ("unknown") has nothing to say against it.
+-- What stands there is taken up, unless it was not kept for more than a hold (this server was away): then
+-- what the caller has seen meanwhile is newer. A caller that knows nothing ("unknown") leaves it as it is.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local room = tonumber(ARGV[1])
@@ -14,7 +14,7 @@ for index, key in ipairs(KEYS) do
   local hold, life = tonumber(ARGV[first + 2]), tonumber(ARGV[first + 3])
   local found = redis.pcall('GET', key)
   local due, state, run
-  if type(found) == 'string' and #found < 64 then  -- anybody may have written there
+  if type(found) == 'string' and #found < 64 then  -- any program may have written there
     due, state, run = string.match(found, '^(%d+) (%l+) (%d+)$')
   end
   due = tonumber(due or 0)

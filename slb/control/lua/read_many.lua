@@ -1,4 +1,4 @@
--- Reads many keys in one step, and of each no more than a bound: whoever can write here must not be able to hold up,
+-- Reads many keys in one step, and of each no more than a bound: a program that can write here must not be able to hold up,
 -- or to fill, every instance that reads.
 -- KEYS: what to read.
 -- ARGV[1]: one letter for each key: s a set, z a sorted set, h a hash, g a string, x whether it is there.

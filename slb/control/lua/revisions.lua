@@ -29,7 +29,7 @@ local function last_number()
   return tonumber(redis.call('ZRANGE', CHANGES, -1, -1, 'WITHSCORES')[2] or 0)
 end
 
--- Whether it is a log, and not something else that somebody has put there: numbers are such as a score holds exactly.
+-- Whether it is a log, and not something else under its key: numbers are such as a score holds exactly.
 local function is_log()
   return redis.call('TYPE', CHANGES).ok == 'zset' and last_number() < 2 ^ 53 - 1
 end

@@ -8,7 +8,7 @@
 -- "join", "leave", "set", "unset" or "replace", how many arguments it has, and these: a member, a field and its value,
 -- a field, or of a hash made anew fields and values in turn (none where it has left). Without rows: the caller's floor, which all that it knows has been written to.
 -- Reply: {how many rows were written, how many of them another type of key was in the way of}.
--- MOST_FIELDS: a hash that somebody has made larger is not looked through.
+-- MOST_FIELDS: a hash that another program has made larger is not looked through.
 local MOST_FIELDS = 1000
 mend()
 if #KEYS > 1 then
@@ -27,7 +27,7 @@ local operations = {
   unset = function(key, first)
     return redis.pcall('HDEL', key, ARGV[first])
   end,
-  -- But for fields that have changed since, be they there or not.
+  -- But for fields that have changed since, there or not.
   replace = function(key, first, last, number)
     local function is_older(field)
       return logged(key .. ' ' .. field) <= number

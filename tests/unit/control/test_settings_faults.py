@@ -8,9 +8,9 @@ from slb.control.settings_faults import SettingsFaults
 def test_each_fault_is_told_once_and_once_more_when_its_route_is_in_order() -> None:
     telling, at_fault = SettingsFaults(), {"/a": ["x: no"], "/b": ["y: no"]}
     with capture_logs() as logs:
-        telling.tell(at_fault)
-        telling.tell(dict(at_fault))
-        telling.tell({"/a": ["x: no", "z: no"]})
+        telling.log(at_fault)
+        telling.log(dict(at_fault))
+        telling.log({"/a": ["x: no", "z: no"]})
     assert [(line["event"], line["route"], line.get("fault")) for line in logs] == [
         ("setting_refused", "/a", "x: no"),
         ("setting_refused", "/b", "y: no"),
@@ -21,17 +21,17 @@ def test_each_fault_is_told_once_and_once_more_when_its_route_is_in_order() -> N
 
 def test_thousands_of_faults_at_once_are_told_in_a_hundred_lines_and_one() -> None:
     with capture_logs() as logs:
-        SettingsFaults().tell({f"/{each}": ["x: no"] * 60 for each in range(1000)})
+        SettingsFaults().log({f"/{each}": ["x: no"] * 60 for each in range(1000)})
     assert len(logs) == 101
     assert logs[-1]["fault"] == "and 59900 more, here and elsewhere"
 
 
 def test_thousands_that_are_mended_at_once_are_told_in_a_hundred_lines_and_one() -> None:
     telling = SettingsFaults()
-    telling.tell({f"/{each}": ["x: no"] for each in range(1000)})
+    telling.log({f"/{each}": ["x: no"] for each in range(1000)})
     with capture_logs() as logs:
-        telling.tell({})
-        telling.tell({})
+        telling.log({})
+        telling.log({})
     assert {line["event"] for line in logs} == {"settings_in_order"}
     assert [line["route"] for line in logs] == [f"/{each}" for each in range(101)]
     assert [line["others"] for line in logs if "others" in line] == [899]
