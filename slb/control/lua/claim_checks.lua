@@ -1,4 +1,5 @@
--- Which instance runs which health check now. A check that is due goes to the first that asks, and is due again after its hold.
+-- Which instance runs which health check now. A check that is due goes to the first that asks, and is due again
+-- after its hold.
 -- KEYS: one key a check, slb:{health}:...; a string "due state run", due in milliseconds of this server's clock.
 -- ARGV[1]: how many checks the caller can run at most. Then for each key four: the state and the run the caller
 --   knows of, the hold and the life of the key in milliseconds.

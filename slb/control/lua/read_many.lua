@@ -1,5 +1,5 @@
--- Reads many keys in one step, and of each no more than a bound: a program that can write here must not be able to hold up,
--- or to fill, every instance that reads.
+-- Reads many keys in one step, and of each no more than a bound: a program that can write here must not be able to
+-- hold up, or to fill, every instance that reads.
 -- KEYS: what to read.
 -- ARGV[1]: one letter for each key: s a set, z a sorted set, h a hash, g a string, x whether it is there.
 -- ARGV[2], [3]: the most bytes a set may take in this server, and the most members it may have.
