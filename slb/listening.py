@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slb.config import Settings, host_port
+from slb.config import Settings
 from slb.errors import SlbError
 from slb.names import join_member
+from slb.setting_values import host_port
 
 BACKLOG = 4096
 """Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""

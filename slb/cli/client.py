@@ -10,8 +10,8 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 import typer
 
-from slb.config import file_value
 from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, SlbError, no_answer
+from slb.loading import file_value
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0

@@ -60,7 +60,7 @@ def reset(
 
 
 def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> "Settings":
-    from slb.config import load_settings
+    from slb.loading import load_settings
 
     warn_of_misspellings()
     return load_settings({"redis_url": redis, "data_dir": data_dir}, os.environ, config)

@@ -33,7 +33,7 @@ NoRevive = Annotated[
 
 def warn_of_misspellings(environ: Mapping[str, str] = os.environ) -> None:
     """Say on stderr which SLB_ variables are like a setting's and set nothing."""
-    from slb.config import misspellings
+    from slb.loading import misspellings
 
     for variable, meant in misspellings(environ):
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
@@ -43,7 +43,7 @@ def log_misspellings(environ: Mapping[str, str] = os.environ) -> None:
     """The same, where lines on stderr have the form of the log."""
     import structlog
 
-    from slb.config import misspellings
+    from slb.loading import misspellings
 
     _log = structlog.get_logger("slb")
     for variable, meant in misspellings(environ):

@@ -73,7 +73,7 @@ def serve(
 
 def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
     """What these flags say, and the environment and the file behind them."""
-    from slb.config import load_settings
+    from slb.loading import load_settings
     from slb.observe.log import configure_logging
     from slb.reload import Source, source_files
 

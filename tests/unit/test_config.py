@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from slb.config import (
-    MOST_PATIENCE,
-    OWN_HEADERS,
-    Settings,
-    access_log_share,
-    certificate_files,
-    host_port,
-    load_settings,
-    misspellings,
-)
+from slb.config import OWN_HEADERS, Settings
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.errors import ConfigError
+from slb.loading import load_settings, misspellings
 from slb.proxy.fields import _KINDS
+from slb.setting_values import MOST_PATIENCE, access_log_share, certificate_files
 
 
 def load(
@@ -249,27 +242,6 @@ def test_the_root_may_have_settings_of_its_own() -> None:
     assert Settings.model_validate({"routes": {"/": {"retries": 2}}}).route_settings("/", {}).retries == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
-        ("localhost:0", ("localhost", 0)),
-        ("[::1]:65535", ("::1", 65535)),
-        (":80", ("0.0.0.0", 80)),
-    ],
-)
-def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
-    assert host_port(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "80", "h", "h:", "h:x", "h:-1", "h:65536", "h:٨", "::1", "[::1:80", "::1]:80"]
-)
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        host_port(text)
-
-
 def test_an_instance_knows_that_it_is_alone_before_its_lease_ends() -> None:
     assert LaneTiming().lease - LaneTiming().beat - SPARE == MOST_PATIENCE
     assert load({"SLB_LEDGER_PATIENCE": f"{MOST_PATIENCE}s"}).ledger_patience == MOST_PATIENCE
@@ -284,13 +256,6 @@ def test_the_access_log_may_be_a_number_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "slb.toml").write_text("access_log = true\n")
     with pytest.raises(ConfigError, match="access_log = True"):
         load_settings({}, {}, tmp_path / "slb.toml")
-
-
-def test_the_access_log_may_be_a_share_of_requests() -> None:
-    assert [access_log_share(text) for text in ("0", "0.25", "1")] == [0.0, 0.25, 1.0]
-    for text in ("", "-0.1", "1.1", "nan", "inf", "x"):
-        with pytest.raises(ValueError, match="share"):
-            access_log_share(text)
 
 
 def test_certificates_are_named_with_their_keys_or_as_one_file_that_holds_both() -> None:
