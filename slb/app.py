@@ -16,7 +16,7 @@ from slb.admission.gates import Gates
 from slb.admission.shown import Decision
 from slb.api.application import make_data_api
 from slb.config import Settings
-from slb.control.connection import connect
+from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
@@ -198,6 +198,18 @@ async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None
     await first_of(stopping.requested, failed)
     cut_off = await app.stop(stopping.hurried)
     return int(failed.is_set() or cut_off)
+
+
+async def redis_answers(settings: Settings) -> bool:
+    """Whether the Redis at `settings.redis_url`, which is not embedded, answers within about a second. Raises
+    RedisRefused where it refuses for good."""
+    configure_logging("error")
+    connection = Connection(settings.redis_url.get_secret_value(), Metrics(), command_deadline=CONNECT_DEADLINE)
+    try:
+        await connection.probe()
+        return connection.up
+    finally:
+        await connection.aclose()
 
 
 async def reset_redis(settings: Settings) -> int:

@@ -14,6 +14,7 @@ from slb.names import counted
 
 if TYPE_CHECKING:
     from slb.config import Settings
+    from slb.control.embedded import EmbeddedServer
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,21 +24,19 @@ def add_to(app: typer.Typer) -> None:
 
 
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
-    """Say which settings `slb serve` would run with, secrets masked, and which Redis; fails where it would."""
+    """Show the settings `slb serve` would run with, secrets masked, and its Redis; fails where serve would."""
     from slb.control.private import check_data_dir
     from slb.proxy.tls import check_files
 
     settings = _settings(config, redis, None)
-    url = _checked_url(settings)
+    _checked_url(settings)
     check_files(settings)
     check_data_dir(settings.data_dir)
+    found = _found_redis(settings)
+    _check_addresses(settings)
     for name in type(settings).model_fields:
         typer.echo(f"{name} = {_shown(settings, name)}")
-    typer.echo("")
-    if _is_embedded(settings):
-        typer.echo(f"Redis is embedded, for this machine only, in {_embedded_directory(settings)}")
-    else:
-        typer.echo(f"Redis is at {url}")
+    typer.echo(f"\n{found}")
 
 
 def reset(
@@ -77,6 +76,39 @@ def _checked_url(settings: "Settings") -> str:
     return shown(url)
 
 
+def _found_redis(settings: "Settings") -> str:
+    """Which Redis it is, and whether it answers. Raises SlbError where `slb serve` would not start with it; a Redis
+    that does not answer is no such reason."""
+    from slb.app import redis_answers
+    from slb.control.private import check_can_be_made
+
+    if _is_embedded(settings):
+        _embedded(settings).check()
+        return f"Redis is embedded, for this machine only, in {_embedded(settings).directory}"
+    try:
+        check_can_be_made(settings.data_dir, "data_dir")
+    except ConfigError as error:
+        _note(f"{error}; slb serve starts all the same, and keeps no table on disk")
+    answers = asyncio.run(redis_answers(settings))
+    return f"Redis is at {_checked_url(settings)}{'' if answers else ', which does not answer'}"
+
+
+def _check_addresses(settings: "Settings") -> None:
+    """Raises CannotListen. An address in use is no fault: the instance that listens there may be the one whose
+    settings are checked."""
+    from slb.listening import AddressInUse, bound_socket
+
+    for setting in ("listen", "api") if "proxy" in settings.roles else ("api",):
+        try:
+            bound_socket(getattr(settings, setting), setting).close()
+        except AddressInUse as error:
+            _note(f"{error}: slb serve starts only once it is free")
+
+
+def _note(text: str) -> None:
+    typer.echo(f"slb: {text}", err=True)
+
+
 def _is_embedded(settings: "Settings") -> bool:
     from slb.control.redis_url import EMBEDDED, scheme_of
 
@@ -87,7 +119,7 @@ def _check_there(settings: "Settings") -> None:
     """A data directory with a typo in it is not to be made, and found empty. Raises ConfigError."""
     if not _is_embedded(settings):
         return
-    directory = _embedded_directory(settings)
+    directory = _embedded(settings).directory
     try:
         is_there = directory.is_dir()
     except OSError as error:  # no permission to look, or a name that is too long
@@ -96,11 +128,11 @@ def _check_there(settings: "Settings") -> None:
         raise ConfigError(f"data_dir: there is no embedded Valkey to reset in {directory}")
 
 
-def _embedded_directory(settings: "Settings") -> Path:
+def _embedded(settings: "Settings") -> "EmbeddedServer":
     from slb.control.embedded import EmbeddedServer
 
     named = settings.redis_url.get_secret_value().removeprefix("embedded://")
-    return EmbeddedServer(Path(named) if named else settings.data_dir).directory
+    return EmbeddedServer(Path(named) if named else settings.data_dir)
 
 
 def _shown(settings: "Settings", name: str) -> str:
