@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, DataDirOption, RedisOption, warn_of_misspellings
+from slb.cli.options import ConfigOption, DataDirOption, Misused, RedisOption, warn_of_misspellings
 from slb.errors import ConfigError
 from slb.names import counted
 
@@ -52,7 +52,7 @@ def reset(
     settings = _settings(config, redis, data_dir)
     _check_there(settings)
     if not yes and not sys.stdin.isatty():
-        raise ConfigError("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
+        raise Misused("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
     if not yes:
         typer.confirm(f"Remove every route from {_checked_url(settings)}?", abort=True)
     typer.echo(f"{counted(asyncio.run(reset_redis(settings)), 'route')} removed")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from slb.errors import SlbError
+from slb.model import MAX_TTL, MIN_TTL
 from slb.names import seconds
 
 ConfigOption = Annotated[
@@ -29,6 +31,10 @@ EndWithStdin = Annotated[
 NoRevive = Annotated[
     bool, typer.Option("--no-revive", hidden=True, help="Leave an embedded Valkey dead that was killed.")
 ]
+
+
+class Misused(SlbError):
+    """What was typed is nothing that the command takes: exit code 2."""
 
 
 def warn_of_misspellings(environ: Mapping[str, str] = os.environ) -> None:
@@ -57,3 +63,11 @@ def duration_option(flag: str, text: str) -> float:
     except ValueError as error:
         hint = f"; is {text}s meant?" if text.isdecimal() else ""
         raise typer.BadParameter(f"{error}{hint}", param_hint=f"--{flag}") from None
+
+
+def ttl_option(text: str) -> float:
+    """Seconds of a lease, of what was typed for `--ttl`. Raises typer.BadParameter."""
+    ttl = duration_option("ttl", text)
+    if not MIN_TTL <= ttl <= MAX_TTL:
+        raise typer.BadParameter(f"{text} is not from {MIN_TTL}s to {MAX_TTL // 3600}h", param_hint="--ttl")
+    return ttl

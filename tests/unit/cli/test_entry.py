@@ -71,6 +71,14 @@ def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyP
         (("bogus",), "bogus"),
         (("register", "/p"), "Missing argument"),
         (("upstream", "--slots", "0"), "--slots"),
+        (("upstreams", "--dead", "--token-to", "x"), "--token-to: 'x'"),
+        (("route", "set", "/p", "policy"), "'policy' is not KEY=VALUE"),
+        (("status", "--url", "http://127.0.0.1:99999"), "is not a URL"),
+        (("status", "--url", "http://127.0.0.1:0"), "is not a URL"),
+        (("status", "--url", "http://[::1"), "is not a URL"),
+        (("upstream", "--register", "127.0.0.1:8080"), "'127.0.0.1:8080' is not a URL such as http://"),
+        (("upstream", "--register", ""), "'' is not a URL such as http://"),
+        (("register", "/p", "h", "--url", "ftp://x"), "is not a URL"),
     ],
 )
 def test_words_it_does_not_know_are_one_line_and_exit_code_2(
@@ -98,9 +106,6 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("check-config", "--redis", "redis://:secret@h:x"), "redis_url"),
         (("check-config", "--redis", "redis://:secret@h?foo=5"), "'foo'"),
         (("serve", "--redis", "redis://:secret@h?foo=5"), "'foo'"),
-        (("status", "--url", "http://127.0.0.1:99999"), "is not a URL"),
-        (("status", "--url", "http://127.0.0.1:0"), "is not a URL"),
-        (("status", "--url", "http://[::1"), "is not a URL"),
         (("register", "/\udcff", "192.0.2.4"), "cannot be sent"),
         (("deregister", "/p", "\udcff"), "cannot be sent"),
         (("upstream", "--listen", "8080"), "HOST:PORT"),
@@ -108,9 +113,6 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("upstream", "--listen", ":0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
         (("upstream", "--listen", "[::]:0", "--register", "http://127.0.0.1:1"), "--advertise HOST:PORT"),
         (("reset", "--data-dir", "/" + 300 * "x"), "data_dir: "),
-        (("upstream", "--register", "127.0.0.1:8080"), "'127.0.0.1:8080' is not a URL such as http://"),
-        (("upstream", "--register", ""), "'' is not a URL such as http://"),
-        (("register", "/p", "h", "--url", "ftp://x"), "is not a URL"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_exit_code_1(slb: Slb, arguments: tuple[str, ...], told: str) -> None:
@@ -203,7 +205,7 @@ def test_a_data_directory_that_may_not_be_read_is_told_of_like_every_fault_of_it
 def test_reset_without_a_terminal_says_what_to_type(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO("y\n"))
     code, out, err = slb("reset", "--redis", "redis://127.0.0.1:1")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.endswith("use --yes\n")
 
 
