@@ -13,6 +13,11 @@ from slb.model import RouteSettings
 from slb.setting_values import closest, meant
 
 _IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes"})
+_TABLES = ("SLB_DEFAULTS", "SLB_ROUTES")
+_IN_THE_FILE = (
+    "route settings are not read from the environment: write them into a TOML file, under [defaults] or "
+    '[routes."/path"], and name it with --config or SLB_CONFIG; or set them on a route with slb route set'
+)
 _AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 
@@ -64,6 +69,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     Kubernetes sets SLB_PORT and its like for a service called slb."""
     named_by: dict[str, str] = {}
     for variable in sorted(environ):
+        if variable.removesuffix("_FILE") in _TABLES:
+            raise ConfigError(f"{variable}: {_IN_THE_FILE}")
         name = _named(variable)
         if name is not None and (other := named_by.setdefault(name, variable)) != variable:
             raise ConfigError(f"{other} and {variable} are both set: keep one of them")

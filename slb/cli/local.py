@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slb.cli.console import shown
 from slb.cli.options import ConfigOption, DataDirOption, Misused, RedisOption, warn_of_misspellings
 from slb.errors import ConfigError
 from slb.names import counted
@@ -67,13 +68,13 @@ def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> 
 
 def _checked_url(settings: "Settings") -> str:
     """The URL of Redis without its secrets. Raises RedisRefused for one that can never work."""
+    from slb.control import redis_url
     from slb.control.connection import make_pool
-    from slb.control.redis_url import EMBEDDED, scheme_of, shown
 
     url = settings.redis_url.get_secret_value()
-    if scheme_of(url) != EMBEDDED:
+    if redis_url.scheme_of(url) != redis_url.EMBEDDED:
         make_pool(url)
-    return shown(url)
+    return redis_url.shown(url)
 
 
 def _found_redis(settings: "Settings") -> str:
@@ -139,6 +140,4 @@ def _shown(settings: "Settings", name: str) -> str:
     if name == "redis_url":
         return _checked_url(settings)
     value = settings.model_dump(mode="json")[name]
-    if value is None or value in ([], {}):
-        return "-"
-    return str(value)
+    return "-" if value in (None, [], {}) else shown(value)

@@ -129,7 +129,7 @@ async def test_one_route_is_shown_whole_and_of_a_path_that_is_none_those_below_i
 
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "status")
-    assert "up=True" in out
+    assert "up=true" in out
     assert "requests/s" in out
     (started,) = [line.split(maxsplit=1)[1].strip() for line in out.splitlines() if line.startswith("started")]
     assert datetime.fromisoformat(started)

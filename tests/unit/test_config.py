@@ -73,6 +73,13 @@ def test_in_the_environment_the_names_of_flags_do_too(tmp_path: Path) -> None:
     assert line == "SLB_REDIS and SLB_REDIS_URL are both set: keep one of them"
 
 
+@pytest.mark.parametrize("variable", ["SLB_DEFAULTS", "SLB_ROUTES", "SLB_DEFAULTS_FILE", "SLB_ROUTES_FILE"])
+def test_route_settings_in_the_environment_are_refused_with_the_place_where_they_are_set(variable: str) -> None:
+    line = fault({variable: "policy=p2c"})
+    assert line.startswith(f"{variable}: route settings are not read from the environment")
+    assert all(place in line for place in ("[defaults]", "--config", "SLB_CONFIG", "slb route set"))
+
+
 def test_variables_that_are_nearly_a_setting_are_found_with_the_one_that_may_be_meant() -> None:
     environ = dict.fromkeys(("SLB_WORKER", "SLB_API_TOKN_FILE", "SLB_ACESS_LOG"), "x")
     assert misspellings(environ) == [
@@ -98,9 +105,7 @@ def test_a_file_that_holds_nothing_is_named(tmp_path: Path) -> None:
     assert fault({"SLB_NAME_FILE": str(tmp_path / "name")}) == f"SLB_NAME_FILE: {tmp_path / 'name'} is empty"
 
 
-@pytest.mark.parametrize(
-    "name", ["SLB_PORT", "SLB_SERVICE_HOST", "SLB_ROUTES", "SLB_DEFAULTS", "OTHER", "slb_listen"]
-)
+@pytest.mark.parametrize("name", ["SLB_PORT", "SLB_SERVICE_HOST", "OTHER", "slb_listen"])
 def test_other_variables_are_not_ours_to_refuse(name: str) -> None:
     assert load({name: "tcp://10.0.0.1:80"}) == load()
 

@@ -44,6 +44,7 @@ def test_check_config_shows_what_is_in_force_and_masks_secrets(
     assert "listen = localhost:0" in lines
     assert "api = 127.0.0.1:0" in lines
     assert "api_token = **********" in lines
+    assert "data_register = true" in lines
     assert lines[-1] == "Redis is at redis://user:**********@127.0.0.1:1/1, which does not answer"
     assert "s3cret" not in out
 
