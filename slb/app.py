@@ -98,23 +98,12 @@ class App:
         drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.stopping = True
         self._proxy.begin_drain()
-        self._say_what_it_waits_for()
+        log_stopping(self.core, self.core.metrics.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
         return in_a_hurry
-
-    def _say_what_it_waits_for(self) -> None:
-        core = self.core
-        connections = core.metrics.connections() + self._proxy.arriving
-        if connections or core.settings.drain_delay:
-            _log.info(
-                "stopping",
-                connections=connections,
-                at_most=core.settings.drain_delay + core.settings.drain_timeout,
-                hint="a second Ctrl-C (or SIGTERM) cuts them off",
-            )
 
     async def _drain(self, hurried: asyncio.Event) -> bool:
         drain = asyncio.create_task(self._leave())
@@ -179,6 +168,14 @@ async def _serve(settings: Settings, source: Source, sockets: Sockets, revive: b
         app = App(core)
         core.follow_settings(source, app.reconfigure, asked)
         return await serve_app(app, stopping, lambda: announce(core, core.mirror.ready))
+
+
+def log_stopping(core: Core, connections: int = 0) -> None:
+    """One line for each process that stops; an idle one too."""
+    settings = core.settings
+    at_most = settings.drain_delay + (settings.drain_timeout if "proxy" in settings.roles else 0.0)
+    hint = "a second Ctrl-C (or SIGTERM) ends it at once"
+    _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 
 
 class Serving(Protocol):
