@@ -16,7 +16,7 @@ from slb.admission.gates import Gates
 from slb.admission.shown import Decision
 from slb.api.application import make_data_api
 from slb.config import Settings
-from slb.control.connection import connect
+from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
@@ -98,23 +98,12 @@ class App:
         drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.stopping = True
         self._proxy.begin_drain()
-        self._say_what_it_waits_for()
+        log_stopping(self.core, self.core.metrics.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
         return in_a_hurry
-
-    def _say_what_it_waits_for(self) -> None:
-        core = self.core
-        connections = core.metrics.connections() + self._proxy.arriving
-        if connections or core.settings.drain_delay:
-            _log.info(
-                "stopping",
-                connections=connections,
-                at_most=core.settings.drain_delay + core.settings.drain_timeout,
-                hint="a second Ctrl-C (or SIGTERM) cuts them off",
-            )
 
     async def _drain(self, hurried: asyncio.Event) -> bool:
         drain = asyncio.create_task(self._leave())
@@ -181,6 +170,14 @@ async def _serve(settings: Settings, source: Source, sockets: Sockets, revive: b
         return await serve_app(app, stopping, lambda: announce(core, core.mirror.ready))
 
 
+def log_stopping(core: Core, connections: int = 0) -> None:
+    """One line for each process that stops; an idle one too."""
+    settings = core.settings
+    at_most = settings.drain_delay + (settings.drain_timeout if "proxy" in settings.roles else 0.0)
+    hint = "a second Ctrl-C (or SIGTERM) ends it at once"
+    _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
+
+
 class Serving(Protocol):
     """What a process does."""
 
@@ -198,6 +195,18 @@ async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None
     await first_of(stopping.requested, failed)
     cut_off = await app.stop(stopping.hurried)
     return int(failed.is_set() or cut_off)
+
+
+async def redis_answers(settings: Settings) -> bool:
+    """Whether the Redis at `settings.redis_url`, which is not embedded, answers within about a second. Raises
+    RedisRefused where it refuses for good."""
+    configure_logging("error")
+    connection = Connection(settings.redis_url.get_secret_value(), Metrics(), command_deadline=CONNECT_DEADLINE)
+    try:
+        await connection.probe()
+        return connection.up
+    finally:
+        await connection.aclose()
 
 
 async def reset_redis(settings: Settings) -> int:

@@ -1,29 +1,26 @@
 """Settings of one process: frozen, validated once. TOML file < SLB_* environment < flags."""
 
-import ipaddress
 import os
-import tomllib
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from slb.errors import ConfigError
 from slb.model import Duration, HeaderName, PositiveDuration, RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
+from slb.setting_values import (
+    MOST_PATIENCE,
+    Network,
+    access_log_share,
+    certificate_files,
+    covers,
+    ends_before_a_lease,
+    host_port,
+    meant,
+    network_of,
+)
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Role = Literal["proxy", "quota"]
 
 
@@ -55,20 +52,6 @@ BELIEVED_HEADERS = (
 """What proxies in front of slb may say of a request, and some upstreams believe, whoever says it."""
 
 
-MOST_PATIENCE = 7.5
-"""Seconds of `ledger_patience`. A lease lasts 10 s and is renewed every 2 s. An instance that Redis does not answer
-has to know that it is alone before its slots are given to others, with half a second to spare."""
-
-
-def _ends_before_a_lease(patience: float) -> float:
-    if patience > MOST_PATIENCE:
-        raise ValueError(
-            f"{patience:g}s is more than {MOST_PATIENCE:g}s: an instance that Redis does not answer would lose "
-            "its slots to others, since its lease of 10s ends, before it knows that it is alone"
-        )
-    return patience
-
-
 def _default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "slb"
@@ -88,7 +71,7 @@ class Settings(BaseModel):
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
     """How long Redis may take to answer before `when_unsure` decides about requests that cannot wait for it
     (docs/global-view.md#when-redis-is-slow-or-gone)."""
-    ledger_patience: Annotated[Duration, AfterValidator(_ends_before_a_lease), Field(ge=0.05, le=MOST_PATIENCE)] = (
+    ledger_patience: Annotated[Duration, AfterValidator(ends_before_a_lease), Field(ge=0.05, le=MOST_PATIENCE)] = (
         1.5
     )
     """How long Redis may not answer before this instance decides alone. Until then a request that may queue
@@ -225,8 +208,8 @@ class Settings(BaseModel):
     def _are_networks(cls, value: Any) -> Any:
         """Comes second: the last of such validators is asked first."""
         for text in value if isinstance(value, list | tuple) else ():
-            if isinstance(text, str) and (meant := _network_of(text)):
-                raise ValueError(f"{text} has host bits set: is {meant} meant?")
+            if isinstance(text, str) and (network := network_of(text)):
+                raise ValueError(f"{text} has host bits set: is {network} meant?")
         return value
 
     @field_validator(
@@ -240,8 +223,8 @@ class Settings(BaseModel):
     @classmethod
     def _are_others_headers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
-            meant = header_as_read(name.lower().encode()).decode()
-            if meant in OWN_HEADERS or meant.startswith("x-forwarded-"):
+            read = header_as_read(name.lower().encode()).decode()
+            if read in OWN_HEADERS or read.startswith("x-forwarded-"):
                 raise ValueError(f"{name} is a header that slb itself acts on, sets or removes")
         return value
 
@@ -263,7 +246,7 @@ class Settings(BaseModel):
         listen, api = host_port(self.listen), host_port(self.api)
         if listen == api and api[1] != 0:
             raise ValueError(f"listen and api are both {self.api}: give each a port of its own")
-        if listen[1] == api[1] != 0 and (_covers(listen[0], api[0]) or _covers(api[0], listen[0])):
+        if listen[1] == api[1] != 0 and (covers(listen[0], api[0]) or covers(api[0], listen[0])):
             raise ValueError(
                 f"listen = {self.listen} and api = {self.api} meet, for one of them is on all addresses: "
                 "give each a port of its own"
@@ -308,159 +291,10 @@ class Settings(BaseModel):
         return RouteSettings.model_validate({**self.defaults, **self.routes.get(path, {}), **stored})
 
 
-def access_log_share(text: str) -> float:
-    """The share of requests logged, 0 to 1. Raises ValueError."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise ValueError("access_log is all, errors, off, or a share from 0 to 1")
-    return share
-
-
-def certificate_files(text: str) -> tuple[Path, Path]:
-    """`cert.pem:key.pem`, or `both.pem` -> the files of a certificate and its key. Raises ValueError."""
-    certificate, colon, key = text.partition(":")
-    if not certificate or (colon and not key) or ":" in key:
-        raise ValueError(f"{text!r} is neither CERTIFICATE:KEY nor one file that holds both")
-    return Path(certificate), Path(key or certificate)
-
-
-def host_port(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8080`, `[::1]:0`, `:8080` (all addresses) -> host and port. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT")
-    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
-def _covers(host: str, other: str) -> bool:
-    """Whether `host` stands for all addresses, and `other` is one of them; of names that have to be looked up it is
-    found out when they are bound. `::` takes IPv4 as well."""
-    try:
-        whole, part = ipaddress.ip_address(host), ipaddress.ip_address(other)
-    except ValueError:
-        return False
-    return whole.is_unspecified and (whole.version == 6 or part.version == 4)
-
-
-def load_settings(
-    flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None = None
-) -> Settings:
-    """Settings from a TOML file, the environment and flags (None = not given). Raises ConfigError, one line."""
-    merged = {**_from_file(config_file), **_from_environment(environ)}
-    merged.update({name: value for name, value in flags.items() if value is not None})
-    try:
-        return Settings(**merged)
-    except ValidationError as error:
-        raise ConfigError(_first_fault(error)) from None
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
-    if not fault["loc"]:  # two settings that do not go together; the message names them
-        return str(fault["msg"]).removeprefix("Value error, ")
-    name = ".".join(str(part) for part in fault["loc"][:1])
-    if fault["type"] == "extra_forbidden":
-        return f"{name}: there is no setting of this name{_instead(name)}"
-    message = fault["msg"].removeprefix("Value error, ")
-    if isinstance(fault["input"], Mapping):  # may be long; the message names what is wrong in it
-        return f"{name}: {message}"
-    shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])
-    return f"{name} = {shown}: {message}"
-
-
-def _instead(name: str) -> str:
-    """What may be meant by a name that is no setting's; nothing where nobody can say."""
-    if name in RouteSettings.model_fields:
-        return '; on a route there is: put it under [defaults] or [routes."/path"]'
-    return _like(_AS_FLAGS.get(name, name), Settings.model_fields)
-
-
 def _instead_on_a_route(name: str) -> str:
-    """The same of a name under [defaults] or [routes."/path"]; nothing for one that is a route setting's."""
+    """What may be meant by a name under [defaults] or [routes."/path"]; nothing for the name of a route setting."""
     if name in RouteSettings.model_fields:
         return ""
     if name in Settings.model_fields:
         return "; it is a setting of the whole process: put it above the first [table]"
-    return _like(name, RouteSettings.model_fields)
-
-
-def _like(name: str, known: Iterable[str]) -> str:
-    return "".join(f"; is {each} meant?" for each in get_close_matches(name, list(known), 1, _LIKENESS))
-
-
-def _network_of(text: str) -> Network | None:
-    """The network that an address with a mask is in: None of what is one already, or is no address."""
-    try:
-        interface = ipaddress.ip_interface(text)
-    except ValueError:
-        return None
-    return interface.network if interface.ip != interface.network.network_address else None
-
-
-def _from_file(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"config file {path}: {error}") from None
-
-
-_IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes"})
-_AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
-"""Settings whose flags are called otherwise: the flags' names do in the environment too."""
-_LIKENESS = 0.75
-"""Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """SLB_NAME, or SLB_NAME_FILE naming a file that holds the value. Other SLB_ names are not ours to refuse:
-    Kubernetes sets SLB_PORT and its like for a service called slb."""
-    named_by: dict[str, str] = {}
-    for variable in sorted(environ):
-        name = _named(variable)
-        if name is not None and (other := named_by.setdefault(name, variable)) != variable:
-            raise ConfigError(f"{other} and {variable} are both set: keep one of them")
-    return {name: _value(variable, environ[variable]) for name, variable in named_by.items()}
-
-
-def _named(variable: str) -> str | None:
-    """The setting a variable sets, if it does."""
-    name = variable.removeprefix("SLB_").lower().removesuffix("_file") if variable.startswith("SLB_") else ""
-    name = _AS_FLAGS.get(name, name)
-    return name if name in _IN_ENVIRONMENT else None
-
-
-def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """SLB_ variables that set nothing, though each is nearly one that would: itself, and that one."""
-    found = []
-    for variable in sorted(environ):
-        if variable.startswith("SLB_") and _named(variable) is None:
-            suffix = "_FILE" if variable.endswith("_FILE") else ""
-            name = variable.removeprefix("SLB_").removesuffix(suffix).lower()
-            like = get_close_matches(name, _IN_ENVIRONMENT, 1, _LIKENESS)
-            found += [(variable, f"SLB_{each.upper()}{suffix}") for each in like]
-    return found
-
-
-def _value(variable: str, text: str) -> str:
-    return file_value(variable, text) if variable.endswith("_FILE") else text
-
-
-def file_value(variable: str, path: str) -> str:
-    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that
-    is not mounted yet."""
-    try:
-        value = Path(path).read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"{variable}: {path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{variable}: {path}: {error}") from None
-    if not value:
-        raise ConfigError(f"{variable}: {path} is empty")
-    return value
+    return meant(name, RouteSettings.model_fields)

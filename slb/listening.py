@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slb.config import Settings, host_port
+from slb.config import Settings
 from slb.errors import SlbError
 from slb.names import join_member
+from slb.setting_values import host_port
 
 BACKLOG = 4096
 """Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
@@ -28,6 +29,10 @@ _NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0
 
 class CannotListen(SlbError):
     """An address that cannot be listened on: says which, why, and which setting names it."""
+
+
+class AddressInUse(CannotListen):
+    """The address is of this machine, and a socket listens there already."""
 
 
 def listening_socket(address: str, setting: str) -> socket.socket:
@@ -47,7 +52,7 @@ def begin_listening(bound: socket.socket, setting: str) -> None:
     except OSError as error:
         address = shown_address(bound)
         bound.close()
-        raise CannotListen(f"{address} {_why(error)} (setting {setting})") from None
+        raise _fault(address, error, setting) from None
 
 
 def bound_socket(address: str, setting: str) -> socket.socket:
@@ -66,7 +71,7 @@ def bound_socket(address: str, setting: str) -> socket.socket:
         bound.bind(where)
     except OSError as error:
         bound.close()
-        raise CannotListen(f"{address} {_why(error)} (setting {setting})") from None
+        raise _fault(address, error, setting) from None
     bound.setblocking(False)
     return bound
 
@@ -128,10 +133,11 @@ def shown_address(bound: socket.socket) -> str:
     return join_member("http", *_host_and_port(bound))
 
 
-def _why(error: OSError) -> str:
+def _fault(address: str, error: OSError, setting: str) -> CannotListen:
     if error.errno == errno.EADDRINUSE:
-        return "is in use"
-    return f"cannot be listened on: {os.strerror(error.errno) if error.errno else error}"
+        return AddressInUse(f"{address} is in use (setting {setting})")
+    why = os.strerror(error.errno) if error.errno else error
+    return CannotListen(f"{address} cannot be listened on: {why} (setting {setting})")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import asyncio
 
 from slb.admission.shown import Decision, LedgerShown
-from slb.app import run_loop, serve_app
+from slb.app import log_stopping, run_loop, serve_app
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping
@@ -30,6 +30,7 @@ class RouterApp:
         """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still: nothing
         is cut off."""
         self.core.stopping = True
+        log_stopping(self.core)
         try:
             async with asyncio.timeout(self.core.settings.drain_delay):
                 await hurried.wait()

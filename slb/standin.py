@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from aiohttp import web
 
 from slb.addresses import unwrapped
-from slb.config import host_port
 from slb.errors import InvalidName
 from slb.lifecycle import Stopping, unless_set
 from slb.listening import listening_socket, shown_address
 from slb.names import seconds
 from slb.registration import Registration, RegistrationRefused
+from slb.setting_values import host_port
 
 _CUT_OFF_AFTER = 0.1
 """Seconds: who is still here when it ends was told so twice."""

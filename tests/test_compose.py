@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from slb.cli.entry import app
-from slb.config import load_settings
+from slb.loading import load_settings
 
 FOLDER = Path(__file__).parent.parent / "compose"
 Services = dict[str, dict[str, Any]]

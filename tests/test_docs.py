@@ -19,8 +19,9 @@ from slb.addresses import AddressRules
 from slb.admission.shown import Verdict
 from slb.balance.ring_set import curve
 from slb.cli.entry import app
-from slb.config import Settings, load_settings
+from slb.config import Settings
 from slb.control import keys
+from slb.loading import load_settings
 from slb.model import RouteSettings, setting_fault
 from slb.observe.collectors import AdmissionCollector, MetricsCollector
 from slb.observe.metrics import Metrics
@@ -297,7 +298,7 @@ def test_the_architecture_has_every_room_and_no_other() -> None:
     block = re.search(r"## The rooms\n\n```\nslb/\n(.*?)```", ARCHITECTURE, re.DOTALL)
     assert block is not None
     named = {
-        name for line in block[1].splitlines() for name in re.findall(r"[a-z]+(?:/|\.py)", line.split("   ")[0])
+        name for line in block[1].splitlines() for name in re.findall(r"[a-z_]+(?:/|\.py)", line.split("   ")[0])
     }
     rooms = {f"{each.name}/" if each.is_dir() else each.name for each in (ROOT / "slb").iterdir()}
     assert named == {room for room in rooms if not room.startswith("__") and room != "py.typed"}

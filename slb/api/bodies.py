@@ -41,16 +41,23 @@ def _check_length(path: str) -> None:
         raise ValueError(f"is longer than {LONGEST_PATH} characters")
 
 
+def _ttl(seconds: float) -> float:
+    if not MIN_TTL <= seconds <= MAX_TTL:
+        raise ValueError(f"has to be from {MIN_TTL} to {MAX_TTL} seconds")
+    return seconds
+
+
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
+Ttl = Annotated[float, AfterValidator(_ttl), Field(json_schema_extra={"minimum": MIN_TTL, "maximum": MAX_TTL})]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Leased(UpstreamAttributes):
     """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
 
-    ttl: Annotated[float, Field(ge=MIN_TTL, le=MAX_TTL, allow_inf_nan=False)] | None = None
+    ttl: Ttl | None = None
 
     def reply(self, verb: str, done: bool) -> dict[str, Any]:
         """What is answered: `verb` is added or removed."""

@@ -9,8 +9,8 @@ from slb.api.endpoints import Endpoint
 from slb.api.parts import Instance, Instances
 from slb.api.replies import json_reply
 from slb.api.shapes import InstanceShown, InstancesShown
-from slb.config import host_port
 from slb.errors import RedisUnavailable
+from slb.setting_values import host_port
 
 
 class KnownInstances:

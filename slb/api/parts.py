@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from slb import quotas
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import UpstreamsListed
 from slb.config import Settings
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -97,7 +96,7 @@ class Quota(Protocol):
     async def delete(self, model: str) -> bool: ...
 
 
-async def _nowhere(seconds: float) -> Sequence[UpstreamsListed]:
+async def _no_workers(path: str) -> Sequence[Any]:
     return []
 
 
@@ -107,8 +106,8 @@ class ApiParts:
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
     `ledger` and `explain` (of a route's path) tell who has which slots, and why;
-    `serving`: of a supervisor, whether any worker does; `silent_elsewhere`: which upstreams each of its workers
-    finds silent for so many seconds;
+    `serving`: of a supervisor, whether any worker does; `workers_answers`: the JSON that each worker that is
+    ready answers to GET of a path, None for one that gave none;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
 
     settings: Settings
@@ -127,4 +126,4 @@ class ApiParts:
     address_rules: AddressRules
     quota: Quota | None = None
     serving: Callable[[], bool] = lambda: True
-    silent_elsewhere: Callable[[float], Awaitable[Sequence[UpstreamsListed]]] = _nowhere
+    workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers

@@ -107,7 +107,9 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
         _log.exception("unexpected_exception", method=request.method, path=request.path, request_id=request_id)
         reply = refusal(INTERNAL, "slb failed; its log tells more under this request id", request_id)
-    if EXPECTATION in request:  # not met: its body may come all the same, or the next request in its place
+    # An expectation that is not met: its body may come all the same, or the next request in its place. Of a broken
+    # body the end is not known.
+    if EXPECTATION in request or request.content.exception() is not None:
         reply.force_close()
     return signed(reply, request_id)
 

@@ -13,7 +13,7 @@ from slb.api.following import change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
-from slb.api.show_route import leases_by, show_route
+from slb.api.show_route import as_any_sees, leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
 from slb.model import LONGEST_PATH, RouteRecord
@@ -66,12 +66,15 @@ class RoutesEndpoint:
 
     async def show_all(self, _: web.Request) -> web.Response:
         """In slices: ten thousand routes at once would hold up every request for a second."""
+        answers = await self._parts.workers_answers(_PREFIX)
+        elsewhere = [{route["path"]: route for route in answer["routes"]} for answer in answers if answer]
         pieces: list[bytes] = []
         work = 0
         for path in sorted(self._parts.mirror.records):
             record = self._parts.mirror.records.get(path)
             if record is not None:
-                pieces.append(dumped(self._shown(path, record)))
+                seen = [routes[path] for routes in elsewhere if path in routes]
+                pieces.append(dumped(as_any_sees(self._shown(path, record), seen)))
                 work += _ROUTE_COST + len(record.members)
             if work >= _SLICE:
                 work = 0
@@ -85,10 +88,8 @@ class RoutesEndpoint:
             raise _no_route(path)
         members = sorted(record.members)
         leases = await self._parts.registry.leases([(path, member) for member in members])
-        explained = RouteExplained(
-            **self._shown(path, record), decision=await self._parts.explain(path), leases=leases_by(members, leases)
-        )
-        return json_reply(explained)
+        shown, decision = await self._as_any_sees(path, record), await self._parts.explain(path)
+        return json_reply(RouteExplained(**shown, decision=decision, leases=leases_by(members, leases)))
 
     async def put(self, request: web.Request) -> web.Response:
         path = _path_of(request)
@@ -130,7 +131,12 @@ class RoutesEndpoint:
         _log.info("route_settings_changed", path=path, settings=dict(written))
         status = await followed(self._parts, lambda mirror: shows(_stored(mirror, path)))
         record = self._parts.mirror.records.get(path, RouteRecord())
-        return json_reply(self._shown(path, RouteRecord(record.members, written)), status)
+        return json_reply(await self._as_any_sees(path, RouteRecord(record.members, written)), status)
+
+    async def _as_any_sees(self, path: str, record: RouteRecord) -> RouteShown:
+        """As this process shows it, or, of a supervisor, with what its workers know."""
+        answers = await self._parts.workers_answers(f"{_PREFIX}{path}")
+        return as_any_sees(self._shown(path, record), [answer for answer in answers if answer])
 
     def _shown(self, path: str, record: RouteRecord) -> RouteShown:
         return show_route(self._parts.settings, self._parts.mirror, path, record)

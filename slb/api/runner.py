@@ -163,7 +163,9 @@ class _Writer(StreamWriter):
     request aiohttp would answer as HTTP/1.0."""
 
     async def write_headers(self, status_line: str, headers: "CIMultiDict[str]") -> None:
-        _, _, rest = status_line.partition(" ")
+        version, _, rest = status_line.partition(" ")
+        if version != "HTTP/1.1" and hdrs.CONNECTION not in headers:
+            headers[hdrs.CONNECTION] = "close"  # as HTTP/1.1 has to say it (RFC 9112, 9.6)
         await super().write_headers(f"HTTP/1.1 {rest}", headers)
 
 

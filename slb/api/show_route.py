@@ -1,14 +1,17 @@
 """A route as the API shows it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from slb.api.shapes import AttributesShown, MemberShown, RouteShown, SettingSource
+from slb.api.shapes import AttributesShown, HealthShown, MemberShown, RouteShown, SettingSource
 from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.model import RouteRecord, RouteSettings, Upstream
 from slb.routing.mirror import Mirror
+
+_WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "unchecked")
 
 
 def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
@@ -37,6 +40,22 @@ def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) ->
 def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> MemberShown:
     live = mirror.upstream(member) or LiveUpstream(Upstream.of(member, mirror.attributes.get(member)))
     return {**show_attributes(live), "health": condition(live, settings), "failures": live.failures}
+
+
+def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShown:
+    """`shown` of a supervisor, which sends no requests, with what the workers' answers say of the route: the worst
+    health of each member and the most failures that any of them knows, and panic where one is in it."""
+    views: defaultdict[str, list[MemberShown]] = defaultdict(list)
+    for each in (shown, *elsewhere):
+        for member in each["members"]:
+            views[member["member"]].append(member)
+    members = [_worst(member, views[member["member"]]) for member in shown["members"]]
+    return {**shown, "members": members, "panic": any(each["panic"] for each in (shown, *elsewhere))}
+
+
+def _worst(member: MemberShown, views: Sequence[MemberShown]) -> MemberShown:
+    health = min((view["health"] for view in views), key=_WORST_FIRST.index)
+    return {**member, "health": health, "failures": max(view["failures"] for view in views)}
 
 
 def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> dict[str, float] | None:

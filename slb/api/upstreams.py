@@ -4,6 +4,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 import structlog
 from aiohttp import web
@@ -77,7 +78,9 @@ class UpstreamsEndpoint:
         """With `silent`, those that neither a check nor a request has found alive for so many seconds: of a
         supervisor, at no worker."""
         seconds = _seconds(request.query.get("silent", "0"))
-        elsewhere = await self._parts.silent_elsewhere(seconds)
+        answers = await self._parts.workers_answers(f"/upstreams?silent={seconds:g}")
+        # One that does not answer agrees on none.
+        elsewhere = [answer or UpstreamsListed(instances=[], upstreams=[]) for answer in answers]
         ids = [self._parts.instances.info.id, *(each for answer in elsewhere for each in answer["instances"])]
         found = agreed([await self._silent(seconds), *(answer["upstreams"] for answer in elsewhere)])
         return json_reply(UpstreamsListed(instances=ids, upstreams=found))
@@ -127,7 +130,8 @@ class UpstreamsEndpoint:
         return self._of(live, sorted(route.path for route in self._parts.mirror.routes_of([member])))
 
     async def _explained(self, member: str) -> UpstreamExplained:
-        shown = self._shown(member)
+        answers = await self._parts.workers_answers(f"/upstreams/{quote(member, safe='')}")
+        (shown,) = agreed([[self._shown(member)], *([answer] for answer in answers if answer is not None)])
         leases = await self._parts.registry.leases([(path, member) for path in shown["routes"]])
         return {**shown, "leases": leases_by(shown["routes"], leases)}
 

@@ -10,8 +10,9 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 import typer
 
-from slb.config import file_value
+from slb.cli.options import Misused
 from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, SlbError, no_answer
+from slb.loading import file_value
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
@@ -119,14 +120,14 @@ def _no_slb(url: str, why: str) -> ApiError:
 
 
 def url_parts(url: str, options: str = "--url or SLB_URL") -> SplitResult:
-    """Of the URL of an slb. Raises ApiError, which names the `options` that set it."""
+    """Of the URL of an slb. Raises Misused, which names the `options` that set it."""
     try:
         parts = urlsplit(url)
         if parts.scheme in _CONNECTIONS and parts.hostname and parts.port != 0:  # a port over 65535 raises
             return parts
     except ValueError:
         pass
-    raise ApiError(f"{url!r} is not a URL such as {DEFAULT_URL} ({options})")
+    raise Misused(f"{url!r} is not a URL such as {DEFAULT_URL} ({options})")
 
 
 def _payload(body: Any) -> bytes | None:

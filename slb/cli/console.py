@@ -41,7 +41,9 @@ def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def shown(value: Any) -> str:
-    """A setting's value."""
+    """A setting's value, as it is typed after `KEY=`."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None or value == "" or value == [] or value == {} else str(value)
 
 

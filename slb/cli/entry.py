@@ -12,6 +12,7 @@ import typer
 from slb import __version__
 from slb.cli import fleet, local, quota, routes, serving, status, upstreams
 from slb.cli.group import CommandGroup
+from slb.cli.options import Misused
 from slb.errors import SlbError
 
 _USAGE_ERROR = 2
@@ -49,7 +50,7 @@ for part in (serving, routes, status, upstreams, fleet, quota, local):
 
 
 def main() -> NoReturn:
-    """Run what was typed. A failure is one line on stderr and exit code 1, or 2 where the words were wrong."""
+    """Run what was typed. A failure is one line on stderr and exit code 1, or 2 where the command line is wrong."""
     closed = sys.stdout is None
     if closed:
         _silence()
@@ -58,6 +59,8 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except typer.TyperException as error:
         _fail(error.format_message(), _USAGE_ERROR)
+    except Misused as error:
+        _fail(str(error), _USAGE_ERROR)
     except SlbError as error:
         _fail(str(error), 1)
     except (typer.Abort, KeyboardInterrupt):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slb.cli.options import ConfigOption, DataDirOption, RedisOption, warn_of_misspellings
+from slb.cli.console import shown
+from slb.cli.options import ConfigOption, DataDirOption, Misused, RedisOption, warn_of_misspellings
 from slb.errors import ConfigError
 from slb.names import counted
 
 if TYPE_CHECKING:
     from slb.config import Settings
+    from slb.control.embedded import EmbeddedServer
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,21 +25,19 @@ def add_to(app: typer.Typer) -> None:
 
 
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
-    """Say which settings `slb serve` would run with, secrets masked, and which Redis; fails where it would."""
+    """Show the settings `slb serve` would run with, secrets masked, and its Redis; fails where serve would."""
     from slb.control.private import check_data_dir
     from slb.proxy.tls import check_files
 
     settings = _settings(config, redis, None)
-    url = _checked_url(settings)
+    _checked_url(settings)
     check_files(settings)
     check_data_dir(settings.data_dir)
+    found = _found_redis(settings)
+    _check_addresses(settings)
     for name in type(settings).model_fields:
         typer.echo(f"{name} = {_shown(settings, name)}")
-    typer.echo("")
-    if _is_embedded(settings):
-        typer.echo(f"Redis is embedded, for this machine only, in {_embedded_directory(settings)}")
-    else:
-        typer.echo(f"Redis is at {url}")
+    typer.echo(f"\n{found}")
 
 
 def reset(
@@ -53,14 +53,14 @@ def reset(
     settings = _settings(config, redis, data_dir)
     _check_there(settings)
     if not yes and not sys.stdin.isatty():
-        raise ConfigError("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
+        raise Misused("reset asks before it removes anything, and here is no terminal to ask on: use --yes")
     if not yes:
         typer.confirm(f"Remove every route from {_checked_url(settings)}?", abort=True)
     typer.echo(f"{counted(asyncio.run(reset_redis(settings)), 'route')} removed")
 
 
 def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> "Settings":
-    from slb.config import load_settings
+    from slb.loading import load_settings
 
     warn_of_misspellings()
     return load_settings({"redis_url": redis, "data_dir": data_dir}, os.environ, config)
@@ -68,13 +68,46 @@ def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> 
 
 def _checked_url(settings: "Settings") -> str:
     """The URL of Redis without its secrets. Raises RedisRefused for one that can never work."""
+    from slb.control import redis_url
     from slb.control.connection import make_pool
-    from slb.control.redis_url import EMBEDDED, scheme_of, shown
 
     url = settings.redis_url.get_secret_value()
-    if scheme_of(url) != EMBEDDED:
+    if redis_url.scheme_of(url) != redis_url.EMBEDDED:
         make_pool(url)
-    return shown(url)
+    return redis_url.shown(url)
+
+
+def _found_redis(settings: "Settings") -> str:
+    """Which Redis it is, and whether it answers. Raises SlbError where `slb serve` would not start with it; a Redis
+    that does not answer is no such reason."""
+    from slb.app import redis_answers
+    from slb.control.private import check_can_be_made
+
+    if _is_embedded(settings):
+        _embedded(settings).check()
+        return f"Redis is embedded, for this machine only, in {_embedded(settings).directory}"
+    try:
+        check_can_be_made(settings.data_dir, "data_dir")
+    except ConfigError as error:
+        _note(f"{error}; slb serve starts all the same, and keeps no table on disk")
+    answers = asyncio.run(redis_answers(settings))
+    return f"Redis is at {_checked_url(settings)}{'' if answers else ', which does not answer'}"
+
+
+def _check_addresses(settings: "Settings") -> None:
+    """Raises CannotListen. An address in use is no fault: the instance that listens there may be the one whose
+    settings are checked."""
+    from slb.listening import AddressInUse, bound_socket
+
+    for setting in ("listen", "api") if "proxy" in settings.roles else ("api",):
+        try:
+            bound_socket(getattr(settings, setting), setting).close()
+        except AddressInUse as error:
+            _note(f"{error}: slb serve starts only once it is free")
+
+
+def _note(text: str) -> None:
+    typer.echo(f"slb: {text}", err=True)
 
 
 def _is_embedded(settings: "Settings") -> bool:
@@ -87,7 +120,7 @@ def _check_there(settings: "Settings") -> None:
     """A data directory with a typo in it is not to be made, and found empty. Raises ConfigError."""
     if not _is_embedded(settings):
         return
-    directory = _embedded_directory(settings)
+    directory = _embedded(settings).directory
     try:
         is_there = directory.is_dir()
     except OSError as error:  # no permission to look, or a name that is too long
@@ -96,17 +129,15 @@ def _check_there(settings: "Settings") -> None:
         raise ConfigError(f"data_dir: there is no embedded Valkey to reset in {directory}")
 
 
-def _embedded_directory(settings: "Settings") -> Path:
+def _embedded(settings: "Settings") -> "EmbeddedServer":
     from slb.control.embedded import EmbeddedServer
 
     named = settings.redis_url.get_secret_value().removeprefix("embedded://")
-    return EmbeddedServer(Path(named) if named else settings.data_dir).directory
+    return EmbeddedServer(Path(named) if named else settings.data_dir)
 
 
 def _shown(settings: "Settings", name: str) -> str:
     if name == "redis_url":
         return _checked_url(settings)
     value = settings.model_dump(mode="json")[name]
-    if value is None or value in ([], {}):
-        return "-"
-    return str(value)
+    return "-" if value in (None, [], {}) else shown(value)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from slb.errors import SlbError
+from slb.model import MAX_TTL, MIN_TTL
 from slb.names import seconds
 
 ConfigOption = Annotated[
@@ -31,9 +33,13 @@ NoRevive = Annotated[
 ]
 
 
+class Misused(SlbError):
+    """What was typed is nothing that the command takes: exit code 2."""
+
+
 def warn_of_misspellings(environ: Mapping[str, str] = os.environ) -> None:
     """Say on stderr which SLB_ variables are like a setting's and set nothing."""
-    from slb.config import misspellings
+    from slb.loading import misspellings
 
     for variable, meant in misspellings(environ):
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
@@ -43,7 +49,7 @@ def log_misspellings(environ: Mapping[str, str] = os.environ) -> None:
     """The same, where lines on stderr have the form of the log."""
     import structlog
 
-    from slb.config import misspellings
+    from slb.loading import misspellings
 
     _log = structlog.get_logger("slb")
     for variable, meant in misspellings(environ):
@@ -57,3 +63,11 @@ def duration_option(flag: str, text: str) -> float:
     except ValueError as error:
         hint = f"; is {text}s meant?" if text.isdecimal() else ""
         raise typer.BadParameter(f"{error}{hint}", param_hint=f"--{flag}") from None
+
+
+def ttl_option(text: str) -> float:
+    """Seconds of a lease, of what was typed for `--ttl`. Raises typer.BadParameter."""
+    ttl = duration_option("ttl", text)
+    if not MIN_TTL <= ttl <= MAX_TTL:
+        raise typer.BadParameter(f"{text} is not from {MIN_TTL}s to {MAX_TTL // 3600}h", param_hint="--ttl")
+    return ttl

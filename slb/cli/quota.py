@@ -14,10 +14,9 @@ import typer
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
 from slb.cli.console import show, shown
 from slb.cli.group import CommandGroup
-from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, RedisOption
+from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, Misused, RedisOption
 from slb.cli.rows import Rows
 from slb.cli.status import draw, ticks
-from slb.errors import ConfigError
 from slb.names import natural
 from slb.quotas import checked_model
 
@@ -182,5 +181,5 @@ def _setting(text: str) -> tuple[str, int | bool | None]:
     if key and equals and value.lower() in _FLAGS:
         return key, _FLAGS[value.lower()]
     if not key or not equals or not _WHOLE.fullmatch(value):
-        raise ConfigError(f"{text!r} is not KEY=VALUE with a whole number, true, false or none")
+        raise Misused(f"{text!r} is not KEY=VALUE with a whole number, true, false or none")
     return key, int(value)

@@ -20,10 +20,10 @@ from slb.cli.client import (
 )
 from slb.cli.console import show
 from slb.cli.group import CommandGroup
-from slb.cli.options import duration_option
+from slb.cli.options import Misused, ttl_option
 from slb.cli.route_tables import in_order, route_tables, routes_table, told_settings
 from slb.cli.status_tables import unknown_routes
-from slb.errors import NO_ROUTE, ConfigError
+from slb.errors import NO_ROUTE
 from slb.names import duration, join_member, normal_member, normal_path, split_member
 
 _KEPT_FOR = 30.0
@@ -68,7 +68,7 @@ def register(
     """Add upstreams to a route; a route comes to be with its first."""
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
-    seconds = duration_option("ttl", ttl) if ttl is not None else None
+    seconds = ttl_option(ttl) if ttl is not None else None
     if keep:
         return _keep(url, token, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
     lease = {} if seconds is None else {"ttl": seconds}
@@ -239,7 +239,7 @@ def _api_path(path: str) -> str:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ConfigError(f"{text!r} is not KEY=VALUE")
+        raise Misused(f"{text!r} is not KEY=VALUE")
     return name, value
 
 

@@ -15,6 +15,7 @@ from slb.cli.options import (
     RedisOption,
     duration_option,
     log_misspellings,
+    ttl_option,
     warn_of_misspellings,
 )
 from slb.errors import ConfigError
@@ -73,7 +74,7 @@ def serve(
 
 def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
     """What these flags say, and the environment and the file behind them."""
-    from slb.config import load_settings
+    from slb.loading import load_settings
     from slb.observe.log import configure_logging
     from slb.reload import Source, source_files
 
@@ -131,14 +132,12 @@ def upstream(
     manner = Manner(
         name or "", duration_option("service-time", service_time), slots, duration_option("grace", grace)
     )
-    seconds = duration_option("ttl", ttl)
+    seconds = ttl_option(ttl) if duration_option("ttl", ttl) else None
     if register:
         for url in register:
             url_parts(url, "--register")
         token = token or token_file()
-    return run_stand_in(
-        Place(listen, register or (), path, advertise, token, seconds or None), manner, end_with_stdin
-    )
+    return run_stand_in(Place(listen, register or (), path, advertise, token, seconds), manner, end_with_stdin)
 
 
 def demo(

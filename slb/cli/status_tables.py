@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from slb.cli.console import moment
+from slb.cli.console import moment, shown
 from slb.cli.route_tables import panics
 from slb.cli.rows import Rows
 from slb.names import natural
@@ -132,4 +132,4 @@ def _line(value: Any) -> str:
         return " ".join(f"{name}={_nested(each)}" for name, each in value.items()) or "-"
     if isinstance(value, list):
         return ", ".join(_line(each) for each in value) or "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return f"{value:.3f}" if isinstance(value, float) else shown(value)

@@ -19,9 +19,8 @@ from slb.cli.client import (
     url_parts,
 )
 from slb.cli.console import show
-from slb.cli.options import duration_option
+from slb.cli.options import Misused, duration_option
 from slb.cli.rows import Rows
-from slb.errors import ConfigError
 from slb.names import natural
 
 _Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
@@ -54,9 +53,9 @@ def upstreams(
 ) -> None:
     """Every upstream; or the dead ones, which all instances agree on."""
     if not dead and (remove or here or silent_for is not None or token_to):
-        raise ConfigError("--for, --remove, --here and --token-to go with --dead")
+        raise Misused("--for, --remove, --here and --token-to go with --dead")
     if remove and not yes and not sys.stdin.isatty():
-        raise ConfigError("--remove asks before it removes anything, and here is no terminal to ask on: use --yes")
+        raise Misused("--remove asks before it removes anything, and here is no terminal to ask on: use --yes")
     silent_for = silent_for or _SILENT_FOR
     seconds = duration_option("for", silent_for) if dead else 0.0
     networks, token = _networks(token_to or ()), token or token_file()
@@ -79,7 +78,7 @@ def _networks(written: Sequence[str]) -> _Networks:
     try:
         return [ipaddress.ip_network(each, strict=False) for each in written]
     except ValueError as error:
-        raise ConfigError(f"--token-to: {error}") from None
+        raise Misused(f"--token-to: {error}") from None
 
 
 def _agreed(
@@ -98,7 +97,7 @@ def _agreed(
         try:
             at = _url_of(url, each["api"])
             answer = ApiClient(at, token if _is_in(at, networks) else None, environ={}).call("GET", ask)
-        except ApiError:
+        except (ApiError, Misused):
             answer = {"instances": []}
         if each["id"] in answer["instances"]:
             answers.append(answer["upstreams"])

@@ -14,7 +14,14 @@ import structlog
 
 from slb.backoff import Backoff
 from slb.control.locks import FileLock, wait_until
-from slb.control.private import IN_SERVERS, check_contents, check_way_to, make_private
+from slb.control.private import (
+    IN_SERVERS,
+    check_can_be_made,
+    check_contents,
+    check_private,
+    check_way_to,
+    make_private,
+)
 from slb.control.valkey_process import ValkeyProcess
 from slb.errors import ConfigError
 
@@ -42,6 +49,21 @@ class EmbeddedServer:
     def directory(self) -> Path:
         """Where the server keeps its data and its log."""
         return self._directory
+
+    def check(self) -> None:
+        """See that the server could be started, without making anything. Raises ConfigError."""
+        check_can_be_made(self.directory, "data_dir")
+        if not self.directory.is_dir():
+            return
+        try:
+            self._check_there()
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _check_there(self) -> None:
+        check_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
+        check_way_to(self.directory, "data_dir")
+        check_contents(self.directory, "data_dir")
 
     @property
     def process(self) -> ValkeyProcess:
@@ -121,9 +143,8 @@ class EmbeddedServer:
         """A server that listens here is taken for ours, and adopted: no other user can have put it there."""
         try:
             make_private(self.directory.parent, "data_dir")
-            make_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
-            check_way_to(self.directory, "data_dir")
-            check_contents(self.directory, "data_dir")
+            self.directory.mkdir(exist_ok=True, mode=0o700)
+            self._check_there()
         except OSError as error:
             raise self._unusable(error) from None
         self._under_start_lock(self._join)

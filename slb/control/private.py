@@ -45,6 +45,29 @@ def check_data_dir(directory: Path) -> None:
         check_private(directory, "data_dir")
 
 
+def check_can_be_made(directory: Path, setting: str) -> None:
+    """See that this user could make `directory` and write to it, without making it. Raises ConfigError."""
+    there = directory
+    try:
+        while not _exists(there):
+            there = there.parent
+    except OSError as error:  # no permission to look, or a name that is too long
+        raise ConfigError(f"{setting}: {directory} cannot be used: {error.strerror or error}") from None
+    if not there.is_dir():
+        raise ConfigError(f"{setting}: {directory} cannot be made: {there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{setting}: this user cannot write to {there}")
+
+
+def _exists(path: Path) -> bool:
+    """Also of a link that leads nowhere. Raises OSError where that cannot be known."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
     """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
     what slb keeps there, which is what `ours` matches: /var/lib has other users."""

@@ -3,8 +3,8 @@
 import asyncio
 
 from slb.addresses import in_networks
-from slb.config import Network
 from slb.proxy.headers import RequestHead
+from slb.setting_values import Network
 
 _PROTO = (b"http", b"https")
 _MOST_HOPS = 100

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import structlog
 
-from slb.config import Settings, certificate_files
+from slb.config import Settings
 from slb.errors import ConfigError, tls_fault
 from slb.observe.metrics import Metrics
+from slb.setting_values import certificate_files
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. Those of 1.3 are all sound."""

@@ -10,13 +10,15 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import UpstreamsListed, UpstreamsShown
+from slb.api.shapes import UpstreamsShown
 from slb.supervisor.pools import combined, latest
 from slb.supervisor.sums import Sums
 from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
+_LONG_TIMEOUT = ClientTimeout(total=5)
+"""For what may be about ten thousand routes."""
 _INTERVAL = 1.0
 """Seconds between two looks at the workers' /status."""
 
@@ -79,16 +81,14 @@ class Fleet:
 
     async def explain(self, path: str) -> Decision | None:
         """The last decision any worker made of this route."""
-        answers = await asyncio.gather(*(self._read(worker, f"/routes{path}") for worker in self._ready_workers()))
-        return latest(orjson.loads(text)["decision"] for _, _, text in answers if text is not None)
+        answers = await self.answers(f"/routes{path}")
+        return latest(answer["decision"] for answer in answers if answer is not None)
 
-    async def silent(self, seconds: float) -> list[UpstreamsListed]:
-        """Of each worker the upstreams that it has not found alive for so long. Of one that does not answer none:
-        then none is agreed on."""
-        path = f"/upstreams?silent={seconds:g}"
-        answers = await asyncio.gather(*(self._read(worker, path) for worker in self._ready_workers()))
-        unknown = UpstreamsListed(instances=[], upstreams=[])
-        return [unknown if text is None else orjson.loads(text) for _, _, text in answers]
+    async def answers(self, path: str) -> list[Any]:
+        """The JSON that each ready worker answers to GET of `path`; None for one that gave none."""
+        reads = (self._read(worker, path, _LONG_TIMEOUT) for worker in self._ready_workers())
+        answers = await asyncio.gather(*reads)
+        return [None if text is None else orjson.loads(text) for _, _, text in answers]
 
     async def watch(self) -> None:
         """Look at the workers' traffic, until cancelled."""
@@ -110,12 +110,14 @@ class Fleet:
     def _ready_workers(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.ready]
 
-    async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
+    async def _read(
+        self, worker: Worker, path: str, timeout: ClientTimeout = _TIMEOUT
+    ) -> tuple[Worker, int, bytes | None]:
         """The worker, which of its lives was asked, and its answer; None where it gave none."""
         life = worker.life
         try:
             async with (
-                ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
+                ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=timeout) as session,
                 session.get(
                     URL(f"http://localhost{path}", encoded=True), headers=_token_of(worker), raise_for_status=True
                 ) as reply,

@@ -93,7 +93,7 @@ class Supervisor:
             fleet.ledger,
             fleet.explain,
             serving=fleet.ready,
-            silent_elsewhere=fleet.silent,
+            workers_answers=fleet.answers,
         )
         await core.serve_api(parts)
         ends = (stopping.requested, core.tasks.failed)

@@ -129,7 +129,7 @@ async def test_one_route_is_shown_whole_and_of_a_path_that_is_none_those_below_i
 
 async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
     out = await said(slb, "status")
-    assert "up=True" in out
+    assert "up=true" in out
     assert "requests/s" in out
     (started,) = [line.split(maxsplit=1)[1].strip() for line in out.splitlines() if line.startswith("started")]
     assert datetime.fromisoformat(started)
@@ -223,10 +223,8 @@ REFUSED = {
     ("route", "set", "/p1", "policy=best"): "policy",
     ("route", "set", "/p1", "colour=red"): "colour",
     ("route", "set", "/p1", "priorities=high"): "priorities = 'high': ",
-    ("route", "set", "/p1", "red"): "'red' is not KEY=VALUE",
     ("route", "delete", "/none"): "no_route",
     ("status", "--url", "http://127.0.0.1:1"): "is slb serving there",
-    ("status", "--url", "nowhere"): "'nowhere' is not a URL",
 }
 
 

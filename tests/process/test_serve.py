@@ -71,7 +71,7 @@ async def test_every_line_that_it_writes_is_json_where_its_log_is(
     lines += [orjson.loads(line) for line in rest.splitlines()]
     (misspelt,) = [line for line in lines if line["event"] == "variable_sets_nothing"]
     assert (misspelt["variable"], misspelt["meant"]) == ("SLB_WORKRES", "SLB_WORKERS")
-    assert {"serving", "request"} <= {line["event"] for line in lines}
+    assert {"serving", "request", "stopping"} <= {line["event"] for line in lines}
     assert all(line["instance"] for line in lines if line is not misspelt), "that comes before anything is known"
 
 

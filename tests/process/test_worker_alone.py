@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 
-from slb.config import load_settings
 from slb.listening import bound_socket
+from slb.loading import load_settings
 from slb.supervisor.job import Job
 from tests.support.waiting import soon
 

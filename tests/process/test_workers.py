@@ -64,6 +64,15 @@ async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Comman
     assert NO_ROUTES not in serving.line
 
 
+async def test_what_any_worker_knows_of_an_upstream_is_shown(slb: Commands, valkey: Valkey) -> None:
+    serving = await serve(slb, valkey)
+    (route,) = (await slb.json(f"{serving.api}/routes"))["routes"]
+    (member,) = route["members"]
+    assert member["health"] == "up"
+    assert (await slb.json(f"{serving.api}/routes/p"))["members"][0]["health"] == "up"
+    assert (await slb.json(f"{serving.api}/upstreams/{member['member']}"))["alive_ago"] is not None
+
+
 async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_of(
     slb: Commands, valkey: Valkey
 ) -> None:

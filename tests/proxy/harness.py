@@ -13,10 +13,10 @@ import orjson
 
 from slb.addresses import AddressRules
 from slb.admission.gates import Gates
-from slb.config import load_settings
 from slb.control.connection import Connection
 from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
+from slb.loading import load_settings
 from slb.model import RouteRecord
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics

@@ -10,7 +10,7 @@ from aiohttp import web
 from slb.api.replies import closing
 from slb.api.runner import make_runner
 from slb.api.turns import SLICE
-from slb.config import load_settings
+from slb.loading import load_settings
 from tests.proxy.harness import MakeProxy, Origin, Proxy
 from tests.support.waiting import soon
 

@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.app import App
-from slb.config import Settings, load_settings
+from slb.config import Settings
+from slb.loading import load_settings
 from slb.observe.metrics import Metrics
 from slb.proxy.tls import UpstreamTls, certificates
 from slb.supervisor import work

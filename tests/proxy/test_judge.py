@@ -54,7 +54,10 @@ async def verdicts(proxy_port: int, origin_port: int, out: Path) -> list[dict[st
     return parsed(out, said.decode())
 
 
-@pytest.mark.skipif(not JUDGE.exists(), reason="there is no judge beside this repository")
+@pytest.mark.skipif(
+    not JUDGE.exists(),
+    reason="the judge is not part of this repository: it is looked for at ../shared/judge/judge.py",
+)
 @pytest.mark.timeout(400)
 async def test_the_judge_finds_nothing_that_is_not_argued(proxies: MakeProxy, tmp_path: Path) -> None:
     proxy = await proxies(access_log="off")

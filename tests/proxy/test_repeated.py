@@ -27,8 +27,8 @@ from slb.api.bodies import parsed, read_json, registrations
 from slb.api.quota_bodies import ScheduleBody, body_of
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
-from slb.config import load_settings
 from slb.errors import Refused
+from slb.loading import load_settings
 from slb.proxy.target import judge_for_api
 from tests.proxy.fuzzing import SECONDS, fuzz
 from tests.proxy.rig import Rig, say

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.config import load_settings
+from slb.loading import load_settings
 from tests.proxy.harness import MakeProxy, Origin, Proxy
 
 LISTED = load_settings({}, {}).untrusted_headers

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from slb.config import (
-    MOST_PATIENCE,
-    OWN_HEADERS,
-    Settings,
-    access_log_share,
-    certificate_files,
-    host_port,
-    load_settings,
-    misspellings,
-)
+from slb.config import OWN_HEADERS, Settings
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.errors import ConfigError
+from slb.loading import load_settings, misspellings
 from slb.proxy.fields import _KINDS
+from slb.setting_values import MOST_PATIENCE, access_log_share, certificate_files
 
 
 def load(
@@ -80,6 +73,13 @@ def test_in_the_environment_the_names_of_flags_do_too(tmp_path: Path) -> None:
     assert line == "SLB_REDIS and SLB_REDIS_URL are both set: keep one of them"
 
 
+@pytest.mark.parametrize("variable", ["SLB_DEFAULTS", "SLB_ROUTES", "SLB_DEFAULTS_FILE", "SLB_ROUTES_FILE"])
+def test_route_settings_in_the_environment_are_refused_with_the_place_where_they_are_set(variable: str) -> None:
+    line = fault({variable: "policy=p2c"})
+    assert line.startswith(f"{variable}: route settings are not read from the environment")
+    assert all(place in line for place in ("[defaults]", "--config", "SLB_CONFIG", "slb route set"))
+
+
 def test_variables_that_are_nearly_a_setting_are_found_with_the_one_that_may_be_meant() -> None:
     environ = dict.fromkeys(("SLB_WORKER", "SLB_API_TOKN_FILE", "SLB_ACESS_LOG"), "x")
     assert misspellings(environ) == [
@@ -105,9 +105,7 @@ def test_a_file_that_holds_nothing_is_named(tmp_path: Path) -> None:
     assert fault({"SLB_NAME_FILE": str(tmp_path / "name")}) == f"SLB_NAME_FILE: {tmp_path / 'name'} is empty"
 
 
-@pytest.mark.parametrize(
-    "name", ["SLB_PORT", "SLB_SERVICE_HOST", "SLB_ROUTES", "SLB_DEFAULTS", "OTHER", "slb_listen"]
-)
+@pytest.mark.parametrize("name", ["SLB_PORT", "SLB_SERVICE_HOST", "OTHER", "slb_listen"])
 def test_other_variables_are_not_ours_to_refuse(name: str) -> None:
     assert load({name: "tcp://10.0.0.1:80"}) == load()
 
@@ -249,27 +247,6 @@ def test_the_root_may_have_settings_of_its_own() -> None:
     assert Settings.model_validate({"routes": {"/": {"retries": 2}}}).route_settings("/", {}).retries == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
-        ("localhost:0", ("localhost", 0)),
-        ("[::1]:65535", ("::1", 65535)),
-        (":80", ("0.0.0.0", 80)),
-    ],
-)
-def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
-    assert host_port(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "80", "h", "h:", "h:x", "h:-1", "h:65536", "h:٨", "::1", "[::1:80", "::1]:80"]
-)
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        host_port(text)
-
-
 def test_an_instance_knows_that_it_is_alone_before_its_lease_ends() -> None:
     assert LaneTiming().lease - LaneTiming().beat - SPARE == MOST_PATIENCE
     assert load({"SLB_LEDGER_PATIENCE": f"{MOST_PATIENCE}s"}).ledger_patience == MOST_PATIENCE
@@ -284,13 +261,6 @@ def test_the_access_log_may_be_a_number_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "slb.toml").write_text("access_log = true\n")
     with pytest.raises(ConfigError, match="access_log = True"):
         load_settings({}, {}, tmp_path / "slb.toml")
-
-
-def test_the_access_log_may_be_a_share_of_requests() -> None:
-    assert [access_log_share(text) for text in ("0", "0.25", "1")] == [0.0, 0.25, 1.0]
-    for text in ("", "-0.1", "1.1", "nan", "inf", "x"):
-        with pytest.raises(ValueError, match="share"):
-            access_log_share(text)
 
 
 def test_certificates_are_named_with_their_keys_or_as_one_file_that_holds_both() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from slb.config import Settings, load_settings
+from slb.config import Settings
 from slb.errors import ConfigError
+from slb.loading import load_settings
 from slb.reload import Reloader, Source
 from tests.support.waiting import within
 

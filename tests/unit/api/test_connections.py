@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from slb.api.answers import Answered
 from slb.api.runner import make_runner
-from slb.config import load_settings
+from slb.loading import load_settings
 from slb.places import Places
 from tests.support.waiting import eventually
 

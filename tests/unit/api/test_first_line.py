@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from slb.api.runner import make_runner
-from slb.config import load_settings
+from slb.loading import load_settings
 from tests.support.waiting import eventually
 
 

@@ -16,6 +16,9 @@ from slb.api.replies import outage_reply
 from slb.errors import RedisUnavailable
 from tests.unit.api.conftest import Api, ApiMaker
 
+CLOSES = b"\r\nConnection: close\r\n"
+"""Stands in each answer that ends its connection (RFC 9112, 9.6)."""
+
 
 @pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/routes", 200), ("/nowhere", 404)])
 async def test_the_requests_id_is_echoed_on_every_answer(api: Api, path: str, status: int) -> None:
@@ -113,6 +116,7 @@ async def test_what_is_not_http_gets_a_4xx_in_our_form_and_no_traceback(
     assert head.startswith(b"HTTP/1.1 4")
     assert b'"error":' in body
     assert b"X-Request-Id: " in head
+    assert CLOSES in answer
     assert not [each for each in logs if each.get("exc_info") or each["log_level"] == "error"]
     assert not caplog.records
 
@@ -136,6 +140,7 @@ async def test_other_versions_of_http_are_refused(
     answer = await (await (serve(make) if make else serve())).raw(data)
     assert answer.startswith(b"HTTP/1.1 505 ")
     assert b'"error":"http_version"' in answer
+    assert CLOSES in answer
 
 
 @pytest.mark.parametrize("version", [b"HTTP/1.2", b"HTTP/2.0", b"HTTP/3"])
@@ -144,12 +149,23 @@ async def test_other_versions_are_refused_behind_a_first_request_too(api: Api, v
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
     writer.write(b"GET / " + version + b"\r\n\r\n")
-    assert (await reader.read()).startswith(b"HTTP/1.1 505 ")
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 505 ")
+    assert CLOSES in answer
     writer.close()
 
 
 async def test_answers_are_in_the_version_slb_speaks(api: Api) -> None:
-    assert (await api.raw(b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+    answer = await api.raw(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert CLOSES in answer, "an HTTP/1.1 reply without it keeps the connection (RFC 9112, 9.3)"
+
+
+@pytest.mark.parametrize("line", [b"CONNECT h:1 HTTP/1.1", b"POST /healthz HTTP/1.0"])
+async def test_a_refused_method_says_that_its_connection_closes(api: Api, line: bytes) -> None:
+    answer = await api.raw(line + b"\r\nHost: 127.0.0.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert CLOSES in answer
 
 
 async def test_a_first_line_may_come_in_pieces_behind_empty_lines(api: Api) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from slb.api.room import Room, room
-from slb.config import load_settings
+from slb.loading import load_settings
 
 
 @pytest.mark.parametrize(

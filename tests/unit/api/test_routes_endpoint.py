@@ -1,5 +1,7 @@
 """/routes and /routes/<path>: what is shown, and what a change of settings takes."""
 
+from typing import Any
+
 import pytest
 
 from slb.api.parts import ApiParts
@@ -49,6 +51,40 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
     assert (await api.call("GET", "/routes")).json == {
         "routes": [{**route, "members": [{**member, "joined": joined}]}]
     }
+
+
+async def test_a_supervisor_shows_the_worst_that_any_of_its_workers_knows_of_an_upstream(serve: ApiMaker) -> None:
+    first = await serve()
+    for number in (1, 2, 3):
+        await registered(first, target=f"10.0.0.{number}:80")
+    one, two = await seen(first, "up", "up"), await seen(first, "ejected", "up")
+    one["members"][1]["failures"], two["panic"] = 2, True
+
+    async def workers_answers(path: str) -> list[Any]:
+        answers: dict[str, list[Any]] = {
+            "/routes": [{"routes": [one]}, None, {"routes": [two]}],
+            "/routes/p1": [one, None, two],
+        }
+        return answers[path]
+
+    api = await serve(workers_answers=workers_answers)
+    await registered(api)
+    for route in (
+        (await api.call("GET", "/routes/p1")).json,
+        (await api.call("GET", "/routes")).json["routes"][0],
+        (await api.call("PATCH", "/routes/p1", {"retries": 2})).json,
+    ):
+        assert [member["health"] for member in route["members"]] == ["ejected", "up", "unchecked"]
+        assert [member["failures"] for member in route["members"]] == [0, 2, 0]
+        assert route["panic"] is True
+
+
+async def seen(api: Api, *health: str) -> dict[str, Any]:
+    """The route as a worker shows it that knows the health of its first members."""
+    shown: dict[str, Any] = (await api.call("GET", "/routes/p1")).json
+    for member, known in zip(shown["members"], health, strict=False):
+        member["health"] = known
+    return shown
 
 
 async def test_the_health_of_each_upstream_and_a_routes_panic_are_shown(api: Api) -> None:

@@ -23,6 +23,13 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
 
+@pytest.fixture
+def any_ports(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this machine the usual ones may be taken."""
+    for name in ("SLB_LISTEN", "SLB_API"):
+        monkeypatch.setenv(name, "127.0.0.1:0")
+
+
 class Slb:
     """Runs `slb` in this process."""
 

@@ -127,7 +127,7 @@ def test_what_is_set_on_a_model_is_for_the_server_to_judge(
 @pytest.mark.parametrize("written", ["weight", "=1", "weight=", "weight=1.5", "weight=--1", "weight=x", "weight=²"])
 def test_what_is_no_setting_of_a_model_is_not_sent(slb: Slb, server: Server, written: str) -> None:
     code, _, err = slb("quota", "models", "set", "m", written)
-    assert (code, server.sent) == (1, [])
+    assert (code, server.sent) == (2, [])
     assert "is not KEY=VALUE with a whole number, true, false or none" in err
 
 
@@ -186,15 +186,25 @@ def test_a_duration_that_cannot_be_read_is_a_wrong_word(
 @pytest.mark.parametrize("words", [("--for", "1h"), ("--here",)])
 def test_what_says_which_upstreams_are_dead_needs_dead(slb: Slb, server: Server, words: tuple[str, ...]) -> None:
     code, _, err = slb("upstreams", *words)
-    assert (code, server.sent) == (1, [])
+    assert (code, server.sent) == (2, [])
     assert "--dead" in err
 
 
-@pytest.mark.parametrize("ttl", ["0", "4s", "25h"])
-def test_a_ttl_that_no_slb_takes_is_not_kept(slb: Slb, server: Server, ttl: str) -> None:
-    code, _, err = slb("register", "/p", "h", "--keep", "--ttl", ttl)
-    assert (code, server.sent) == (1, [])
-    assert "is not a number of seconds from 5 to 86400" in err
+@pytest.mark.parametrize(
+    ("words", "ttl"),
+    [
+        (("register", "/p", "h"), "0"),
+        (("register", "/p", "h"), "4s"),
+        (("register", "/p", "h", "--keep"), "25h"),
+        (("upstream",), "1s"),
+    ],
+)
+def test_a_ttl_that_no_slb_takes_is_refused_at_once(
+    slb: Slb, server: Server, words: tuple[str, ...], ttl: str
+) -> None:
+    code, _, err = slb(*words, "--ttl", ttl)
+    assert (code, server.sent) == (2, [])
+    assert err == f"slb: Invalid value for --ttl: {ttl} is not from 5s to 24h\n"
 
 
 def test_a_change_that_its_instance_has_not_followed_yet_is_said_to_be_one(slb: Slb, server: Server) -> None:

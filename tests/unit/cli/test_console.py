@@ -170,7 +170,7 @@ def test_one_route_is_shown_with_each_setting_and_where_it_comes_from() -> None:
 def test_what_is_not_set_is_called_none() -> None:
     nothing: list[object] = [None, "", {}, []]
     assert {shown(value) for value in nothing} == {"none"}
-    assert (shown(0), shown(False), shown("/gpus")) == ("0", "False", "/gpus")
+    assert (shown(0), shown(False), shown(True), shown("/gpus")) == ("0", "false", "true", "/gpus")
 
 
 def test_a_moment_is_a_date_and_a_time() -> None:

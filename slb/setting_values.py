@@ -1,0 +1,83 @@
+"""How single settings are written: addresses, networks, certificate files, shares; and what may be meant by a
+misspelt name."""
+
+import ipaddress
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+MOST_PATIENCE = 7.5
+"""Seconds of `ledger_patience`. A lease lasts 10 s and is renewed every 2 s. An instance that Redis does not answer
+has to know that it is alone before its slots are given to others, with half a second to spare."""
+
+_LIKENESS = 0.75
+"""Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
+
+
+def ends_before_a_lease(patience: float) -> float:
+    """`patience`, in seconds. Raises ValueError where it is longer than MOST_PATIENCE."""
+    if patience > MOST_PATIENCE:
+        raise ValueError(
+            f"{patience:g}s is more than {MOST_PATIENCE:g}s: an instance that Redis does not answer would lose "
+            "its slots to others, since its lease of 10s ends, before it knows that it is alone"
+        )
+    return patience
+
+
+def access_log_share(text: str) -> float:
+    """The share of requests logged, 0 to 1. Raises ValueError."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("access_log is all, errors, off, or a share from 0 to 1")
+    return share
+
+
+def certificate_files(text: str) -> tuple[Path, Path]:
+    """`cert.pem:key.pem`, or `both.pem` -> the files of a certificate and its key. Raises ValueError."""
+    certificate, colon, key = text.partition(":")
+    if not certificate or (colon and not key) or ":" in key:
+        raise ValueError(f"{text!r} is neither CERTIFICATE:KEY nor one file that holds both")
+    return Path(certificate), Path(key or certificate)
+
+
+def host_port(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:0`, `:8080` (all addresses) -> host and port. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def covers(host: str, other: str) -> bool:
+    """Whether `host` stands for all addresses, and `other` is one of them; of names that have to be looked up it is
+    found out when they are bound. `::` takes IPv4 as well."""
+    try:
+        whole, part = ipaddress.ip_address(host), ipaddress.ip_address(other)
+    except ValueError:
+        return False
+    return whole.is_unspecified and (whole.version == 6 or part.version == 4)
+
+
+def network_of(text: str) -> Network | None:
+    """The network that an address with a mask is in: None of what is one already, or is no address."""
+    try:
+        interface = ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+    return interface.network if interface.ip != interface.network.network_address else None
+
+
+def closest(name: str, known: Iterable[str]) -> list[str]:
+    """The one of `known` that a misspelt name is like; empty where none is."""
+    return get_close_matches(name, list(known), 1, _LIKENESS)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The end of a message on a name that is not known: which one may be meant; "" where none is like it."""
+    return "".join(f"; is {each} meant?" for each in closest(name, known))
