@@ -240,6 +240,7 @@ def test_the_architecture_has_every_key_there_is() -> None:
         "UPSTREAM",
         "INSTANCE",
         "INSTANCES",
+        "IDENTITY",
         "GENERATION",
         "CHANGES",
         "LEASES",

@@ -6,7 +6,8 @@
 | `slb:route:<path>`     | hash            | until removed               | registry, a restore                 |
 | `slb:upstream:<member>`| hash            | with the last route naming it | registry, a restore, orphan removal |
 | `slb:instance:<id>`    | hash            | TTL 10 s                    | that instance's heartbeat           |
-| `slb:instances`        | sorted set      | TTL 10 s                    | each heartbeat                      |
+| `slb:identity:<id>`    | hash            | TTL 70 s                    | that instance's heartbeat           |
+| `slb:instances`        | sorted set      | TTL 70 s                    | each heartbeat                      |
 | `slb:generation`       | string          | for good                    | the first non-empty sync, `reset`   |
 | `slb:changes`          | sorted set      | for good; 5,500 entries     | with each change of the above       |
 | `slb:leases`           | sorted set      | while there is a lease      | registry, expiry of leases          |
@@ -21,7 +22,8 @@ fields. `floor`: what does not stand there changed at this number, or before.
 `slb:leases` has the registrations that end unless they are renewed, named as in `slb:changes`, each with that end
 in milliseconds of a clock of the fleet's own, which stands there as `clock`: `lua/leases.lua`.
 
-`slb:instances` has ids, each with the end of that instance's life as its score, in Redis milliseconds.
+`slb:instances` has ids, each with the end of that instance's life as its score, in Redis milliseconds. For a minute
+from then on it stays there, and `slb:identity:` has which process it was: slots may stand that it held.
 
 Of each pool, `slb:{/<pool>}:` and then what follows, by the ledger's scripts only; all of it goes a minute after
 the last holder's beat (a view is named by how many candidates it has and their digest; a line by its route, its
@@ -86,6 +88,7 @@ SETTINGS = "slb:route:"
 UPSTREAM = "slb:upstream:"
 INSTANCE = "slb:instance:"
 INSTANCES = "slb:instances"
+IDENTITY = "slb:identity:"
 CANARY = "slb:canary:"
 GENERATION = "slb:generation"
 RESTORING = "slb:restoring"
@@ -129,6 +132,11 @@ def upstream_key(member: str) -> str:
 def instance_key(instance: str) -> str:
     """`<id>` -> `slb:instance:<id>`."""
     return INSTANCE + instance
+
+
+def identity_key(instance: str) -> str:
+    """`<id>` -> `slb:identity:<id>`."""
+    return IDENTITY + instance
 
 
 def membership(path: str, member: str) -> str:

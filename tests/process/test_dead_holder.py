@@ -1,11 +1,12 @@
 """An instance that is killed, and the next one at its address: what the first held is free at the next one's first
-beat, not when a lease ends."""
+beat, not when a lease ends, nor when the next one has heard Redis for a whole lease."""
 
 import asyncio
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,6 +44,7 @@ async def _serving(argv: Sequence[str], log: Path) -> AsyncIterator[asyncio.subp
         await process.wait()
 
 
+@pytest.mark.parametrize("long_ago", [False, True], ids=["just now", "long ago"])
 @pytest.mark.parametrize(
     "prefix",
     [
@@ -55,7 +57,7 @@ async def _serving(argv: Sequence[str], log: Path) -> AsyncIterator[asyncio.subp
     ],
 )
 async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
-    prefix: Sequence[str], slb: Commands, valkey: Valkey, tmp_path: Path
+    prefix: Sequence[str], long_ago: bool, slb: Commands, valkey: Valkey, tmp_path: Path
 ) -> None:
     traffic, api = (f"127.0.0.1:{free_port('127.0.0.1')}" for _ in range(2))
     argv = [*prefix, sys.executable, "-m", "slb", "serve", "--listen", traffic, "--api", api]
@@ -72,6 +74,11 @@ async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
         (dead,) = map(str, valkey.admin.zrange(HOLDERS, 0, -1))
         await eventually(lambda: valkey.admin.keys("slb:instance:*") != [], what="a first beat")
     await asked
+    if long_ago:  # its lease and its life are over: no hash tells of it
+        (instance,) = map(str, valkey.admin.zrange("slb:instances", 0, -1))
+        valkey.admin.delete(f"slb:instance:{instance}")
+        for key, ended in (HOLDERS, dead), ("slb:instances", instance):
+            valkey.admin.zadd(key, {ended: int(time.time() * 1000) - 1000})
     async with _serving(argv, second):
         await eventually(lambda: valkey.admin.zscore(HOLDERS, dead) is None, 30, what="reaped")
         events = [orjson.loads(line)["event"] for line in second.read_text().splitlines()]

@@ -139,3 +139,17 @@ async def test_the_rules_of_the_acl_are_enough(valkey: Valkey) -> None:
     news.cancel()
     await asyncio.wait([news])
     await connection.aclose()
+
+
+async def test_where_an_acl_forbids_messages_reports_count_and_are_read_with_the_next_ask(valkey: Valkey) -> None:
+    rules = [rule for rule in acl_rules() if not rule.startswith("&")]
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "reset", "on", ">pw", *rules)
+    two = Two(valkey.url.replace("unix://", "unix://slb:pw@"))
+    [mine] = await two.one.claim(two.ask(), 1)
+    assert await two.one.report(two.report(mine.claim, "down")) == 1
+    [known] = await two.other.claim(two.ask(), 1)
+    assert known.state == "down"
+    assert {(entry["reason"], entry["object"]) for entry in admin.acl_log()} == {("channel", keys.HEALTH_CHANNEL)}
+    for connection in two.connections:
+        await connection.aclose()

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
+from slb.control.acl import acl_rules
 from slb.control.lane_timing import SPARE
 from slb.control.scripts import Reap
 from tests.redis import ledger_rig
@@ -248,3 +249,29 @@ async def test_a_grant_waits_for_longer_than_redis_may_take(valkey: Valkey) -> N
     async with ledger_rig.Instance(valkey, "a", PATIENT) as one:
         one.ledger.set_patience(budget=0.1, silence=3.0)
         assert (one.lane.timing.silence, one.lane.timing.patience) == (3.0, 3.0 + SPARE)
+
+
+@pytest.mark.parametrize(
+    ("is_left", "reason"),
+    [
+        pytest.param(lambda rule: not rule.startswith("&"), "channel", id="no channel"),
+        pytest.param(lambda rule: rule != "+publish", "command", id="not the command"),
+    ],
+)
+async def test_where_an_acl_forbids_messages_grants_are_found_by_looks(
+    valkey: Valkey, is_left: Callable[[str], bool], reason: str
+) -> None:
+    books, rules = Books(valkey), filter(is_left, acl_rules())
+    books.redis.execute_command("ACL", "SETUSER", "slb", "reset", "on", ">secret", *rules)
+    url = f"{valkey.url}?username=slb&password=secret"
+    fleet = ledger_rig.Instance(valkey, "a", PATIENT, url=url), ledger_rig.Instance(valkey, "b", PATIENT, url=url)
+    async with fleet[0] as one, fleet[1] as other:
+        assert await one.get(upstreams(1, 1)) == "u0"
+        waiting = [await each.queue(upstreams(1, 1), TURN) for each in (other, one, other)]
+        for holder, waits in zip((one, other, one), waiting, strict=True):
+            holder.lane.release("u0")
+            assert await waits.answer == "u0"
+            await books.score({"u0": 1})
+        assert [each.changes for each in fleet] == [[], []], "each lane is shared all along"
+        refused = {(entry["reason"], entry["object"]) for entry in books.redis.acl_log()}
+        assert any(why == reason and what.startswith(("slb:granted:", "publish")) for why, what in refused)

@@ -8,11 +8,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from slb.balance.asking import Turn
 from slb.control import keys, ledger
 from slb.control.scripts import Reap, ledger_source
-from tests.redis.ledger_rig import POOL, SHORT, Books, Instance, upstreams
+from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, upstreams
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 
 @pytest.fixture(autouse=True)
@@ -302,3 +303,18 @@ async def test_a_lane_that_is_made_after_a_death_frees_what_was_held_in_its_pool
     one.ledger.bury(["b"])
     async with one:
         await Books(valkey).score({})
+
+
+async def test_a_request_that_waits_behind_the_dead_gets_the_slot_with_the_reap_whenever_its_view_was_last_named(
+    valkey: Valkey,
+) -> None:
+    """The dead one named the same candidates long ago, and the one that asks beats later."""
+    books = Books(valkey)
+    async with Instance(valkey, "b", PATIENT) as other:
+        assert await other.get(upstreams(1, 1)) == "u0"
+    async with Instance(valkey, "a", replace(PATIENT, beat=6000.0, lease=6000.0)) as one:
+        waits = await one.queue(upstreams(1, 1), Turn("", 1, 100))
+        (view,) = books.redis.zrange(books.key["live"], 0, -1)
+        books.redis.zadd(books.key["live"], {view: 1})
+        one.ledger.bury(["b"])
+        assert await soon(waits.answer) == "u0"

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from typing import cast
 
 import pytest
@@ -248,6 +249,12 @@ def an_ended_process() -> str:
     return subprocess.check_output([sys.executable, "-c", say], text=True).strip()
 
 
+def its_life_ends(valkey: Valkey, instance: str) -> None:
+    """As 10 s after its last beat."""
+    valkey.admin.delete(f"slb:instance:{instance}")
+    valkey.admin.zadd("slb:instances", {instance: int(time.time() * 1000) - 1000})
+
+
 def beating(follower: Follower, name: str) -> Instances:
     made = Instances(follower.connection, InstanceInfo(name, name=name))
     follower.watcher.on_instances(made.found)
@@ -294,7 +301,7 @@ async def test_a_beat_finds_who_has_come_and_nobody_has_to_sync(valkey: Valkey) 
         assert looking.known == two.known, "who only looks is not in the list"
         ends = dict(cast("list[tuple[str, float]]", valkey.admin.zrange("slb:instances", 0, -1, withscores=True)))
         assert ends.keys() == {"1", "2"}
-        assert 0 < valkey.admin.pttl("slb:instances") <= 10_000
+        assert 0 < valkey.admin.pttl("slb:instance:1") <= 10_000 < valkey.admin.pttl("slb:instances") <= 70_000
 
 
 async def two_instances(follower: Follower, now: list[float]) -> tuple[Instances, Instances]:
@@ -341,6 +348,69 @@ async def test_the_dead_are_taken_out_of_the_list_by_whoever_beats(valkey: Valke
         await one.beat()
         assert one.count == 1
         assert valkey.admin.zscore("slb:instances", "killed") is None
+
+
+async def test_an_instance_that_died_long_ago_is_known_by_its_identity_to_one_that_starts(valkey: Valkey) -> None:
+    """Its hash has ended with its life; the fleet was away meanwhile, so no other has seen it die."""
+    ended = await asyncio.to_thread(an_ended_process)
+    died: list[str] = []
+    async with Follower(valkey.url) as follower:
+        await Instances(follower.connection, InstanceInfo("2", process=ended)).beat()
+        await Instances(follower.connection, InstanceInfo("3", process=identity())).beat()
+        its_life_ends(valkey, "2")
+        its_life_ends(valkey, "3")
+        one = Instances(follower.connection, InstanceInfo("1", process=identity()))
+        one.on_death = died.extend
+        await one.beat()
+        assert (died, [each.id for each in one.known]) == (["2"], ["1"])
+        assert valkey.admin.zrange("slb:instances", 0, -1) == ["3", "1"], "3 is only slow: it may beat again"
+        assert valkey.admin.exists("slb:identity:2", "slb:identity:3") == 1
+        assert 0 < valkey.admin.pttl("slb:identity:3") <= 70_000
+
+
+async def test_an_instance_that_died_while_redis_was_away_is_noticed_by_those_that_knew_it(valkey: Valkey) -> None:
+    ended = await asyncio.to_thread(an_ended_process)
+    died: list[str] = []
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1", process=identity()))
+        one.on_death = died.extend
+        two = Instances(follower.connection, InstanceInfo("2", process=ended))
+        await two.beat()
+        its_life_ends(valkey, "2")
+        one.found({"2": InstanceInfo("2", process=ended).as_hash()})
+        await one.beat()
+        assert (died, [each.id for each in one.known]) == (["2"], ["1"])
+
+
+async def test_an_instance_that_has_stopped_has_not_died(valkey: Valkey) -> None:
+    ended = await asyncio.to_thread(an_ended_process)
+    died: list[str] = []
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1", process=identity()))
+        one.on_death = died.extend
+        two = Instances(follower.connection, InstanceInfo("2", process=ended))
+        one.found({"2": InstanceInfo("2", process=ended).as_hash()})
+        await two.beat()
+        await two.remove()
+        await one.beat()
+        assert died == []
+        assert not valkey.admin.exists("slb:identity:2")
+
+
+async def test_one_that_gives_nothing_back_leaves_the_dead_to_those_that_do(valkey: Valkey) -> None:
+    """A supervisor of workers, or a quota router, may be the first that sees it."""
+    ended = await asyncio.to_thread(an_ended_process)
+    died: list[str] = []
+    async with Follower(valkey.url) as follower:
+        supervisor, one = (
+            Instances(follower.connection, InstanceInfo(name, process=identity())) for name in ("0", "1")
+        )
+        one.on_death = died.extend
+        await Instances(follower.connection, InstanceInfo("2", process=ended)).beat()
+        await supervisor.look()
+        assert (list(supervisor.known), await supervisor.list()) == ([], [])
+        await one.beat()
+        assert died == ["2"]
 
 
 async def test_who_has_died_on_this_machine_leaves_the_list_with_the_next_beat(valkey: Valkey) -> None:

@@ -92,10 +92,20 @@ local function part(size, most)
   return first, first + most - 1
 end
 
-for _, view in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', now - lease / 2, 'LIMIT', 0, 16)) do
-  forget_view(view)  -- of candidates that nobody has any more
-end
 local classes = redis.call('HKEYS', CLASSES)
+local function is_waited_in(view)
+  for _, class in ipairs(classes) do
+    if redis.call('EXISTS', HEADS .. view .. ' ' .. class) == 1 then
+      return true
+    end
+  end
+  return false
+end
+for _, view in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', now - lease / 2, 'LIMIT', 0, 16)) do
+  if not is_waited_in(view) then
+    forget_view(view)  -- of candidates that no holder has any more
+  end
+end
 for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
   if not (of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')) then
     forget_view(view)
