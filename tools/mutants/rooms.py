@@ -53,9 +53,9 @@ def _python_files(path: Path) -> list[Path]:
     return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
-def stages(root: Path, source: str, near: bool = False) -> list[Stage]:
-    """The tests of a file: its own, others of its room and those that import it, and unless only what is `near` is
-    wanted, those from further outside."""
+def stages(root: Path, source: str, is_near: bool = False) -> list[Stage]:
+    """The tests of a file: its own; others of its room, and those that import it; and unless `is_near` those from
+    further outside."""
     room = source.split("/")[1] if source.count("/") > 1 else ""
     name = Path(source).stem
     own = _found(root, [f"tests/unit/{room}/test_{name}.py"])
@@ -64,7 +64,7 @@ def stages(root: Path, source: str, near: bool = False) -> list[Stage]:
     near += [
         each for each in _found(root, ["tests/unit/**/*.py"]) if re.search(rf"\b{module}\b", _read(root / each))
     ]
-    far = [] if near else _found(root, _BEYOND.get(room, ("tests/unit/*.py", "tests/client/*.py")))
+    far = [] if is_near else _found(root, _BEYOND.get(room, ("tests/unit/*.py", "tests/client/*.py")))
     found: list[Stage] = []
     for files, processes in ((own, 0), (near, 0), (far, 4)):
         earlier = {each for stage in found for each in stage.files}

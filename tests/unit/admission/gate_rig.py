@@ -1,5 +1,6 @@
 """Gates whose lanes are played by the test: no Redis, and nothing is decided but what the test says."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from random import Random
@@ -36,6 +37,7 @@ class PlayedLane:
         self.explained = SimpleNamespace(seen={})
         self.timing = LaneTiming(settle=NEVER, silence=NEVER)
         self.silent = False
+        self.answered = asyncio.Event()
         self.idle = True
         self.asked: list[Ask] = []
         self.left: list[Ask] = []
