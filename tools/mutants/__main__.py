@@ -154,9 +154,12 @@ def main(arguments: Sequence[str]) -> int:
     with TemporaryDirectory(prefix="slb-mutants-") as folder, ThreadPoolExecutor(chosen.workers) as pool:
         copies = Copies(Path(folder), chosen.workers)
         running = {pool.submit(outcome, mutant, copies, chosen.near): mutant for mutant in tried}
-        for done in as_completed(running):
-            counted[done.result()] += 1
-            _tell(running[done], done.result())
+        try:
+            for done in as_completed(running):
+                counted[done.result()] += 1
+                _tell(running[done], done.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
     noticed = counted["caught"] + counted["timed out"]
     share = noticed / ((noticed + counted["survived"]) or 1)
     print(f"seed {chosen.seed}: {noticed} caught of {noticed + counted['survived']}, {share:.1%}; {dict(counted)}")

@@ -60,7 +60,7 @@ class Mutant:
     def lines(self, source: bytes) -> tuple[str, str]:
         """The first line that differs, before and after, without what surrounds it: names a mutant for people."""
         first = source.rfind(b"\n", 0, self.start) + 1
-        last = source.find(b"\n", self.end)
+        last = (source + b"\n").find(b"\n", self.end)
         parts = source[first:last], source[first : self.start] + self.text.encode() + source[self.end : last]
         before, after = (part.decode().split("\n") for part in parts)
         pairs = zip_longest(before, after, fillvalue="")
