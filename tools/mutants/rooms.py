@@ -54,16 +54,15 @@ def _python_files(path: Path) -> list[Path]:
 
 
 def stages(root: Path, source: str, is_near: bool = False) -> list[Stage]:
-    """The tests of a file: its own; others of its room, and those that import it; and unless `is_near` those from
+    """The tests of a file: its own; those that import it, and others of its room; and unless `is_near` those from
     further outside."""
     room = source.split("/")[1] if source.count("/") > 1 else ""
     name = Path(source).stem
     own = _found(root, [f"tests/unit/{room}/test_{name}.py"])
     module = re.escape(source.removesuffix(".py").replace("/", "."))
-    near = _found(root, [f"tests/unit/{room}/*.py"] if room else [])
-    near += [
-        each for each in _found(root, ["tests/unit/**/*.py"]) if re.search(rf"\b{module}\b", _read(root / each))
-    ]
+    anywhere = _found(root, ["tests/unit/**/*.py"])
+    near = [each for each in anywhere if re.search(rf"\b{module}\b", _read(root / each))]
+    near += _found(root, [f"tests/unit/{room}/*.py"] if room else [])
     far = [] if is_near else _found(root, _BEYOND.get(room, ("tests/unit/*.py", "tests/client/*.py")))
     found: list[Stage] = []
     for files, processes in ((own, 0), (near, 0), (far, 4)):
