@@ -2,21 +2,22 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 from slb.admission.entry import Entry
 from slb.admission.gate import Gate
-from slb.admission.gates import turn_of
+from slb.admission.gates import Gates, turn_of
 from slb.balance.asking import Ask, Candidate
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.lane import Lane
 from slb.control.lane_timing import LaneTiming
+from slb.control.ledger import Ledger
 from slb.errors import Reason
 from slb.observe.metrics import Metrics
-from tests.unit.routing.mirror_rig import make_mirror, record, replace
+from tests.unit.routing.mirror_rig import A, B, make_mirror, record, replace
 
 PATH = "/p"
 CAPPED = {"max_inflight": "1", "policy": "least_inflight"}
@@ -143,4 +144,40 @@ class Setup:
         before = earlier.entry if earlier is not None else None
         some = self.live(*avoided), self.live(*deprioritized)
         visit.entry = self.gate.enter(route, *some, turn, visit, earlier=before)
+        return visit
+
+
+class PlayedLedger:
+    """Its lanes are played by the test. `scores`: pool -> what was read of it."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, PlayedLane] = {}
+        self.scores: dict[str, Mapping[str, int]] = {}
+
+    def lane(self, pool: str, on_change: Callable[[Sequence[Ask]], None]) -> Lane:
+        self.lanes[pool] = PlayedLane(on_change)
+        return cast("Lane", self.lanes[pool])
+
+    def drop(self, pool: str) -> None:
+        del self.lanes[pool]
+
+
+class Pools:
+    """The gates of an instance that has no routes yet."""
+
+    def __init__(self) -> None:
+        self.mirror = make_mirror()
+        self.metrics = Metrics()
+        self.ledger = PlayedLedger()
+        self.gates = Gates(cast("Ledger", self.ledger), self.mirror, self.metrics, lambda: 1, Random(1))
+
+    def routes(self, **settings: Mapping[str, str]) -> None:
+        """These are all there are: a name for each, and its settings. All have the members A and B."""
+        replace(self.mirror, {f"/{name}": record(A, B, **each) for name, each in settings.items()})
+
+    def visit(self, path: str, avoided: Sequence[str] = (), deprioritized: Sequence[str] = ()) -> Visit:
+        """A request that comes now."""
+        route, visit = self.mirror.table.routes[path], Visit()
+        some = [tuple(map(self.mirror.upstreams.__getitem__, members)) for members in (avoided, deprioritized)]
+        visit.entry = self.gates.of(route).enter(route, some[0], some[1], turn_of(route.settings, ""), visit)
         return visit

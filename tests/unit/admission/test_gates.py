@@ -2,58 +2,17 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from random import Random
-from typing import cast
 
 import pytest
 
-from slb.admission.gates import Gates, turn_of
-from slb.balance.asking import Ask, Turn
-from slb.control.lane import Lane
-from slb.control.ledger import Ledger
+from slb.admission.gates import turn_of
+from slb.balance.asking import Turn
 from slb.model import RouteSettings
-from slb.observe.metrics import Metrics
 from tests.support.waiting import soon
-from tests.unit.admission.gate_rig import CAPPED, NEVER, QUEUED, PlayedLane, Visit
-from tests.unit.routing.mirror_rig import A, B, C, make_mirror, record, replace
+from tests.unit.admission.gate_rig import CAPPED, NEVER, QUEUED, Pools
+from tests.unit.routing.mirror_rig import A, B, C, record, replace
 
 MOST_AHEAD = 128
-
-
-class PlayedLedger:
-    """Its lanes are played by the test. `scores`: pool -> what was read of it."""
-
-    def __init__(self) -> None:
-        self.lanes: dict[str, PlayedLane] = {}
-        self.scores: dict[str, Mapping[str, int]] = {}
-
-    def lane(self, pool: str, on_change: Callable[[Sequence[Ask]], None]) -> Lane:
-        self.lanes[pool] = PlayedLane(on_change)
-        return cast("Lane", self.lanes[pool])
-
-    def drop(self, pool: str) -> None:
-        del self.lanes[pool]
-
-
-class Setup:
-    """The gates of an instance that has no routes yet."""
-
-    def __init__(self) -> None:
-        self.mirror = make_mirror()
-        self.metrics = Metrics()
-        self.ledger = PlayedLedger()
-        self.gates = Gates(cast("Ledger", self.ledger), self.mirror, self.metrics, lambda: 1, Random(1))
-
-    def routes(self, **settings: Mapping[str, str]) -> None:
-        """These are all there are: a name for each, and its settings. All have the members A and B."""
-        replace(self.mirror, {f"/{name}": record(A, B, **each) for name, each in settings.items()})
-
-    def visit(self, path: str) -> Visit:
-        """A request that comes now."""
-        route, visit = self.mirror.table.routes[path], Visit()
-        visit.entry = self.gates.of(route).enter(route, (), (), turn_of(route.settings, ""), visit)
-        return visit
 
 
 @pytest.mark.parametrize(
@@ -78,7 +37,7 @@ def test_without_classes_all_wait_in_one_and_without_a_queue_nobody_waits() -> N
 
 
 async def test_a_pool_has_one_gate_which_is_there_before_its_first_request() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a={**CAPPED, "pool": "/gpu"}, b={**CAPPED, "pool": "/gpu"}, c=CAPPED, plain={})
     assert setup.ledger.lanes.keys() == {"/gpu", "/c"}
     table = setup.mirror.table.routes
@@ -89,7 +48,7 @@ async def test_a_pool_has_one_gate_which_is_there_before_its_first_request() -> 
 
 
 async def test_where_there_are_many_pools_most_get_their_gate_with_their_first_request() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(**{f"r{number}": CAPPED for number in range(MOST_AHEAD + 5)})
     assert len(setup.ledger.lanes) == MOST_AHEAD
     for path in setup.mirror.table.routes:
@@ -98,7 +57,7 @@ async def test_where_there_are_many_pools_most_get_their_gate_with_their_first_r
 
 
 async def test_a_pool_that_no_route_names_any_more_keeps_its_gate_until_that_is_idle() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=CAPPED, b=CAPPED)
     visit = setup.visit("/a")
     setup.ledger.lanes["/a"].grant(A)
@@ -112,7 +71,7 @@ async def test_a_pool_that_no_route_names_any_more_keeps_its_gate_until_that_is_
 
 
 async def test_what_was_kept_of_routes_that_have_left_a_pool_goes() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a={**CAPPED, "pool": "/gpu"}, b={**CAPPED, "pool": "/gpu"})
     setup.routes(b={**CAPPED, "pool": "/gpu"}, c=CAPPED)
     setup.gates.take_down()
@@ -121,7 +80,7 @@ async def test_what_was_kept_of_routes_that_have_left_a_pool_goes() -> None:
 
 
 async def test_who_waits_follows_a_new_table_at_once() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=QUEUED)
     setup.visit("/a")
     replace(setup.mirror, {"/a": record(C, **QUEUED)})
@@ -130,7 +89,7 @@ async def test_who_waits_follows_a_new_table_at_once() -> None:
 
 
 async def test_metrics_and_status_show_each_pool() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=QUEUED, b=CAPPED)
     waits = setup.visit("/a")
     lane = setup.ledger.lanes["/a"]
@@ -160,7 +119,7 @@ async def test_metrics_and_status_show_each_pool() -> None:
 
 
 async def test_scores_are_those_of_all_pools_in_which_redis_answers_and_0_of_candidates_that_have_none() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=CAPPED, b=CAPPED, c=CAPPED)
     for path in ("/a", "/c"):
         setup.visit(path)
@@ -171,7 +130,7 @@ async def test_scores_are_those_of_all_pools_in_which_redis_answers_and_0_of_can
 
 
 async def test_upstreams_above_their_caps_are_counted_by_what_redis_tells() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=CAPPED)
     setup.ledger.scores = {"/a": {A: 3}}
     setup.gates.look_above()
@@ -184,7 +143,7 @@ async def test_upstreams_above_their_caps_are_counted_by_what_redis_tells() -> N
 
 
 async def test_all_pools_are_waited_for_until_redis_has_answered_each() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=CAPPED, b=CAPPED)
     opening = asyncio.create_task(setup.gates.opened(NEVER))
     setup.ledger.lanes["/a"].answered.set()
@@ -196,6 +155,6 @@ async def test_all_pools_are_waited_for_until_redis_has_answered_each() -> None:
 
 
 async def test_a_redis_that_does_not_answer_is_waited_for_no_longer_than_that() -> None:
-    setup = Setup()
+    setup = Pools()
     setup.routes(a=CAPPED)
     await soon(setup.gates.opened(0.01))
