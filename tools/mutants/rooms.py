@@ -62,8 +62,8 @@ def stages(root: Path, source: str, is_near: bool = False) -> list[Stage]:
     module = re.escape(source.removesuffix(".py").replace("/", "."))
     anywhere = _found(root, ["tests/unit/**/*.py"])
     near = [each for each in anywhere if re.search(rf"\b{module}\b", _read(root / each))]
-    near += _found(root, [f"tests/unit/{room}/*.py"] if room else [])
-    far = [] if is_near else _found(root, _BEYOND.get(room, ("tests/unit/*.py", "tests/client/*.py")))
+    near += _found(root, [f"tests/unit/{room}/*.py" if room else "tests/unit/*.py"])
+    far = [] if is_near else _found(root, _BEYOND.get(room, ("tests/client/*.py",)))
     found: list[Stage] = []
     for files, processes in ((own, 0), (near, 0), (far, 4)):
         earlier = {each for stage in found for each in stage.files}
