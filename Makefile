@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos lint format reference bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client simulate e2e lock clean
+.PHONY: help run test test-long chaos lint format reference bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client simulate e2e mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -31,11 +31,14 @@ test-long: $(VENV)/installed-dev ## all tests, with as many examples as CI has
 chaos: $(VENV)/installed-dev ## 20 minutes of broken connections, instances and Redis, checked from outside
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+mutants: $(VENV)/installed-dev ## 200 small changes to the code, each of which a test has to notice: an hour or more
+	@$(BIN)/python -m tools.mutants $(ARGS)
+
 lint: $(VENV)/installed-dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
-	@$(BIN)/mypy --strict tools/install.py tools/reference.py
+	@$(BIN)/mypy --strict --explicit-package-bases tools
 	@$(BIN)/lint-imports
 
 format: $(VENV)/installed-dev ## put the code into its form

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import socket
 import struct
+import sys
 
 import pytest
 
+from slb.proxy.disconnect_watcher import DisconnectWatcher
 from tests.proxy.harness import (
     MakeOrigin,
     MakeProxy,
@@ -183,6 +185,35 @@ async def test_a_client_that_leaves_while_its_upload_is_held_frees_its_upstream_
     await proxy.at_rest()
     assert proxy.counted() == {(499, "client_gone"): 1}
     hold.set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of connections that are not read")
+async def test_a_client_that_says_no_more_while_its_upload_is_held_frees_its_slot_at_once(
+    proxies: MakeProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All it has sent has come, so its end is known to the kernel, and to nothing else."""
+    held = asyncio.Event()
+    watch = DisconnectWatcher.watch
+
+    def watched(watcher: DisconnectWatcher, transport: asyncio.Transport) -> None:
+        watch(watcher, transport)
+        held.set()
+
+    monkeypatch.setattr(DisconnectWatcher, "watch", watched)
+    listener, fillers, member = port_that_never_accepts()
+    with contextlib.ExitStack() as stack:
+        for each in (listener, *fillers):
+            stack.enter_context(each)
+        proxy = await proxies()
+        proxy.route("/", member, connect_timeout="600s")
+        wire = await proxy.connect()
+        await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+        await eventually(lambda: proxy.inflight() == 1)
+        await wire.send(bytes(100_000))
+        await soon(held.wait())
+        wire.writer.write_eof()
+        await proxy.at_rest()
+        assert proxy.counted() == {(499, "client_gone"): 1}
 
 
 async def test_a_slow_upstream_holds_the_client_back(proxies: MakeProxy, origins: MakeOrigin) -> None:

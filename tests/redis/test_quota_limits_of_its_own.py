@@ -13,7 +13,7 @@ from slb.quota.scheduler import Rules
 from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until_found
 
 ROW = [60_000, 5, 1, 0, 0]
 """Limits as the script takes them."""
@@ -291,9 +291,7 @@ async def test_lost_models_are_known_to_whoever_knew_them_though_another_comes_f
     await one.knows("a")
     valkey.admin.flushall()
     script.say()  # somebody who knows nothing
-    async with asyncio.timeout(20):
-        while not await one.quota.models():
-            await asyncio.sleep(0.05)
+    await until_found(one.quota.models)
 
 
 async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starter, valkey: Valkey) -> None:

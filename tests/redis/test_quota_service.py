@@ -19,7 +19,7 @@ from slb.quota.scheduler import Rules
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until_found
 
 
 async def abandoned(one: Instance) -> list[Abandoned]:
@@ -268,11 +268,9 @@ async def test_a_redis_that_lost_its_data_is_given_the_models_again_with_empty_b
     await one.quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 4, "weight": 3})
     await one.knows("a")
     valkey.admin.flushall()
-    async with asyncio.timeout(20):
-        while not (found := await one.quota.models()):
-            await asyncio.sleep(0.05)
-    assert found[0].limits.weight == 3
-    assert found[0].tokens < 100
+    (model,) = await until_found(one.quota.models)
+    assert model.limits.weight == 3
+    assert model.tokens < 100
 
 
 async def test_a_task_that_took_just_what_was_estimated_is_completed_as_any_other(start: Starter) -> None:

@@ -14,7 +14,7 @@ from slb.control.registry import Registry
 from slb.errors import RedisUnavailable, Refused
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until_found
 
 
 async def test_a_registration_is_a_member_and_its_attributes(valkey: Valkey) -> None:
@@ -168,8 +168,7 @@ async def test_a_heartbeat_outlives_an_outage(valkey: Valkey) -> None:
         valkey.lose_data()
         valkey.start()
         await follower.up(True)
-        while not await instances.list():
-            await asyncio.sleep(0.01)
+        await until_found(instances.list)
         beating.cancel()
         await asyncio.wait([beating])
 

@@ -36,6 +36,18 @@ async def eventually(condition: Callable[[], bool], timeout: float = 10.0, what:
         raise AssertionError(f"not within {scaled:.0f} s: {what or condition}") from None
 
 
+async def until_found(look: Callable[[], Awaitable[T]], timeout: float = 20.0, what: str = "") -> T:
+    """What `look()` returns once that is not empty; fail where it stays so for longer than `within(timeout)`."""
+    scaled = patience(timeout)
+    try:
+        async with asyncio.timeout(scaled):
+            while not (result := await look()):
+                await asyncio.sleep(_POLL)
+    except TimeoutError:
+        raise AssertionError(f"not within {scaled:.0f} s: {what or look}") from None
+    return result
+
+
 async def settled(figure: Callable[[], int], still: float = 0.3, timeout: float = 10.0) -> int:
     """`figure()` once it has not changed for `still` seconds; fail where it goes on changing."""
     async with within(timeout):

@@ -11,7 +11,7 @@ from slb.config import Settings
 from slb.errors import ConfigError
 from slb.loading import load_settings
 from slb.reload import Reloader, Source
-from tests.support.waiting import within
+from tests.support.waiting import eventually
 
 
 def settings(**values: object) -> Settings:
@@ -93,9 +93,7 @@ async def test_whoever_follows_the_files_goes_on_after_a_reload_that_failed(tmp_
     following = asyncio.create_task(process.reloader.run(asked))
     for times in (1, 2):
         asked.set()
-        async with within(10):
-            while len(process.counted) < times:
-                await asyncio.sleep(0.001)
+        await eventually(lambda times=times: len(process.counted) >= times)  # type: ignore[misc]
     assert not following.done()
     following.cancel()
     await asyncio.wait([following])

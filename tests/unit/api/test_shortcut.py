@@ -14,7 +14,7 @@ from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.quotas import Admitted, Decision, Wait
-from tests.support.waiting import soon, within
+from tests.support.waiting import eventually, soon
 from tests.unit.api.conftest import Api, ApiMaker
 
 PLAIN = b"POST /schedule HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
@@ -172,9 +172,7 @@ async def test_one_after_another_on_one_connection_while_the_first_is_decided(sl
     api, router = await slow()
     reader, writer = await asyncio.open_connection(api.host, api.port)
     writer.write(request(1))
-    async with within(10):
-        while not router.asked:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: bool(router.asked))
     writer.write(request(2))
     writer.write(request(3)[:30])
     await asyncio.sleep(0.05)

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from slb.demo import places, show
 from slb.demo.traffic import NAME, Account, RotatingResolver, Traffic
-from tests.support.waiting import within
+from tests.support.waiting import eventually
 
 
 async def test_the_resolver_gives_both_addresses_each_time_another_first() -> None:
@@ -68,9 +68,8 @@ async def test_a_connection_that_is_refused_is_a_failure() -> None:
 
 async def test_requests_flow_as_long_as_the_block_runs(answers: list[tuple[str, int]]) -> None:
     traffic, account = Traffic(answers[:1], "/demo", rate=1000), Account()
-    async with traffic.flowing(account), within(10):
-        while account.requests < 5:
-            await asyncio.sleep(0.005)
+    async with traffic.flowing(account):
+        await eventually(lambda: account.requests >= 5)
     counted = account.requests
     await asyncio.sleep(0.02)
     assert account.requests == counted

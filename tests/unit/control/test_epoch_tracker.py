@@ -38,6 +38,15 @@ def test_the_first_of_all_has_nothing_to_settle() -> None:
     assert not Told(holders=1).epochs.settling
 
 
+def test_only_the_first_reply_of_another_epoch_says_that_something_was_lost() -> None:
+    assert not EpochTracker().has_lost({"epoch": "e 1"})
+    told = Told()
+    assert not told.epochs.has_lost({"epoch": "e 1"})
+    assert told.epochs.has_lost({"epoch": "e 2"})
+    told.hears(101.0, epoch="e 2")
+    assert not told.epochs.has_lost({"epoch": "e 2"})
+
+
 def test_those_that_were_known_are_awaited_where_redis_has_forgotten_who_there_was() -> None:
     told = Told()
     assert told.hears(101.0, epoch="e 2", holders=1, pushed=1)

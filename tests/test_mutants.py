@@ -1,0 +1,110 @@
+"""The tool behind `make mutants`: which changes it finds, and what it makes of their tests."""
+
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools.mutants import __main__ as command
+from tools.mutants.edits import mutants
+from tools.mutants.rooms import sources, stages
+
+ROOT = Path(__file__).parent.parent
+ARGUED = tomllib.loads((ROOT / "tools" / "mutants" / "argued.toml").read_text())["mutant"]
+
+
+def changes(text: str) -> set[str]:
+    """The line that each change of `text` leaves."""
+    source = textwrap.dedent(text).encode()
+    return {each.lines(source)[1] for each in mutants("x.py", source)}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a < b", {"(a <= b)", "(a >= b)"}),
+        ("a >= b", {"(a > b)", "(a < b)"}),
+        ("a == b", {"(a != b)"}),
+        ("a is not b", {"(a is b)"}),
+        ("a not in b", {"(a in b)"}),
+        ("a < b == c", {"(a <= b == c)", "(a >= b == c)", "(a < b != c)"}),
+        ("a and b", {"(a or b)", "(a)", "(b)"}),
+        ("a or b or c", {"(a and b and c)", "(b or c)", "(a or c)", "(a or b)"}),
+        ("not a", {"(a)"}),
+        ("a if b else c", {"a if (not b) else c"}),
+        ("a + b", {"(a - b)"}),
+        ("'a' + b", set()),
+        ("x = 1", {"x = 2"}),
+        ("x = True", {"x = False"}),
+        ("x = 0.5", set()),
+        ("x = 'text'", set()),
+        ("x = f(a, b)", {"x = f(b, a)"}),
+        ("x = f(a, *b)", set()),
+        ("x = min(a)", {"x = max(a)"}),
+        ("f()", {"pass"}),
+        ("await f()", {"pass"}),
+        ("x -= y", {"pass"}),
+        ("raise x", {"pass"}),
+        ("del x", {"pass"}),
+        ("@f(1)\ndef g(a: f(2) = 3) -> f(4): ...", {"def g(a: f(2) = 4) -> f(4): ..."}),
+        ("if TYPE_CHECKING:\n    x = 1", set()),
+        ("def f():\n    return x", {"return None"}),
+        ("def f():\n    return None", set()),
+        ("def f():\n    self.x = y\n    z = y", {"pass"}),
+        ("def __init__(self):\n    self.x = y\n    super().__init__()", set()),
+        ("def f():\n    x = 0.5", {"x = 1.5"}),
+        ("x = f'{1 + 1}'", set()),
+    ],
+)
+def test_the_changes_of_a_line(text: str, expected: set[str]) -> None:
+    assert changes(text) == expected
+
+
+def test_a_change_of_several_lines_replaces_them_and_nothing_else() -> None:
+    source = "before = '\N{EURO SIGN}'\nif (a\n    and b): pass\nafter = x\n".encode()
+    found = [each.applied(source).decode() for each in mutants("x.py", source) if each.kind == "and/or"]
+    assert found == ["before = '\N{EURO SIGN}'\nif ((a or b)): pass\nafter = x\n"]
+
+
+def test_a_change_is_shown_as_a_diff_and_named_by_its_first_line() -> None:
+    source = b"x = y\nz = 1\nx = y\n"
+    (change,) = mutants("x.py", source)
+    assert change.diff(source) == " x = y\n-z = 1\n+z = 2\n x = y"
+    assert (change.line, change.lines(source)) == (2, ("z = 1", "z = 2"))
+
+
+def test_what_is_added_elsewhere_moves_no_change_in_the_order_of_a_seed() -> None:
+    before, after = b"x = 1\n", b"y = 5\nz = a < b\nx = 1\n"
+    (one,) = mutants("x.py", before)
+    (other,) = [each for each in mutants("x.py", after) if each.line == 3]
+    assert one.rank(7, before) == other.rank(7, after)
+    assert one.rank(7, before) != one.rank(8, before)
+
+
+def test_each_change_of_the_code_is_still_python_and_the_order_is_that_of_the_seed() -> None:
+    path = "slb/proxy/disconnect_watcher.py"
+    source = (ROOT / path).read_bytes()
+    first, again, other = (list(command.sample([path], seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert set(first) == set(other)
+    for each in first:
+        compile(each.applied(source), path, "exec")
+
+
+def test_what_is_broken_is_there_and_its_own_tests_come_first() -> None:
+    assert {"slb/balance/ring.py", "slb/proxy/reader.py", "slb/control/history.py"} < set(sources(ROOT))
+    own, near, far = stages(ROOT, "slb/balance/ring.py")
+    assert own.files == ("tests/unit/balance/test_ring.py",)
+    assert "tests/unit/balance/test_ring_set.py" in near.files
+    assert "tests/proxy/test_ring.py" in far.files
+    assert stages(ROOT, "slb/balance/ring.py", is_near=True) == [own, near]
+    assert not set(own.files) & set(near.files)
+
+
+@pytest.mark.parametrize("entry", ARGUED, ids=lambda entry: f"{entry['path']}: {entry['after']}")
+def test_a_change_that_is_argued_can_be_made_and_has_its_reason(entry: dict[str, str]) -> None:
+    """Else the code has moved on, and the argument is about nothing."""
+    source = (ROOT / entry["path"]).read_bytes()
+    assert (entry["before"], entry["after"]) in {each.lines(source) for each in mutants(entry["path"], source)}
+    assert entry["why"]
