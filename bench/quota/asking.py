@@ -11,8 +11,8 @@ from bench.errors import BenchError
 from bench.quota.book import Book, Entry
 from bench.quota.models import Model
 from slb.quota.asking import Asking
-from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import Admitted, Denied, Limits, Wait
+from slb.quota.scheduler import Scheduler
+from slb.quotas import Admitted, Denied, Limits, Rules, Wait
 
 JITTER = 1000
 SWEEP_SECONDS = 1.0

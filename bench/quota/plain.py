@@ -16,7 +16,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from slb.control.keys import quota_keys
 from slb.control.scripts import quota_source
-from slb.quota.scheduler import Rules
+from slb.quotas import Rules
 
 JITTER = 500
 CONNECTIONS = 64

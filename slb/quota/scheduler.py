@@ -11,29 +11,31 @@ far as limits allow, and no further.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slb.quota.advice import Decided, Window, advice
 from slb.quota.bucket import Bucket
 from slb.quota.promises import EARLY, Promises
 from slb.quota.tasks import Task, Tasks
 from slb.quota.waiting import Ask, Model, Places, shortest
-from slb.quotas import Abandoned, Admitted, Advice, Decision, Denied, Limits, ModelState, TaskState, Wait, too_large
+from slb.quotas import (
+    Abandoned,
+    Admitted,
+    Advice,
+    Decision,
+    Denied,
+    Limits,
+    ModelState,
+    Rules,
+    TaskState,
+    Wait,
+    too_large,
+)
 
 PAUSED_WAIT = 1_000
 AWAY = 5_000
 """Milliseconds without any call after which leases may have lapsed for want of a router that could renew them; half
 a lease where that is less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: what a caller is told at
-    most; `kept`: how long it is known what became of a task."""
-
-    lease: int = 150_000
-    longest_wait: int = 900_000
-    kept: int = 3_600_000
 
 
 class Scheduler:

@@ -18,8 +18,7 @@ from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
 from slb.quota.advice import Decided, advice
-from slb.quota.local import AWAY_WAIT, REASON, LocalShare, is_unknown
-from slb.quota.scheduler import Rules
+from slb.quota.local import AWAY_WAIT, REASON, LocalShare
 from slb.quotas import (
     MOST_LISTED,
     Abandoned,
@@ -30,6 +29,7 @@ from slb.quotas import (
     Denied,
     Limits,
     ModelState,
+    Rules,
     TaskState,
     Wait,
 )
@@ -38,6 +38,7 @@ _LOOK = 1.0
 """Seconds between two looks at what is set on the models."""
 
 _FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused")
+_UNKNOWN = ("no_models", "unknown_model")
 _log = structlog.get_logger()
 
 
@@ -96,7 +97,7 @@ class QuotaService:
         jitter = self._rng.randrange(1001)
         try:
             decision = _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
-            if self._is_lost and self._known and is_unknown(decision):
+            if self._is_lost and self._known and _is_unknown(decision):
                 return self._away()  # the models are about to be restored
             return decision
         except RedisUnavailable:
@@ -112,7 +113,7 @@ class QuotaService:
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
         """What it is now; None where there was none. Raises RedisUnavailable."""
         if self._share is not None and self._share.knows(task):
-            state = self._share.complete(task, actual)
+            state = self._share.complete(task)
         else:
             (found,) = await self._lane.ask("complete", task, -1 if actual is None else actual)
             state = found or None
@@ -217,6 +218,11 @@ def _task_ids() -> Callable[[], str]:
 def _local(task: str) -> str:
     """The id it has where it is admitted without Redis."""
     return f"tsk_local_{task.removeprefix('tsk_')}"
+
+
+def _is_unknown(decision: Decision) -> bool:
+    """Whether it names models that Redis may have known before it lost its data."""
+    return isinstance(decision, Denied) and decision.reason in _UNKNOWN
 
 
 def _decision(reply: list[Any]) -> Decision:

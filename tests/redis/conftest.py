@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from slb.control.quota import QuotaTiming
-from slb.quota.scheduler import Rules
+from slb.quotas import Rules
 from tests.redis.quota_instances import QUICK, Instance, Starter
 from tests.support.valkey import Valkey
 

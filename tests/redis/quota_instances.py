@@ -13,9 +13,8 @@ from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare
-from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
-from slb.quotas import Decision
+from slb.quotas import Decision, Rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

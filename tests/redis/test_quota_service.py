@@ -15,8 +15,7 @@ from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
-from slb.quota.scheduler import Rules
-from slb.quotas import Abandoned, Admitted, Denied, Limits, Wait
+from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from slb.control import keys
 from slb.control.scripts import quota_source
-from slb.quota.scheduler import Rules, Scheduler
+from slb.quota.scheduler import Scheduler
 from slb.quota.waiting import MOST_NAMELESS
-from slb.quotas import MOST_LISTED, Admitted, Decision, Limits, Wait
+from slb.quotas import MOST_LISTED, Admitted, Decision, Limits, Rules, Wait
 from tests.support.fuzzing import examples
 from tests.support.valkey import Valkey
 

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from slb.quota.scheduler import Rules
-from slb.quotas import Limits
+from slb.quotas import Limits, Rules
 from tests.unit.quota.world import World
 
 THREE = {"a": Limits(60_000, 50, 1), "b": Limits(120_000, 50, 2), "c": Limits(240_000, 50, 3)}

@@ -1,8 +1,8 @@
 """Decisions one by one."""
 
-from slb.quota.scheduler import AWAY, Rules, Scheduler
+from slb.quota.scheduler import AWAY, Scheduler
 from slb.quota.waiting import TICK
-from slb.quotas import Admitted, Denied, Limits, TaskState, Wait
+from slb.quotas import Admitted, Denied, Limits, Rules, TaskState, Wait
 
 ONE = {"a": Limits(60_000, 3)}
 """A thousand tokens a second, a bucket of ten thousand."""

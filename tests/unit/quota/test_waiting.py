@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from slb.quota.promises import GRACE
-from slb.quota.scheduler import Rules, Scheduler
+from slb.quota.scheduler import Scheduler
 from slb.quota.waiting import FARTHEST, MOST_NAMELESS
-from slb.quotas import Admitted, Decision, Limits, Wait
+from slb.quotas import Admitted, Decision, Limits, Rules, Wait
 
 RULES = Rules(lease=10**9, longest_wait=20_000)
 TOKENS = {"a": Limits(60_000, 100)}

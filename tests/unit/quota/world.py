@@ -6,8 +6,8 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import Admitted, Limits, Wait
+from slb.quota.scheduler import Scheduler
+from slb.quotas import Admitted, Limits, Rules, Wait
 
 Size = Callable[[Random], int]
 Duration = Callable[[Random], int]
