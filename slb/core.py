@@ -53,8 +53,8 @@ from slb.places import Places
 from slb.proxy.entrance import Entrance
 from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
-from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
+from slb.quotas import Rules
 from slb.reload import Reloader, Source
 from slb.routing.mirror import Mirror
 

@@ -66,6 +66,16 @@ class Limits:
         return Limits(max(1, tokens), max(1, slots), self.weight, max(1, burst), paused)
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: what a caller is told at
+    most; `kept`: how long it is known what became of a task."""
+
+    lease: int = 150_000
+    longest_wait: int = 900_000
+    kept: int = 3_600_000
+
+
 class Admitted(NamedTuple):
     """Now, and this model."""
 

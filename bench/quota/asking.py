@@ -7,24 +7,27 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
+from redis import Redis
+
 from bench.errors import BenchError
 from bench.quota.book import Book, Entry
 from bench.quota.models import Model
+from bench.quota.script import Script
 from slb.quota.asking import Asking
-from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import Admitted, Denied, Limits, Wait
+from slb.quota.script import advice_of, decision_of, row_of
+from slb.quotas import Admitted, Denied, Limits, Rules, Wait
 
 JITTER = 1000
 SWEEP_SECONDS = 1.0
 
 
 class Simulated:
-    """All instances of a router with their Redis, as one: slb's scheduler itself, by the loop's clock."""
+    """All instances of a router with their Redis, as one: slb's script itself, by the loop's clock."""
 
-    def __init__(self, models: Sequence[Model], rng: Random) -> None:
+    def __init__(self, models: Sequence[Model], redis: Redis, rng: Random) -> None:
         self._rules = Rules()
-        limits = {each.name: limits_of(each) for each in models}
-        self._scheduler = Scheduler(limits, self._rules)
+        self._script = Script(redis, self._rules)
+        self._script.ask(0, *(["put", each.name, *row_of(limits_of(each))] for each in models))
         self._rng = rng
         self._tasks = 0
 
@@ -41,20 +44,20 @@ class Simulated:
             case "/schedule":
                 return self._schedule(asked)
             case "/complete":
-                state = self._scheduler.complete(self._now(), asked["task_id"], asked.get("actual_tokens"))
+                (state,) = self._one("complete", asked["task_id"], asked.get("actual_tokens", -1))
                 return {"state": state}
             case "/heartbeat":
-                return {"ok": self._scheduler.heartbeat(self._now(), asked["task_id"]) == "running"}
+                return {"ok": self._one("heartbeat", asked["task_id"]) == ["running"]}
             case "/advice":
-                score, parallelism = self._scheduler.advice(self._now())
+                score, parallelism = advice_of(self._one("advice"))
                 return {"backpressure_score": score, "suggested_parallelism": parallelism}
         raise BenchError(f"the simulation has no {method} {path}")
 
     def _schedule(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         self._tasks += 1
         estimate, models, key = asked["estimated_tokens"], asked.get("models"), asked.get("idempotency_key", "")
-        jitter = self._rng.randrange(JITTER + 1)
-        decision = self._scheduler.schedule(self._now(), f"t{self._tasks}", estimate, models, key, jitter)
+        jitter, named = self._rng.randrange(JITTER + 1), sorted(models) if models is not None else False
+        decision = decision_of(self._one("schedule", f"t{self._tasks}", estimate, jitter, key, named))
         match decision:
             case Admitted(model, task):
                 return {"model_backend_id": model, "task_id": task, "lease_ttl_ms": self._rules.lease}
@@ -68,7 +71,11 @@ class Simulated:
         """As instances do while nobody asks."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self._scheduler.advance(self._now())
+            self._script.ask(self._now())
+
+    def _one(self, *ask: Any) -> list[Any]:
+        (reply,) = self._script.ask(self._now(), list(ask))
+        return list(reply)
 
     def _now(self) -> int:
         return math.floor(asyncio.get_running_loop().time() * 1000)

@@ -2,11 +2,14 @@
 
 from random import Random
 
+from redis import Redis
+
 from bench.quota.as_is import AsIs, Backend, Dag, Gate, Metered, Open
 from bench.quota.asking import Distant, Recorded, Simulated
 from bench.quota.book import Book
 from bench.quota.crowds import Crowd, Setting, short_of_callers, short_of_slots, short_of_tokens
 from bench.quota.drain import Drain, Manner
+from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import simulate
 from bench.quota.standing import Standing
 from slb.quota.client import Router
@@ -37,12 +40,13 @@ def routed(setting: Setting, manner: Manner | None = None, label: str = "slb, as
     """Single calls through the router."""
     book = Book()
 
-    async def run() -> None:
-        asking = Distant(Recorded(Simulated(setting.models, Random(setting.seed)), book), NETWORK_SECONDS)
+    async def run(redis: Redis) -> None:
+        asking = Distant(Recorded(Simulated(setting.models, redis, Random(setting.seed)), book), NETWORK_SECONDS)
         async with Router(asking) as router:
             await Drain(router, setting.models, manner or Manner(), book).drain(setting.backlog)
 
-    simulate(run())
+    with redis_for_simulation() as redis:
+        simulate(run(redis))
     return Standing(label, book, setting.models)
 
 

@@ -110,7 +110,7 @@ class QuotaLane:
         return waiting[:_MOST_ASKS]
 
     async def _say(self, asks: list[Ask]) -> list[Answer]:
-        said = orjson.dumps({**self._rules, "ahead": 0, "asks": asks})
+        said = orjson.dumps({**self._rules, "asks": asks})
         async with asyncio.timeout(self._timing.deadline):
             reply = await self._line.call(self._keys, [said])
         with readable():

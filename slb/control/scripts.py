@@ -180,7 +180,8 @@ def leases_source(name: str) -> str:
 
 def quota_source() -> str:
     """`lua/quota.lua`, whole: control/quota.py calls it."""
-    return "".join(map(_source, ("quota_state", "quota_models", "quota_decide", "quota")))
+    parts = ("state", "promises", "models", "waits", "decide")
+    return "".join(_source(f"quota_{part}") for part in parts) + _source("quota")
 
 
 def own(reply: Any) -> Any:

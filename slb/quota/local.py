@@ -1,89 +1,162 @@
-"""What one instance admits by itself while Redis is away: its share of each limit, one of as many parts as there
-were instances when Redis was last heard of."""
+"""What one instance admits by itself while Redis is away: a plain share of each limit, one part of as many as there
+were instances when Redis last answered. First come, first served: no places, no weights, and estimates stand.
+"""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from slb.quota.scheduler import Rules, Scheduler
-from slb.quotas import TOO_LARGE, Decision, Denied, Limits, TaskState, Wait, too_large
+from slb.quotas import Admitted, Decision, Denied, Limits, Rules, TaskState, Wait, too_large
 
 REASON = "redis_down"
 NO_SHARE = "no_local_share"
 """Redis is away, and this instance's part of a limit is nothing, or less than what is asked for."""
 
 AWAY_WAIT = 1_000
-"""Milliseconds a caller is told to wait while Redis is away."""
+"""Milliseconds a caller is told to wait while Redis is away, and up to a tenth more."""
 
-LONGEST_ALONE = 5_000
-"""Milliseconds a caller is told at most by one instance alone; it keeps its place. Redis may be back at any moment,
-and then it should not sleep through it."""
-
-_UNKNOWN = ("no_models", "unknown_model")
+_UNIT = 60_000
+"""Tokens are counted in parts so small that a token a minute is one part a millisecond."""
 
 
-def is_unknown(decision: Decision) -> bool:
-    """Whether it is of models that may be there where there is Redis, and what it had."""
-    return isinstance(decision, Denied) and decision.reason in _UNKNOWN
+@dataclass(slots=True)
+class _Part:
+    """What one model gives this instance: `tokens` in the bucket at `at`, and how many tasks run."""
+
+    limits: Limits
+    at: int
+    tokens: int = 0
+    running: int = 0
+
+    def refill(self, now: int) -> None:
+        most = self.limits.bucket * _UNIT
+        self.tokens = min(most, self.tokens + (now - self.at) * self.limits.max_tokens_per_minute)
+        self.at = now
+
+    def has_room(self, estimate: int) -> bool:
+        return self.running < self.limits.max_concurrent_requests and self.tokens >= estimate * _UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """`lapses`: in milliseconds. `models`: those that would do."""
+
+    model: str
+    estimate: int
+    models: Sequence[str] | None
+    key: str
+    lapses: int
 
 
 class LocalShare:
-    """`clock` in milliseconds, never going back. Its buckets are empty when it begins: what the shared ones held
-    may have been used already."""
+    """`clock` in milliseconds, never going back. Its buckets are empty when an outage begins: what the shared ones
+    held may have been used already."""
 
     def __init__(self, rules: Rules, clock: Callable[[], int], instances: Callable[[], int]) -> None:
+        self._rules = rules
         self._clock = clock
         self._instances = instances
-        short = replace(rules, longest_wait=min(rules.longest_wait, LONGEST_ALONE))
-        self._scheduler = Scheduler({}, short, clock())
         self._is_alone = False
         self._whole: dict[str, Limits] = {}
+        self._parts: dict[str, _Part] = {}
+        self._running: dict[str, _Task] = {}  # the one whose lease lapses first stands first
+        self._ended: dict[str, tuple[TaskState, int]] = {}  # in the order of their ends
+        self._keys: dict[str, str] = {}
 
-    def follow(self, models: Sequence[tuple[str, Limits]]) -> None:
+    def follow(self, models: Iterable[tuple[str, Limits]]) -> None:
         """Redis is away: what holds from now on, as it was last known."""
         if self._is_alone:
             return
         self._is_alone = True
         now, parts = self._clock(), max(1, self._instances())
-        for model in self._scheduler.limits().keys() - dict(models).keys():
-            self._scheduler.delete(now, model)
-        for model, limits in models:
-            self._scheduler.put(now, model, limits.share(parts))
-        self._scheduler.empty()
         self._whole = dict(models)
+        self._parts = {name: _Part(limits.share(parts), now) for name, limits in self._whole.items()}
+        for task in self._running.values():
+            if task.model in self._parts:
+                self._parts[task.model].running += 1
 
     def advance(self, is_alone: bool) -> None:
-        """Every second: leases lapse here too."""
+        """Every second: leases lapse here too, and what ended long ago is forgotten."""
         self._is_alone = self._is_alone and is_alone
-        self._scheduler.advance(self._clock())
+        now = self._clock()
+        for task in list(takewhile(lambda task: self._running[task].lapses <= now, self._running)):
+            self._end(task, "abandoned")
+        for task in list(takewhile(lambda task: self._ended[task][1] <= now - self._rules.kept, self._ended)):
+            del self._ended[task]
 
     def schedule(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
-        """As `Scheduler.schedule`; but what is only too large for a share, or not known here, has to wait for
-        Redis, and every wait says so."""
-        decision = self._scheduler.schedule(self._clock(), task, estimate, models, key, jitter)
+        """Admit it as `task` where a slot and tokens are free here; else every wait says why. `jitter`: 0 to 1000,
+        at random."""
+        if again := self._again(estimate, models, key):
+            return again
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000
-        if isinstance(decision, Wait) and decision.reason == "":
-            return Wait(decision.ms, REASON)
-        if is_unknown(decision):
-            return Wait(away, REASON)
-        if isinstance(decision, Wait) or (isinstance(decision, Denied) and decision.reason == TOO_LARGE):
-            return self._for_want_of_a_share(estimate, models or list(self._whole), away)
-        return decision
-
-    def _for_want_of_a_share(self, estimate: int, models: Sequence[str], away: int) -> Decision:
-        """What somebody is told whom no model takes here, but may elsewhere."""
-        fitting = [self._whole[name] for name in models if estimate <= self._whole[name].bucket]
-        if any(not each.paused for each in fitting):
+        named = self._whole.keys() if models is None else set(models)
+        if not named or named - self._whole.keys():
+            return Wait(away, REASON)  # it may be there where there is Redis
+        fitting = [name for name in named if estimate <= self._whole[name].bucket]
+        if not fitting:
+            return too_large({name: self._whole[name] for name in named})
+        if all(self._whole[name].paused for name in fitting):
+            return Wait(away, "paused")
+        if not (usable := self._usable(fitting, estimate)):
             return Wait(away, NO_SHARE)
-        return Wait(away, "paused") if fitting else too_large({name: self._whole[name] for name in models})
+        ready = [name for name, part in usable.items() if part.has_room(estimate)]
+        if not ready:
+            return Wait(away, REASON)
+        model = max(sorted(ready), key=lambda name: usable[name].tokens / usable[name].limits.bucket)
+        return self._admit(task, _Task(model, estimate, models, key, self._clock() + self._rules.lease))
+
+    def _again(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision | None:
+        """What is answered where the key has a task that runs."""
+        task = self._keys.get(key)
+        if task is None:
+            return None
+        known = self._running[task]
+        is_same = (known.estimate, _names(known.models)) == (estimate, _names(models))
+        return Admitted(known.model, task) if is_same else Denied("idempotency_mismatch")
+
+    def _usable(self, names: Iterable[str], estimate: int) -> dict[str, _Part]:
+        """The parts that can take it one day, refilled."""
+        usable = {name: part for name in names if not (part := self._parts[name]).limits.paused}
+        for part in usable.values():
+            part.refill(self._clock())
+        return {name: part for name, part in usable.items() if estimate <= part.limits.bucket}
+
+    def _admit(self, task: str, known: _Task) -> Admitted:
+        part = self._parts[known.model]
+        part.tokens -= known.estimate * _UNIT
+        part.running += 1
+        self._running[task] = known
+        if known.key:
+            self._keys[known.key] = task
+        return Admitted(known.model, task)
 
     def knows(self, task: str) -> bool:
         """Whether it was admitted here."""
-        return self._scheduler.knows(task)
+        return task in self._running or task in self._ended
 
-    def complete(self, task: str, actual: int | None) -> TaskState | None:
-        """As `Scheduler.complete`."""
-        return self._scheduler.complete(self._clock(), task, actual)
+    def complete(self, task: str) -> TaskState | None:
+        """What it is now. Its slot is free; its tokens stay taken as estimated."""
+        if task in self._running:
+            self._end(task, "completed")
+        return self._state(task)
 
     def heartbeat(self, task: str) -> TaskState | None:
-        """As `Scheduler.heartbeat`."""
-        return self._scheduler.heartbeat(self._clock(), task)
+        """What it is; running for one lease more where it runs."""
+        if known := self._running.pop(task, None):
+            self._running[task] = replace(known, lapses=self._clock() + self._rules.lease)
+        return self._state(task)
+
+    def _state(self, task: str) -> TaskState | None:
+        return "running" if task in self._running else self._ended.get(task, (None,))[0]
+
+    def _end(self, task: str, state: TaskState) -> None:
+        known = self._running.pop(task)
+        self._ended[task] = state, self._clock()
+        self._keys.pop(known.key, None)
+        if part := self._parts.get(known.model):
+            part.running -= 1
+
+
+def _names(models: Sequence[str] | None) -> frozenset[str] | None:
+    return None if models is None else frozenset(models)

@@ -17,9 +17,8 @@ from slb.control.quota import QuotaLane, QuotaTiming
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
-from slb.quota.advice import Decided, advice
-from slb.quota.local import AWAY_WAIT, REASON, LocalShare, is_unknown
-from slb.quota.scheduler import Rules
+from slb.quota.local import AWAY_WAIT, REASON, LocalShare
+from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written
 from slb.quotas import (
     MOST_LISTED,
     Abandoned,
@@ -30,6 +29,7 @@ from slb.quotas import (
     Denied,
     Limits,
     ModelState,
+    Rules,
     TaskState,
     Wait,
 )
@@ -37,7 +37,7 @@ from slb.quotas import (
 _LOOK = 1.0
 """Seconds between two looks at what is set on the models."""
 
-_FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused")
+_UNKNOWN = ("no_models", "unknown_model")
 _log = structlog.get_logger()
 
 
@@ -95,8 +95,8 @@ class QuotaService:
         named: Any = sorted(set(models)) if models is not None else False
         jitter = self._rng.randrange(1001)
         try:
-            decision = _decision(await self._lane.ask("schedule", task, estimate, jitter, key, named))
-            if self._is_lost and self._known and is_unknown(decision):
+            decision = decision_of(await self._lane.ask("schedule", task, estimate, jitter, key, named))
+            if self._is_lost and self._known and _is_unknown(decision):
                 return self._away()  # the models are about to be restored
             return decision
         except RedisUnavailable:
@@ -112,7 +112,7 @@ class QuotaService:
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
         """What it is now; None where there was none. Raises RedisUnavailable."""
         if self._share is not None and self._share.knows(task):
-            state = self._share.complete(task, actual)
+            state = self._share.complete(task)
         else:
             (found,) = await self._lane.ask("complete", task, -1 if actual is None else actual)
             state = found or None
@@ -135,24 +135,21 @@ class QuotaService:
 
     async def advice(self) -> Advice:
         """How many callers would do. Raises RedisUnavailable."""
-        calls, admits, in_flight, capacity, *waits = await self._lane.ask("advice")
-        decided = Decided(calls, admits)
-        decided.waits.update(dict(zip(waits[::2], waits[1::2], strict=True)))
-        return advice(decided, in_flight, capacity)
+        return advice_of(await self._lane.ask("advice"))
 
     # -- models
 
     async def models(self) -> list[ModelState]:
         """All, by name. Raises RedisUnavailable."""
-        return [_state(row) for row in await self._lane.ask("models")]
+        return [state_of(row) for row in await self._lane.ask("models")]
 
     async def put(self, model: str, changes: Changes) -> Limits | Denied:
         """Set these, and leave the others as they are, from the next decision on. Denied is what is new as
         `incomplete` where its limits are not all given, and as `too_many_models`. Raises RedisUnavailable."""
-        verb, row = await self._lane.ask("put", model, *_written(changes))
+        verb, row = await self._lane.ask("put", model, *written(changes))
         if verb != "put":
             return Denied(row)
-        limits = _limits(row)
+        limits = limits_of(row)
         _log.info("quota_model_set", model=model, **asdict(limits))
         return limits
 
@@ -203,7 +200,7 @@ class QuotaService:
     async def _restore(self, lost: Sequence[ModelState]) -> None:
         """Redis has lost its data: the models are set again in one step, with empty buckets, but for those that
         somebody has set meanwhile."""
-        (restored,) = await self._lane.ask("restore", [[each.model, *_whole(each.limits)] for each in lost])
+        (restored,) = await self._lane.ask("restore", [[each.model, *row_of(each.limits)] for each in lost])
         if restored:
             _log.warning("quota_models_restored", restored=restored, of=len(lost))
 
@@ -219,29 +216,6 @@ def _local(task: str) -> str:
     return f"tsk_local_{task.removeprefix('tsk_')}"
 
 
-def _decision(reply: list[Any]) -> Decision:
-    kind, *rest = reply
-    if kind == "admitted":
-        return Admitted(*rest)
-    return Wait(int(rest[0]), rest[1]) if kind == "wait" else Denied(*rest)
-
-
-def _written(changes: Changes) -> list[int]:
-    """As the script takes them: -1 is what stays as it is, a burst of 0 is one that is not set."""
-    values = {name: 0 if value is None else int(value) for name, value in changes.items()}
-    return [values.get(field, -1) for field in _FIELDS]
-
-
-def _whole(limits: Limits) -> list[int]:
-    return _written({field: getattr(limits, field) for field in _FIELDS})
-
-
-def _limits(row: str) -> Limits:
-    tokens, slots, weight, burst, paused = map(int, row.split())
-    return Limits(tokens, slots, weight, burst or None, bool(paused))
-
-
-def _state(row: list[Any]) -> ModelState:
-    model, limits, running, level, deficit, promised, callers, minute = row
-    numbers = (int(running), int(level) / 60_000, int(deficit), int(promised), int(callers), int(minute))
-    return ModelState(model, _limits(limits), *numbers)
+def _is_unknown(decision: Decision) -> bool:
+    """Whether it names models that Redis may have known before it lost its data."""
+    return isinstance(decision, Denied) and decision.reason in _UNKNOWN

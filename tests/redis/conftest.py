@@ -1,15 +1,20 @@
 """Fixtures of the tests on a real Valkey."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
+from redis import Redis
 
 from slb.control.quota import QuotaTiming
-from slb.quota.scheduler import Rules
+from slb.quotas import Rules
 from tests.redis.quota_instances import QUICK, Instance, Starter
+from tests.redis.quota_scheduler import Scheduler
 from tests.support.valkey import Valkey
+
+Maker = Callable[..., Scheduler]
 
 
 @pytest.fixture
@@ -32,3 +37,17 @@ async def start(valkey: Valkey) -> AsyncIterator[Starter]:
             return instance
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def simulation() -> Iterator[Redis]:
+    """A Redis for decisions in simulated time, one test after another: it writes nothing to the disk."""
+    server = Valkey(appendonly="no")
+    yield server.admin
+    server.close()
+
+
+@pytest.fixture
+def make(simulation: Redis) -> Maker:
+    """Makes a scheduler, with nothing left of the one before: `Scheduler` without its Redis."""
+    return partial(Scheduler, simulation)

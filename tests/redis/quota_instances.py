@@ -7,15 +7,15 @@ from typing import Any
 
 import orjson
 
+from bench.quota.script import said
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare
-from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
-from slb.quotas import Decision
+from slb.quotas import Decision, Rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -58,10 +58,16 @@ class Script:
     """The script itself, `ahead` milliseconds later than it is."""
 
     def __init__(self, valkey: Valkey) -> None:
-        self._run: Any = valkey.admin.register_script(quota_source())
+        self._admin: Any = valkey.admin
+        self._run: Any = self._admin.register_script(quota_source())
         self.ahead = 0
 
     def say(self, *asks: list[Any]) -> list[Any]:
-        said = {"lease": 150_000, "longest": 60_000, "kept": 3_600_000, "ahead": self.ahead, "asks": asks}
-        *_, replies = self._run(keys=keys.quota_keys(), args=[orjson.dumps(said)])
+        wanted = {**said(Rules(longest_wait=60_000)), "at": self.now() + self.ahead, "asks": asks}
+        *_, replies = self._run(keys=keys.quota_keys(), args=[orjson.dumps(wanted)])
         return list(replies)
+
+    def now(self) -> int:
+        """Redis's time, in milliseconds."""
+        seconds, microseconds = self._admin.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000

@@ -8,9 +8,7 @@ import structlog
 
 from slb.control.quota import QuotaTiming
 from slb.errors import ScriptFailed
-from slb.quota.local import LONGEST_ALONE
-from slb.quota.scheduler import Rules
-from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Wait
+from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until_found
@@ -376,12 +374,3 @@ async def test_a_task_of_its_own_is_counted_and_has_an_id_of_its_own(start: Star
     assert first.task.startswith("tsk_local_")
     assert await one.ask(10, "k") == first
     assert one.metrics.quota.tokens == {"a": 10}
-
-
-async def test_nobody_alone_is_told_to_sleep_long_for_redis_may_be_back(start: Starter, valkey: Valkey) -> None:
-    one = await start(is_open=True)
-    await one.quota.put("a", {"max_tokens_per_minute": 6_000, "max_concurrent_requests": 100})
-    await alone(one, valkey, "a")
-    answers = [await one.ask(300) for _ in range(50)]
-    assert any(isinstance(answer, Admitted) for answer in answers)
-    assert max(answer.ms for answer in answers if isinstance(answer, Wait)) <= LONGEST_ALONE

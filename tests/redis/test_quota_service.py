@@ -8,6 +8,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from bench.quota.script import said
 from slb.control.acl import acl_rules
 from slb.control.connection import Connection
 from slb.control.keys import quota_keys
@@ -15,8 +16,7 @@ from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
-from slb.quota.scheduler import Rules
-from slb.quotas import Abandoned, Admitted, Denied, Limits, Wait
+from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until_found
@@ -164,12 +164,14 @@ async def test_the_rights_that_are_documented_are_enough(valkeys: Callable[..., 
     admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
     connection = Connection(f"{valkey.url}?username=slb&password=pw", Metrics())
     script = connection.client.register_script(quota_source())
-    rules = {"lease": 4_000, "longest": 60_000, "kept": 3_600_000}
+    rules = said(Rules(lease=4_000, longest_wait=60_000))
+    times: list[int] = []
     put = ["put", "a", 6000, 2, 1, 0, 0]
 
     async def say(ahead: int, *asks: list[Any]) -> list[Any]:
-        said = orjson.dumps({**rules, "ahead": ahead, "asks": asks})
-        *_, replies = await script(keys=quota_keys(), args=[said])
+        at = {"at": times[0] + ahead} if times else {}  # the first call goes by the server's own clock
+        now, *_, replies = await script(keys=quota_keys(), args=[orjson.dumps({**rules, **at, "asks": asks})])
+        times.append(int(now))
         return list(replies)
 
     def ask(task: str, tokens: int, key: str = "") -> list[Any]:

@@ -1,8 +1,8 @@
 -- What the callers of one instance ask of the quota router, decided one after another in one step; with no question,
--- only what has lapsed is reclaimed. Behind quota_state.lua, which says what the keys are,
--- quota_models.lua and quota_decide.lua.
--- ARGV[1], JSON: {"asks": [...], "lease", "longest", "kept": milliseconds (see Rules), "ahead": milliseconds added to
---   this server's clock, 0 but in tests}. An ask, and its reply:
+-- only what has lapsed is reclaimed. Behind quota_state.lua, which says what the keys are, quota_promises.lua,
+-- quota_models.lua, quota_waits.lua and quota_decide.lua.
+-- ARGV[1], JSON: {"asks": [...], "lease", "longest", "kept": milliseconds (see Rules), "at": the time in milliseconds, in
+--   tests and simulations; otherwise this server's clock tells it}. An ask, and its reply:
 --   ["schedule", task, estimate, jitter, key, models or false]: {"admitted", model, task}, {"wait", ms, reason} or
 --     {"denied", reason, model, tokens}
 --   ["complete", task, tokens or -1] and ["heartbeat", task]: {the task's state, empty where it is not known}

@@ -1,18 +1,10 @@
--- Who may go, and how long the others wait: behind quota_state.lua, which says what the keys are, and quota_models.lua,
--- and before quota.lua, which says what is asked. The twin is slb/quota/scheduler.py.
-local TICK, FLOOR, LEEWAY, PAUSED_WAIT = 100, 50, 20, 1000
-local MOST_PROMISES, MOST_NAMELESS, FARTHEST = 10000, 5000, 86400000
-local counted, due_alike, cursor_place = {}, nil, 1
-
-local function add_up(field)
-  counted[field] = (counted[field] or 0) + 1
-end
-
-local function told(ms, reason)
-  add_up('calls')
-  add_up(text(min(ms, 1000)))
-  return {'wait', ms, reason or ''}
-end
+-- Who may go: weighted deficit round robin over what buckets and slots allow. Behind quota_waits.lua, and before
+-- quota.lua, which says what is asked.
+-- A model can take a request when it has a slot and tokens for it beyond what is promised to others. Where several can,
+-- each is given its weight, round by round, until one has saved up the estimate; among those that have, the next in
+-- turn takes it. Models that cannot take it save too, but no more than a bucket: so shares follow the weights as far as
+-- limits allow, and no further.
+local due_alike
 
 -- Those anonymous callers who are to be back by now: "estimate subset" = their promises, the first first.
 local function find_alike()
@@ -104,77 +96,7 @@ local function find_usable(named, estimate, jitter)
   return usable
 end
 
--- Waits (waiting.py)
-
-local function is_taken(model, own)
-  if model.running >= model.slots or model.running + model.callers < model.slots then
-    return model.running >= model.slots
-  end
-  local soon = now + kept(model)
-  local others = call('ZCOUNT', PROMISES .. model.id, '-inf', text(soon))
-  return model.running + others - ((own and own.due <= soon) and 1 or 0) >= model.slots
-end
-
-local function find_tokens(model, estimate, own)
-  local wait = wait_for_tokens(model, estimate, model.tokens - (own and estimate or 0), 0)
-  if wait > 0 and model.level >= estimate * UNIT then
-    local by = now + ceil(model.cap / model.tpm)
-    local soon = tokens_soon(model, by) - ((own and own.due <= by) and estimate or 0)
-    return wait_for_tokens(model, estimate, soon, 0) > 0 and wait or 0
-  end
-  return wait
-end
-
--- Milliseconds until there is one, and after whoever comes before.
-local function wait_for_slot(model, is_overdue)
-  if is_overdue and kept(model) > 0 then
-    return max(0, model.head - now) + kept(model), kept(model)
-  end
-  if not model.last then  -- when the last of those who wait is due: looked up once in a call
-    model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
-  end
-  local between = apart(model)
-  return max(0, model.last - now) + between, between
-end
-
-local function find_lack(model, estimate, promise)
-  local own = promise and promise.model == model.id and promise or nil
-  local lack, taken, is_overdue = {slot = 0, apart = 0}, nil, false
-  if own and own.due <= now + EARLY then
-    lack.tokens = wait_for_tokens(model, estimate, 0, LEEWAY)
-    taken, is_overdue = model.running >= model.slots, own.kept > 0
-  else
-    lack.tokens = find_tokens(model, estimate, own)
-    taken = is_taken(model, own)
-  end
-  if taken then
-    lack.slot, lack.apart = wait_for_slot(model, is_overdue)
-  end
-  lack.ms = max(lack.tokens, lack.slot)
-  return lack
-end
-
--- How far those in `of` are from being served next, in turn: the position in it where the turn begins.
-local function turn(of)
-  for index, model in ipairs(of) do
-    if model.place >= cursor_place then
-      return index
-    end
-  end
-  return 1
-end
-
-local function find_places()
-  local from = cursor ~= '' and call('ZRANGEBYLEX', MODELS, '[' .. cursor, '+', 'LIMIT', 0, 1)[1]
-  cursor_place = from and #models + 1 or (cursor == '' and 1 or #models + 1)
-  for index, model in ipairs(models) do
-    model.place = index
-    if model.id == from then
-      cursor_place = index
-    end
-  end
-end
-
+-- Rounds are given until one of `ready` has saved the estimate; the first of those, from the one that was served last.
 local function pick(ready, estimate)
   local rounds
   for _, model in ipairs(ready) do
@@ -217,105 +139,4 @@ local function admit(model, task, estimate, key, subset)
   add_up('calls')
   add_up('admits')
   return {'admitted', model.id, task}
-end
-
-local function tick(at)
-  local due = ceil(at / TICK) * TICK
-  return due - now < FLOOR and due + TICK or due
-end
-
--- When to come for a place that is due then.
-local function back_for(due, jitter)
-  if due - now <= asked.longest then
-    return due
-  end
-  return floor((now + asked.longest - floor(asked.longest * jitter / 10000)) / TICK) * TICK
-end
-
--- Their keys stay for longer than any promise; once in a call is enough.
-local function keep(model, set)
-  if not model['keeps' .. set] then
-    model['keeps' .. set] = true
-    call('PEXPIRE', set .. model.id, FARTHEST + 2 * asked.longest + 60000)
-  end
-end
-
-local function set_back(model, member, due, back)
-  if back < due then
-    model.far = model.far + call('ZADD', FAR .. model.id, text(back), member)
-    keep(model, FAR)
-    keep(model, PROMISES)  -- never gone before the other: who comes back stands in both
-  end
-end
-
-local function make_promise(model, due, back, estimate, long, subset, key)
-  number = number + 1
-  local member = table.concat({text(number), text(estimate), text(long), subset, key}, ' ')
-  call('ZADD', PROMISES .. model.id, text(due), member)
-  keep(model, PROMISES)
-  set_back(model, member, due, back)
-  if key ~= '' then
-    call('SET', KEY .. key, 'p' .. model.id .. ' ' .. member, 'PX', 2 * asked.longest + 60000)
-  end
-  hold(model, due, 1, estimate)
-end
-
-local function sooner(model, promise)
-  local before = call('ZCOUNT', PROMISES .. model.id, '-inf', '(' .. text(promise.due))
-  local tokens = floor(model.tokens / model.callers) * before
-  local wait = floor(wait_for_tokens(model, promise.estimate, tokens, 0) * 5 / 4)
-  if promise.kept > 0 then
-    wait = max(wait, (before + 1) * apart(model))
-  end
-  return tick(now + wait)
-end
-
-local function rest(model, promise, jitter)
-  local far = model.far > 0 and call('ZSCORE', FAR .. model.id, promise.member)
-  local due = promise.due
-  if far then
-    due = min(due, sooner(model, promise))
-  end
-  local back = back_for(due, jitter)
-  if due ~= promise.due then
-    call('ZADD', PROMISES .. model.id, text(due), promise.member)
-    hold(model, promise.due, -1, -promise.estimate)
-    hold(model, due, 1, promise.estimate)
-  end
-  set_back(model, promise.member, due, back)
-  if far and back == due then
-    model.far = model.far - call('ZREM', FAR .. model.id, promise.member)
-  end
-  if far and promise.key ~= '' then
-    call('PEXPIRE', KEY .. promise.key, 2 * asked.longest + 60000)
-  end
-  promise.is_done = true
-  return told(max(FLOOR, back - now))
-end
-
-local function give(usable, lacks, estimate, subset, key, jitter, overdue)
-  local best
-  local first, promised = turn(usable), 0
-  for step = 0, #usable - 1 do
-    local model = usable[(first + step - 1) % #usable + 1]
-    if not best or lacks[model.id].ms < lacks[best.id].ms then
-      best = model
-    end
-  end
-  for _, model in ipairs(models) do
-    promised = promised + model.callers
-  end
-  local lack = lacks[best.id]
-  local for_slot = lack.slot > lack.tokens
-  local most = for_slot and lack.apart or floor((best.cap - estimate * UNIT) / best.tpm)
-  local due = tick(now + lack.ms + min(floor(lack.ms * jitter / 10000), floor(most / 4)))
-  local back = back_for(due, jitter)
-  if lack.ms <= FARTHEST and promised < (key ~= '' and MOST_PROMISES or MOST_NAMELESS) then
-    local long = for_slot and max(1, kept(best)) or 0
-    if long > 0 and overdue and overdue.kept > 0 and overdue.model == best.id then
-      best.head = due
-    end
-    make_promise(best, due, back, estimate, long, subset, key)
-  end
-  return told(back - now)
 end

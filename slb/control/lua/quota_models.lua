@@ -1,5 +1,5 @@
--- The quota router's models and tasks, and what has happened until now: between quota_state.lua, which says what the keys
--- are, and quota_decide.lua.
+-- The quota router's models and tasks, and what has happened until now: between quota_promises.lua and quota_waits.lua.
+
 -- Models
 
 local function set_limits(model, row)
@@ -63,7 +63,7 @@ local function find_order()
   end
 end
 
-local function put_by(model, tokens)  -- _Model.save
+local function put_by(model, tokens)  -- credit, or with a minus debt, of at most one bucket
   model.deficit = max(-model.bucket, min(model.bucket, model.deficit + tokens))
   model.changed = true
 end

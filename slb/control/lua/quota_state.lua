@@ -1,6 +1,6 @@
--- What the quota router's script knows: the clock, buckets, slots and promises; models and tasks follow in
--- quota_models.lua (slb/quota/scheduler.py and the files beside it are the twin, and say why). Times are milliseconds of this server's clock; tokens in a
--- bucket are counted in 1/60000.
+-- What the quota router's script knows: the clock, buckets, slots; promises follow in quota_promises.lua, models and
+-- tasks in quota_models.lua. Times are milliseconds of this server's clock. Tokens in a bucket are counted in 1/60000,
+-- so that a limit of one token a minute is one unit a millisecond: all numbers are whole.
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 models     sorted set: every model, all with score 0, so that they stand in the order of their bytes
 --   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
@@ -20,6 +20,9 @@
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local FAR = KEYS[13]
+-- SLOT: milliseconds the last minute is counted in; MINUTE: so many of them. GRACE: a promise ends so long after its
+-- caller was to come; EARLY: it may come so much sooner, since clocks are read in whole milliseconds. AWAY: a silence
+-- of so long, or of half a lease, may be one in which no heartbeat could be sent. SET_BACK: less is clock drift.
 local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY, SET_BACK = 60000, 500, 120, 2000, 5, 5000, 1000
 local CHUNK = 1000  -- Lua cannot pass many more values at once
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
@@ -30,10 +33,14 @@ local function text(number)
   return string.format('%.0f', number + 0)  -- so that -0 is 0: Redis does not take "-0" for a number
 end
 
-local time = call('TIME')
+local function find_time()
+  local time = call('TIME')
+  return time[1] * 1000 + floor(time[2] / 1000)
+end
+
 local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number', 'since', 'shift')
 local before, shift = tonumber(clock[1]), tonumber(clock[6] or 0)
-local now = time[1] * 1000 + floor(time[2] / 1000) + asked.ahead + shift
+local now = (asked.at or find_time()) + shift
 if before and before - now > SET_BACK then  -- or nothing would be refilled until that clock is there again
   now, shift = before, shift + before - now
 end
@@ -45,7 +52,9 @@ end
 local cursor, number, since = clock[3] or '', tonumber(clock[4] or 0), clock[5] or text(now)
 local half = floor(now / SLOT)
 
--- Buckets (bucket.py)
+-- Buckets. A bucket alone would hold any minute to its limit and one bucket, were nothing ever given back. A task that
+-- ends with fewer tokens than it had estimated, or is abandoned, gives back what may long have been refilled. So what
+-- was admitted is also counted by when it was, less what came back of it, and that count is held to the same bound.
 
 -- Where the minute was looked up in this call that follows, if it is the latest half second; or is looked up again.
 local function note_minute(model, slot, tokens)
@@ -112,6 +121,7 @@ local function give_back(model, tokens, taken_at)
   model.changed = true
 end
 
+-- What a task took over its estimate, as a debt of at most one bucket; how much of it was charged.
 local function charge(model, tokens, taken_at)
   local debt = max(0, min(tokens * UNIT, model.level + model.cap))
   model.level = model.level - debt
@@ -120,6 +130,7 @@ local function charge(model, tokens, taken_at)
   return floor(debt / UNIT)
 end
 
+-- A task has ended that came to so many: about the last 32 count.
 local function settled(model, estimate, spent)
   model.estimated = model.estimated + estimate - floor(model.estimated / 32)
   model.spent = model.spent + spent - floor(model.spent / 32)
@@ -144,6 +155,8 @@ local function wait_for_minute(model, tokens)
   return halves[low] and (halves[low] + MINUTE + 1) * SLOT - now or 0
 end
 
+-- What so many promised tokens will be, by what tasks came to of late: a quarter to four times as many. Where that is
+-- less, a tenth is left for the tasks that are not as most are.
 local function come_to(model, promised)
   local share = floor(model.spent * 1000 / model.estimated)
   if share < 1000 then
@@ -152,6 +165,9 @@ local function come_to(model, promised)
   return floor(promised * min(4000, share) / 1000)
 end
 
+-- Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be too soon; the
+-- minute's count is held to its bound all the same. The margin is what promises leave in the bucket, since tasks that
+-- take more than they had estimated make those late that come after them.
 local function wait_for_tokens(model, tokens, promised, leeway)
   local short = (tokens + come_to(model, promised)) * UNIT - model.level - leeway * model.tpm
   if short > 0 or promised > 0 then
@@ -160,7 +176,10 @@ local function wait_for_tokens(model, tokens, promised, leeway)
   return max(0, ceil(short / model.tpm), wait_for_minute(model, tokens))
 end
 
--- Slots (holding.py)
+-- Slots. When one frees is not known, so what was seen so far is followed. `long` follows how long slots are held, so
+-- that nine in ten are free by then: each sample moves it up by nine small steps, or down by one. Of several slots one
+-- frees about that many times sooner. A slot that frees shortly before a caller is due is kept for it; how long before
+-- is what `stretch` follows, in thousandths of that time: longer where callers came back and found no slot.
 
 local function saw(model, held)
   held = max(1, held)
@@ -174,10 +193,13 @@ local function saw(model, held)
   model.changed = true
 end
 
+-- For how many milliseconds before a caller is due a slot is kept for it.
 local function kept(model)
   return floor(model.long * model.stretch / (1000 * model.slots))
 end
 
+-- Milliseconds between two who wait: with fewer than 16 slots up to four times as long as one is kept. Where nothing is
+-- known yet, a task has run for so long, and may for as long again.
 local function apart(model)
   if model.long == 0 then
     local first = call('ZRANGE', RUNNING .. model.id, 0, 0, 'WITHSCORES')
@@ -187,6 +209,9 @@ local function apart(model)
   return max(1, floor(kept(model) * max(1000, min(4000, floor(16000 / model.slots))) / 1000))
 end
 
+-- A caller has come back that was told when there would be room. `stretch` rests where one in 14 finds none. What is
+-- learned waits for 32 samples of how long slots are held; who was told when much shorter was thought enough teaches
+-- nothing.
 local function came_back(model, promise, found_room)
   if promise.kept == 0 then
     if found_room then
@@ -204,82 +229,4 @@ local function came_back(model, promise, found_room)
     end
     model.changed = true
   end
-end
-
--- Promises (promises.py)
-
-local function parse(member)
-  local of, estimate, long, subset, key = string.match(member, '^(%d+) (%d+) (%d+) (%S*) (.*)$')
-  return {member = member, number = tonumber(of), estimate = tonumber(estimate), kept = tonumber(long),
-    subset = subset, key = key}
-end
-
-local function hold(model, due, callers, tokens)
-  model.callers, model.tokens = model.callers + callers, model.tokens + tokens
-  if due <= model.by then
-    model.soon = model.soon + tokens
-  end
-  if callers > 0 then
-    model.last = model.last and max(model.last, due)
-  elseif due == model.last then
-    model.last = nil
-  end
-  model.changed = true
-end
-
-local function drop(model, promise)
-  promise.is_done = true
-  call('ZREM', PROMISES .. model.id, promise.member)
-  if model.far > 0 then
-    model.far = model.far - call('ZREM', FAR .. model.id, promise.member)
-  end
-  hold(model, promise.due, -1, -promise.estimate)
-end
-
--- Promises of one of the two sets whose score is at most so much; those that are far are due later than that.
-local function promises_by(model, set, most)
-  local rows, found = call('ZRANGEBYSCORE', set .. model.id, '-inf', most, 'WITHSCORES'), {}
-  for index = 1, #rows, 2 do
-    local promise = parse(rows[index])
-    promise.model, promise.back, promise.due = model.id, tonumber(rows[index + 1]), tonumber(rows[index + 1])
-    if set == FAR then
-      promise.due = tonumber(call('ZSCORE', PROMISES .. model.id, promise.member))
-    end
-    found[#found + 1] = promise
-  end
-  return found
-end
-
-local function forget_promises(model)
-  model.callers, model.tokens, model.soon, model.by, model.far, model.head = 0, 0, 0, 0, 0, 0
-  model.last, model.changed = nil, true
-end
-
-local function void(model)
-  call('DEL', PROMISES .. model.id, FAR .. model.id)
-  forget_promises(model)
-end
-
-local function expire(model)
-  if model.callers == 0 then
-    return
-  elseif call('EXISTS', PROMISES .. model.id) == 0 then
-    return void(model)
-  end
-  for _, set in ipairs(model.far > 0 and {FAR, PROMISES} or {PROMISES}) do
-    for _, promise in ipairs(promises_by(model, set, '(' .. text(now - GRACE))) do
-      drop(model, promise)
-    end
-  end
-end
-
--- How many tokens are promised to those due by then, which never goes back.
-local function tokens_soon(model, by)
-  if by > model.by and model.callers > 0 then
-    for _, member in ipairs(call('ZRANGEBYSCORE', PROMISES .. model.id, '(' .. text(model.by), text(by))) do
-      model.soon = model.soon + tonumber(string.match(member, '^%d+ (%d+)'))
-    end
-    model.by, model.changed = by, true
-  end
-  return model.soon
 end

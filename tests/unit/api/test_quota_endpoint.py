@@ -13,9 +13,8 @@ from slb.control.quota import QuotaTiming
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCounts
-from slb.quota.scheduler import Rules
 from slb.quota.service import QuotaService
-from slb.quotas import Limits
+from slb.quotas import Limits, Rules
 from tests.unit.api.conftest import Api, ApiMaker, Json
 
 ANEW: dict[str, Any] = {"headers": {"Connection": "close"}}

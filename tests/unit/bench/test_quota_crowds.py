@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from redis import Redis
 
 from bench.quota.asking import Recorded, Simulated
 from bench.quota.backlog import Work, made
@@ -25,6 +26,7 @@ from bench.quota.crowds import (
 from bench.quota.held import in_use
 from bench.quota.journal import Journal, Journals
 from bench.quota.models import Model, ten_models
+from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import simulate
 from bench.quota.standing import Standing
 from slb.quota.client import Router
@@ -94,18 +96,19 @@ def test_a_crowd_asks_for_so_long_and_what_runs_then_is_given_back() -> None:
     book = Book()
     crowd = Crowd(Setting(models, works, 1), callers=8, pace=1.0)
 
-    async def run() -> None:
-        async with Router(Recorded(Simulated(models, Random(1)), book)) as router:
+    async def run(redis: Redis) -> None:
+        async with Router(Recorded(Simulated(models, redis, Random(1)), book)) as router:
             await crowd.ask(router, 25.0, book)
 
-    simulate(run())
+    with redis_for_simulation() as redis:
+        simulate(run(redis))
     assert book.exhausted == 25
     assert max(entry.ended for entry in book.all()) == pytest.approx(25)
     assert len(book.answered) < len(works)
 
 
 def test_where_slots_are_short_shares_are_as_the_weights_are_and_no_cap_is_exceeded() -> None:
-    standing = full_slots(setting(4000))
+    standing = full_slots(setting(2400))
     assert standing.share_error < 0.02
     assert standing.over_cap == 0
     assert all(held.in_use > 0.9 for held in standing.held)

@@ -238,7 +238,7 @@ def test_models_that_answer_429_are_never_given_more_than_their_bucket_of_a_minu
 
 @pytest.fixture(scope="module")
 def setting() -> Setting:
-    backlog = prompts(1500)
+    backlog = prompts(600)
     return Setting(ten_models(backlog), backlog, seed=1)
 
 
@@ -261,4 +261,5 @@ def test_where_callers_are_few_the_weights_decide(setting: Setting) -> None:
 
 
 def test_the_same_seed_is_the_same_drain(setting: Setting) -> None:
-    assert routed(setting).drained == routed(setting).drained
+    few = replace(setting, backlog=setting.backlog[:200])
+    assert routed(few).drained == routed(few).drained

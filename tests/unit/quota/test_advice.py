@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.quota.advice import Decided, Window, advice, percentile
+from slb.quota.advice import Decided, advice, percentile
 
 
 def test_nobody_who_waits_is_no_pressure_and_all_room_may_be_used() -> None:
@@ -32,12 +32,3 @@ def test_the_percentile_is_the_smallest_value_with_enough_at_or_below_it() -> No
     assert percentile({10: 95, 500: 5}, 0.95) == 10
     assert percentile({10: 94, 500: 6}, 0.95) == 500
     assert percentile({}, 0.95) == 0
-
-
-def test_only_the_last_minute_counts() -> None:
-    window = Window()
-    window.admitted(500)
-    window.told_to_wait(30_000, 5_000)
-    total = window.total(59_999)
-    assert (total.calls, total.admits, total.waits) == (2, 1, {1000: 1})
-    assert window.total(60_000).calls == 1

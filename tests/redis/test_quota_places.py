@@ -4,22 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from slb.quota.promises import GRACE
-from slb.quota.scheduler import Rules, Scheduler
-from slb.quota.waiting import FARTHEST, MOST_NAMELESS
-from slb.quotas import Admitted, Decision, Limits, Wait
+from slb.quotas import Admitted, Decision, Limits, Rules, Wait
+from tests.redis.conftest import Maker
+from tests.redis.quota_scheduler import Scheduler, schedule_ask
 
 RULES = Rules(lease=10**9, longest_wait=20_000)
 TOKENS = {"a": Limits(60_000, 100)}
+GRACE = 2_000
+"""Milliseconds a caller may be late."""
+
+DAY = 86_400_000
+MOST_NAMELESS = 5_000
+"""Callers without a key that are promised anything."""
+
 LONG = 4_000
 """Milliseconds a slot is held."""
 
 
-def drained(models: dict[str, Limits] | None = None) -> Scheduler:
+@pytest.fixture
+def drained(make: Maker) -> Maker:
     """With empty buckets."""
-    scheduler = Scheduler(models or TOKENS, RULES)
-    scheduler.empty()
-    return scheduler
+    return lambda models=None: make(models or TOKENS, RULES, is_drained=True)
 
 
 def ask(scheduler: Scheduler, now: int, tokens: int, key: str = "", jitter: int = 0) -> Decision:
@@ -45,7 +50,9 @@ def queued(scheduler: Scheduler, callers: int) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "k"])
-def test_who_waits_longer_than_is_told_comes_back_to_be_told_the_rest_and_keeps_the_place(key: str) -> None:
+def test_who_waits_longer_than_is_told_comes_back_to_be_told_the_rest_and_keeps_the_place(
+    drained: Maker, key: str
+) -> None:
     scheduler = drained()
     queued(scheduler, 2)
     assert wait(scheduler, 0, 5_000, key) == 20_000
@@ -56,14 +63,14 @@ def test_who_waits_longer_than_is_told_comes_back_to_be_told_the_rest_and_keeps_
     assert ask(scheduler, 25_000, 5_000, key) == Admitted("a", f"t 25000 {key}")
 
 
-def test_nobody_is_told_more_than_the_longest_wait_and_not_all_the_same() -> None:
+def test_nobody_is_told_more_than_the_longest_wait_and_not_all_the_same(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 3)
     waits = {wait(scheduler, 0, 1, f"k{jitter}", jitter) for jitter in range(0, 1001, 50)}
     assert waits == set(range(18_000, 20_001, 100))
 
 
-def test_who_is_told_the_rest_is_not_told_more_than_the_longest_wait_either() -> None:
+def test_who_is_told_the_rest_is_not_told_more_than_the_longest_wait_either(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 6)
     told = [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)]
@@ -71,14 +78,14 @@ def test_who_is_told_the_rest_is_not_told_more_than_the_longest_wait_either() ->
     assert waiting(scheduler, 22_001) == 1
 
 
-def test_a_place_nobody_comes_back_for_is_gone_soon_after_they_were_to_come() -> None:
+def test_a_place_nobody_comes_back_for_is_gone_soon_after_they_were_to_come(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 10)
     assert waiting(scheduler, 20_000 + GRACE) == 8 + 1
     assert waiting(scheduler, 20_001 + GRACE) == 0
 
 
-def test_who_comes_back_finds_that_those_before_have_gone() -> None:
+def test_who_comes_back_finds_that_those_before_have_gone(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 10)
     assert [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)] == [20_000, 20_000]
@@ -86,24 +93,23 @@ def test_who_comes_back_finds_that_those_before_have_gone() -> None:
     assert wait(scheduler, 23_000, 10_000, "k") < 15_000
 
 
-def test_nothing_is_promised_for_later_than_in_a_day() -> None:
-    scheduler = drained({"a": Limits(1, 1, burst=FARTHEST // 60_000 + 1)})
-    assert wait(scheduler, 0, FARTHEST // 60_000 + 1) == 20_000
+def test_nothing_is_promised_for_later_than_in_a_day(drained: Maker) -> None:
+    scheduler = drained({"a": Limits(1, 1, burst=DAY // 60_000 + 1)})
+    assert wait(scheduler, 0, DAY // 60_000 + 1) == 20_000
     assert waiting(scheduler, 0) == 0
-    assert wait(scheduler, 0, FARTHEST // 60_000) == 20_000
+    assert wait(scheduler, 0, DAY // 60_000) == 20_000
     assert waiting(scheduler, 0) == 1
 
 
-def test_callers_without_a_key_do_not_get_all_places() -> None:
+def test_callers_without_a_key_do_not_get_all_places(drained: Maker) -> None:
     scheduler = drained()
-    for _ in range(MOST_NAMELESS + 10):
-        wait(scheduler, 0, 1)
+    scheduler.ask(0, *(schedule_ask(f"t{number}", 1, None, "", 0) for number in range(MOST_NAMELESS + 10)))
     assert waiting(scheduler, 0) == MOST_NAMELESS
     wait(scheduler, 0, 1, "k")
     assert waiting(scheduler, 0) == MOST_NAMELESS + 1
 
 
-def test_changed_limits_end_far_places_too() -> None:
+def test_changed_limits_end_far_places_too(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 5)
     scheduler.put(0, "a", Limits(6_000_000, 100))
@@ -111,9 +117,9 @@ def test_changed_limits_end_far_places_too() -> None:
     assert wait(scheduler, 0, 10_000, "q4") == 100
 
 
-def practised(slots: int = 1) -> Scheduler:
+def practised(make: Maker, slots: int = 1) -> Scheduler:
     """It is known how long a slot is held; now all are."""
-    scheduler = Scheduler({"a": Limits(60_000, slots)}, Rules(lease=10**9), now=-40 * LONG)
+    scheduler = make({"a": Limits(60_000, slots)}, Rules(lease=10**9), now=-40 * LONG)
     for number in range(40):
         begun = LONG * (number - 40)
         scheduler.schedule(begun, f"p{number}", 1)
@@ -123,8 +129,8 @@ def practised(slots: int = 1) -> Scheduler:
     return scheduler
 
 
-def test_who_came_when_told_and_found_no_slot_goes_before_those_who_came_later() -> None:
-    scheduler = practised()
+def test_who_came_when_told_and_found_no_slot_goes_before_those_who_came_later(make: Maker) -> None:
+    scheduler = practised(make)
     first, second = wait(scheduler, 0, 1, "one"), wait(scheduler, 0, 1, "two")
     anew = wait(scheduler, first, 1, "one")
     assert first + anew < second
@@ -134,16 +140,16 @@ def test_who_came_when_told_and_found_no_slot_goes_before_those_who_came_later()
     assert isinstance(ask(scheduler, first + anew, 1, "one"), Admitted)
 
 
-def test_of_several_who_found_no_slot_each_is_told_a_time_of_their_own() -> None:
-    scheduler = practised(slots=16)
+def test_of_several_who_found_no_slot_each_is_told_a_time_of_their_own(make: Maker) -> None:
+    scheduler = practised(make, slots=16)
     told = [wait(scheduler, 0, 1, f"k{number}") for number in range(3)]
     assert told[-1] < told[0] + GRACE
     backs = [wait(scheduler, told[-1], 1, f"k{number}") for number in range(3)]
     assert backs[0] < backs[1] < backs[2]
 
 
-def test_tokens_of_those_who_wait_long_for_a_slot_are_there_for_whoever_comes_along() -> None:
-    scheduler = practised(slots=2)
+def test_tokens_of_those_who_wait_long_for_a_slot_are_there_for_whoever_comes_along(make: Maker) -> None:
+    scheduler = practised(make, slots=2)
     for number in range(4):
         ask(scheduler, 0, 9_000, f"q{number}")
     now = 100
@@ -153,14 +159,14 @@ def test_tokens_of_those_who_wait_long_for_a_slot_are_there_for_whoever_comes_al
     assert isinstance(ask(scheduler, now, 500), Admitted)
 
 
-def test_tokens_that_cannot_be_refilled_in_time_are_kept() -> None:
+def test_tokens_that_cannot_be_refilled_in_time_are_kept(drained: Maker) -> None:
     scheduler = drained()
     assert wait(scheduler, 0, 9_000, "large") == 9_000
     assert isinstance(ask(scheduler, 8_000, 100), Wait)
     assert isinstance(ask(scheduler, 9_000, 9_000, "large"), Admitted)
 
 
-def test_another_weight_moves_nobodys_place_and_another_limit_all() -> None:
+def test_another_weight_moves_nobodys_place_and_another_limit_all(drained: Maker) -> None:
     scheduler = drained()
     ask(scheduler, 0, 5_000, "k")
     scheduler.put(0, "a", replace(TOKENS["a"], weight=7))

@@ -1,14 +1,13 @@
 """Crowds of callers in simulated time: rates, shares, bounds, promises kept. Seeded; tolerances are stated."""
 
-from itertools import product
 from math import log
 from random import Random
 
 import pytest
 
-from slb.quota.scheduler import Rules
-from slb.quotas import Limits
-from tests.unit.quota.world import World
+from slb.quotas import Limits, Rules
+from tests.redis.conftest import Maker
+from tests.redis.quota_world import Size, World
 
 THREE = {"a": Limits(60_000, 50, 1), "b": Limits(120_000, 50, 2), "c": Limits(240_000, 50, 3)}
 AMPLE = {name: Limits(10**8, 100, weight) for name, weight in (("a", 1), ("b", 2), ("c", 3))}
@@ -23,62 +22,63 @@ def seconds(rng: Random) -> int:
     return int(rng.uniform(500, 4000))
 
 
-@pytest.mark.parametrize("callers", [200, 1000])
-@pytest.mark.parametrize("size", [scattered, lambda rng: 1000], ids=["scattered", "alike"])
+@pytest.mark.parametrize(
+    ("callers", "size"), [(200, scattered), (1000, lambda rng: 1000)], ids=["scattered", "alike"]
+)
 def test_under_demand_each_model_runs_at_its_limit_and_no_minute_has_more_than_that_and_a_bucket(
-    callers: int, size: object
+    make: Maker, callers: int, size: Size
 ) -> None:
-    world = World(THREE, size, seconds)  # type: ignore[arg-type]
-    world.run(callers, 600)
+    world = World(make, THREE, size, seconds)
+    world.run(callers, 300)
     for name, limits in THREE.items():
-        assert world.rate(name, (60, 600)) >= 0.99
+        assert world.rate(name, (60, 300)) >= 0.99
         assert world.most_in_a_minute(name) <= limits.max_tokens_per_minute + limits.bucket
     assert world.kept >= 0.99 * world.tried_again > 1000
 
 
 @pytest.mark.parametrize(("spent", "least"), [(0.4, 0.9), (0.8, 0.9), (1.1, 0.99), (1.5, 0.99)])
 def test_waits_come_true_and_little_is_left_unused_where_all_estimates_are_too_high_or_too_low(
-    spent: float, least: float
+    make: Maker, spent: float, least: float
 ) -> None:
     models = {"a": Limits(60_000, 300)}
-    world = World(models, lambda rng: rng.choice((500, 1_000, 3_000)), seconds, spent=spent)
+    world = World(make, models, lambda rng: rng.choice((500, 1_000, 3_000)), seconds, spent=spent)
     world.run(60, 1800)
     assert world.kept >= 0.9 * world.tried_again > 100
     assert least <= spent * world.rate("a", (60, 1800)) <= 1.01
 
 
-def test_where_nobody_says_who_they_are_nine_in_ten_are_admitted_when_they_come_back_too() -> None:
-    world = World(THREE, lambda rng: 1000, seconds, keyed=False)
-    world.run(200, 600)
+def test_where_nobody_says_who_they_are_nine_in_ten_are_admitted_when_they_come_back_too(make: Maker) -> None:
+    world = World(make, THREE, lambda rng: 1000, seconds, keyed=False)
+    world.run(200, 300)
     assert world.kept >= 0.9 * world.tried_again > 1000
-    assert all(world.rate(name, (60, 600)) >= 0.99 for name in THREE)
+    assert all(world.rate(name, (60, 300)) >= 0.99 for name in THREE)
 
 
-@pytest.mark.parametrize("callers", [5, 30])
-def test_where_callers_are_few_shares_are_the_weights(callers: int) -> None:
-    world = World(AMPLE, scattered, seconds)
-    world.run(callers, 1200)
+@pytest.mark.parametrize(("callers", "length"), [(5, 1200), (30, 300)])
+def test_where_callers_are_few_shares_are_the_weights(make: Maker, callers: int, length: int) -> None:
+    world = World(make, AMPLE, scattered, seconds)
+    world.run(callers, length)
     for name, limits in AMPLE.items():
         assert world.share(name) == pytest.approx(limits.weight / 6, rel=0.02)
     assert world.tried_again == 0
 
 
-def test_a_model_that_is_full_now_and_then_makes_up_for_it() -> None:
+def test_a_model_that_is_full_now_and_then_makes_up_for_it(make: Maker) -> None:
     models = {name: Limits(10**8, 10, limits.weight) for name, limits in AMPLE.items()}
-    world = World(models, scattered, lambda rng: int(rng.expovariate(1 / 2000)) + 1)
-    world.run(18, 1200)
+    world = World(make, models, scattered, lambda rng: int(rng.expovariate(1 / 2000)) + 1)
+    world.run(18, 400)
     for name, limits in models.items():
         assert world.share(name) == pytest.approx(limits.weight / 6, rel=0.02)
         assert world.most_running[name] <= 10
 
 
 @pytest.mark.parametrize("slots", [5, 20])
-def test_slots_are_in_use_and_who_waits_for_one_finds_it_nine_times_in_ten(slots: int) -> None:
-    world = World({"a": Limits(10**8, slots, 1)}, lambda rng: 100, lambda rng: rng.randint(1500, 2500))
-    world.counts_from = 200_000
-    world.run(2 * slots, 1200)
+def test_slots_are_in_use_and_who_waits_for_one_finds_it_nine_times_in_ten(make: Maker, slots: int) -> None:
+    world = World(make, {"a": Limits(10**8, slots, 1)}, lambda rng: 100, lambda rng: rng.randint(1500, 2500))
+    world.counts_from = 100_000
+    world.run(2 * slots, 400)
     assert world.kept >= 0.9 * world.tried_again > 10
-    assert len(world.admitted) >= 0.93 * slots * 1200 / 2
+    assert len(world.admitted) >= 0.93 * slots * 400 / 2
     assert world.most_running["a"] == slots
 
 
@@ -90,48 +90,50 @@ DURATIONS = {
 """Ten seconds on average."""
 
 
-@pytest.mark.parametrize(("slots", "callers"), [(4, 8), (8, 32), (20, 30), (20, 60)])
+@pytest.mark.parametrize(("slots", "callers", "length"), [(4, 8, 2000), (8, 32, 1200), (20, 60, 600)])
 def test_where_slots_are_short_nobody_starves_waits_come_true_and_slots_are_in_use(
-    slots: int, callers: int
+    make: Maker, slots: int, callers: int, length: int
 ) -> None:
     tried_again = kept = 0
-    for duration, seed in product(DURATIONS.values(), (1, 2)):
-        world = World({"a": Limits(10**8, slots)}, lambda rng: 100, duration, seed=seed)
+    for duration in DURATIONS.values():
+        world = World(make, {"a": Limits(10**8, slots)}, lambda rng: 100, duration)
         world.counts_from = 200_000
-        world.run(callers, 2000)
+        world.run(callers, length)
         assert world.without <= 20 * callers * 10_000 / slots
-        assert world.used >= 0.94 * slots * 2_000_000
+        assert world.used >= 0.94 * slots * length * 1000
         tried_again += world.tried_again
         kept += world.kept
     assert kept >= 0.9 * tried_again > 100
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_where_waits_are_longer_than_anybody_is_told_all_are_served_in_turn(keyed: bool) -> None:
+def test_where_waits_are_longer_than_anybody_is_told_all_are_served_in_turn(make: Maker, keyed: bool) -> None:
     rules = Rules(longest_wait=20_000, lease=10**6)
-    world = World({"a": Limits(10**8, 8)}, lambda rng: 100, DURATIONS["exponential"], keyed, rules=rules)
-    world.run(32, 2000)
+    world = World(make, {"a": Limits(10**8, 8)}, lambda rng: 100, DURATIONS["exponential"], keyed, rules=rules)
+    world.run(32, 800)
     assert world.without <= 20 * 32 * 10_000 / 8
-    assert world.used >= 0.93 * 8 * 2_000_000
+    assert world.used >= 0.93 * 8 * 800_000
 
 
 @pytest.mark.parametrize("large", [9_000, 10_000])
 @pytest.mark.parametrize(("longest_wait", "tolerance"), [(900_000, 0.2), (20_000, 0.35)])
 def test_large_requests_are_not_starved_by_small_ones_nor_the_other_way_round(
-    large: int, longest_wait: int, tolerance: float
+    make: Maker, large: int, longest_wait: int, tolerance: float
 ) -> None:
     rules = Rules(longest_wait=longest_wait)
-    world = World({"a": Limits(60_000, 50)}, lambda rng: rng.choice((100, 100, 100, large)), seconds, rules=rules)
+    world = World(
+        make, {"a": Limits(60_000, 50)}, lambda rng: rng.choice((100, 100, 100, large)), seconds, rules=rules
+    )
     world.run(40, 1200)
     assert world.rate("a", (60, 1200)) >= 0.985
     for_large, for_small = world.mean_wait(large), world.mean_wait(100)
     assert for_large == pytest.approx(for_small, rel=tolerance)
 
 
-def test_where_the_slots_of_one_model_are_short_the_others_are_given_by_their_weights() -> None:
+def test_where_the_slots_of_one_model_are_short_the_others_are_given_by_their_weights(make: Maker) -> None:
     models = {"a": Limits(10**8, 2, 3), "b": Limits(10**8, 100, 1), "c": Limits(10**8, 100, 2)}
-    world = World(models, scattered, seconds)
-    world.run(20, 800)
+    world = World(make, models, scattered, seconds)
+    world.run(20, 400)
     assert world.most_running["a"] == 2
     assert world.share("a") < 0.2
     assert world.share("c") == pytest.approx(2 * world.share("b"), rel=0.02)

@@ -1,0 +1,49 @@
+"""What the quota router's script is asked and what it replies, as values of `slb.quotas`. `lua/quota.lua` has the
+forms."""
+
+from collections import Counter
+from typing import Any
+
+from slb.quota.advice import Decided, advice
+from slb.quotas import Admitted, Advice, Changes, Decision, Denied, Limits, ModelState, Wait
+
+_FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused")
+
+
+def decision_of(reply: list[Any]) -> Decision:
+    """The reply to `schedule`."""
+    kind, *rest = reply
+    if kind == "admitted":
+        return Admitted(*rest)
+    return Wait(int(rest[0]), rest[1]) if kind == "wait" else Denied(*rest)
+
+
+def advice_of(reply: list[Any]) -> Advice:
+    """The reply to `advice`."""
+    calls, admits, in_flight, capacity, *waits = reply
+    told = Counter(dict(zip(waits[::2], waits[1::2], strict=True)))
+    return advice(Decided(calls, admits, told), in_flight, capacity)
+
+
+def written(changes: Changes) -> list[int]:
+    """As `put` takes them: -1 is what stays as it is, a burst of 0 is one that is not set."""
+    values = {name: 0 if value is None else int(value) for name, value in changes.items()}
+    return [values.get(field, -1) for field in _FIELDS]
+
+
+def row_of(limits: Limits) -> list[int]:
+    """All of them, as `put` and `restore` take them."""
+    return written({field: getattr(limits, field) for field in _FIELDS})
+
+
+def limits_of(row: str) -> Limits:
+    """Limits as the script writes them."""
+    tokens, slots, weight, burst, paused = map(int, row.split())
+    return Limits(tokens, slots, weight, burst or None, bool(paused))
+
+
+def state_of(row: list[Any]) -> ModelState:
+    """One row of the reply to `models`."""
+    model, limits, running, level, deficit, promised, callers, minute = row
+    numbers = (int(running), int(level) / 60_000, int(deficit), int(promised), int(callers), int(minute))
+    return ModelState(model, limits_of(limits), *numbers)
