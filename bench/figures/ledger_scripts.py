@@ -133,11 +133,11 @@ class Case:
 
     def _look(self) -> None:
         self._lane._builder.look()
-        self._lane._wake.set()
+        self._lane.wake()
 
     def _beat(self) -> None:
         self._lane._builder.beat_due = 0.0
-        self._lane._wake.set()
+        self._lane.wake()
 
     async def _ran(self) -> None:
         """Until the lane has said what it has to say, and has been answered."""

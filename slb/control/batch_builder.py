@@ -204,6 +204,7 @@ class BatchBuilder:
 
     def lacks(self, batch: Batch, digests: list[str]) -> None:
         """Redis has not run it, for want of these candidates: it has them now."""
+        batch.lacked = True
         self._views.lost()
         packed = {view.digest: view.packed for view in batch.views.values()}
         batch.contents = {digest: packed[digest] for digest in digests}

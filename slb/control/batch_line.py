@@ -6,19 +6,20 @@ from operator import itemgetter
 from typing import Any
 
 import orjson
+from redis.exceptions import RedisError
 
 from slb.control import keys
 from slb.control.batch import Batch
-from slb.control.batch_builder import BatchBuilder
 from slb.control.lane_timing import LaneTiming
 from slb.control.resp import readable
 from slb.control.script_line import ScriptLine
+from slb.control.wire import OnReply
 
 
 class BatchLine:
     """Runs `lua/ledger.lua`. `new_holder` makes the names leases are held under; `start`: where the search among
-    equals begins. `on_answer` is called where Redis has answered and is asked once more. `sent`: when the last
-    batch was sent, in seconds of the event loop's clock."""
+    equals begins. `on_answer` is called where Redis has forgotten the script, and is asked once more. `sent`: when
+    the last batch was sent, in seconds of the event loop's clock."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class BatchLine:
         self.sent = 0.0
         self._pool = pool
         self._line = line
-        line.on_forgotten = self._on_answer = on_answer
+        line.on_forgotten = on_answer
         self._new_holder = new_holder
         self._start = start
         self._keys = keys.pool_keys(pool)
@@ -42,17 +43,20 @@ class BatchLine:
         """From now on it is another holder."""
         self.holder = self._new_holder()
 
-    async def run(self, batch: Batch, builder: BatchBuilder, timing: LaneTiming) -> Any:
-        """The reply. Where Redis lacks candidates that the batch names, it is sent again with them. Raises
-        RedisError, OSError."""
-        reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
-        if "unknown" in reply:
-            self._on_answer()
-            with readable():
-                builder.lacks(batch, reply["unknown"])
-            reply = _read(await self._line.call(self._keys, self._args(batch, timing)), len(batch.asks))
+    def send(self, batch: Batch, timing: LaneTiming, on_reply: OnReply) -> None:
+        """`on_reply` gets what `read` reads, in the event loop's turn that it comes in."""
+        self._line.send(self._keys, self._args(batch, timing), on_reply)
+
+    def read(self, batch: Batch, reply: Any) -> dict[str, Any]:
+        """What Redis replied to it. Raises RedisError."""
+        if isinstance(reply, RedisError):
+            raise reply
         self._start = (self._start + len(batch.asks)) % (1 << 30)
-        return reply
+        return _read(reply, len(batch.asks))
+
+    async def run(self, batch: Batch, timing: LaneTiming) -> dict[str, Any]:
+        """The reply. Raises RedisError."""
+        return self.read(batch, await self._line.call(self._keys, self._args(batch, timing)))
 
     def _args(self, batch: Batch, timing: LaneTiming) -> tuple[bytes, str, str]:
         data = batch.encode(
@@ -65,9 +69,9 @@ class BatchLine:
         self.sent = self._loop.time()
         return data, keys.GRANTED_CHANNEL, self._pool
 
-    async def drop(self) -> None:
+    def drop(self) -> None:
         """Close the connection."""
-        await self._line.drop()
+        self._line.drop()
 
 
 _numbers = itemgetter("late", "holders", "pushed", "queued", "number", "last", "now")
@@ -83,6 +87,7 @@ def _read(text: str, asks: int) -> dict[str, Any]:
             raise TypeError("an epoch that is no text")
         if "granted" in reply:
             _check(reply, asks)
+        "".join(reply.get("unknown", ()))
     return reply
 
 

@@ -1,4 +1,4 @@
-"""A deadline that is fair to an answer which has come and only has not been read yet, and to one that could not
+"""Deadlines that are fair to an answer which has come and only has not been read yet, and to one that could not
 come because this process did not run."""
 
 import asyncio
@@ -8,83 +8,124 @@ from types import TracebackType
 _GRACE = 0.005
 """Of the time there is, for the first: this process may have been held up, or frozen."""
 
+_RESOLUTION = 0.001
+"""By so much a timer may be early."""
+
 _STEP = 0.1
 """Seconds between two looks at the clock. Where one is late by more than so much, this process stood still."""
 
 
-class Deadline:
-    """What runs inside `with` raises TimeoutError at `at`, by the event loop's clock. `on_late` is called
-    before that, at `late_at`, where it has not ended by then. Both move on by the time for which this process stood
-    still: whoever is waited for had no way to be heard. `with` gives this object."""
+class Stopwatch:
+    """Once started it calls `on_late` at `late_at` and `on_end` at `at`, by the event loop's clock, unless it is
+    stopped before. Both move on by the time for which this process stood still: an answer had no way to be heard.
+    To start and to stop it costs little: the event loop's timer stays armed, and then looks what is due."""
 
-    def __init__(self, at: float, late_at: float = 0.0, on_late: Callable[[], None] | None = None) -> None:
+    def __init__(self, on_end: Callable[[], None], on_late: Callable[[], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._on_end = on_end
+        self._on_late = on_late
+        self._runs = False
+        self._is_late = False
+        self._since = self._at = self._late_at = 0.0
+        self._nearly_at = self._look_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, at: float, late_at: float | None = None) -> None:
+        """From now on; `late_at` is before `at`, or None where nothing is to be called then."""
+        self._runs, self._is_late = True, late_at is None
+        self._since, self._at, self._late_at = self._loop.time(), at, late_at or at
+        self._nearly_at = 0.0
+        self._arm()
+
+    def stop(self) -> None:
+        """Nothing is called any more."""
+        self._runs = False
+
+    def close(self) -> None:
+        """The same, for good: nothing of it is left in the event loop."""
+        self._runs = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def extend(self, at: float) -> None:
+        """It ends at `at`, where that is later; `late_at` stays."""
+        self._at = max(self._at, at)
+
+    @property
+    def _due(self) -> float:
+        return self._at if self._is_late else self._late_at
+
+    def _arm(self) -> None:
+        """A timer that is early is as good: it looks, and arms the next."""
+        look_at = min(self._due - _GRACE, self._loop.time() + _STEP)
+        if self._timer is None or self._look_at > look_at:
+            self._call_at(look_at)
+
+    def _call_at(self, expected: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look_at = expected
+        self._timer = self._loop.call_at(expected, self._look, expected)
+
+    def _look(self, expected: float) -> None:
+        self._timer = None
+        if not self._runs:
+            return
+        now = self._loop.time()
+        overdue = now - max(expected, self._since)
+        if overdue > _STEP:
+            self._at += overdue
+            self._late_at += overdue
+            self._arm()
+        elif now < self._due - _GRACE - _RESOLUTION:
+            self._arm()
+        elif self._nearly_at != self._due:
+            self._nearly_at = self._due
+            self._call_at(now + _GRACE)
+        else:
+            self._reached()
+
+    def _reached(self) -> None:
+        if self._is_late:
+            self._runs = False
+            self._on_end()
+        else:
+            self._is_late = True
+            self._arm()
+            if self._on_late is not None:
+                self._on_late()
+
+
+class Deadline:
+    """What runs inside `with` raises TimeoutError at `at`, by the event loop's clock; that moves on by the time for
+    which this process stood still."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
         self._task: asyncio.Task[object] | None = None
         self._cancellations = 0
         self._is_over = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._at = at
-        self._late_at = late_at
-        self._on_late = on_late
+        self._watch = Stopwatch(self._end)
 
     def __enter__(self) -> "Deadline":
         self._task = asyncio.current_task()
         assert self._task is not None
         self._cancellations = self._task.cancelling()
-        self._arm()
+        self._watch.start(self._at)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task, self._task = self._task, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        is_ours = self._is_over and task is not None and task.uncancel() <= self._cancellations
+        self._watch.close()
+        is_ours = self._is_over and self._task is not None and self._task.uncancel() <= self._cancellations
+        self._task = None
         if is_ours and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
-    def extend(self, at: float) -> None:
-        """It ends at `at`, where that is later; `late_at` stays."""
-        self._at = max(self._at, at)
-        if self._on_late is None and self._timer is not None:
-            self._timer.cancel()
-            self._arm()
-
-    def _arm(self) -> None:
-        due = (self._at if self._on_late is None else self._late_at) - _GRACE
-        step_at = self._loop.time() + _STEP
-        if step_at < due:
-            self._call_at(step_at, self._arm)
-        else:
-            self._call_at(due, self._nearly)
-
-    def _call_at(self, expected: float, then: Callable[[], None]) -> None:
-        self._timer = self._loop.call_at(expected, self._called, expected, then)
-
-    def _called(self, expected: float, then: Callable[[], None]) -> None:
-        overdue = self._loop.time() - expected
-        if overdue > _STEP:
-            self._at += overdue
-            self._late_at += overdue
-            self._arm()
-        else:
-            then()
-
-    def _nearly(self) -> None:
-        self._call_at(self._loop.time() + _GRACE, self._reached)
-
-    def _reached(self) -> None:
-        on_late, self._on_late = self._on_late, None
-        if on_late is None:
-            self._end()
-        else:
-            self._arm()
-            on_late()
-
     def _end(self) -> None:
-        """As asyncio.timeout does it, but for less: a lane has a deadline for each batch."""
+        """As asyncio.timeout does it."""
         if self._task is not None:
             self._is_over = True
             self._task.cancel()

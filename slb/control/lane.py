@@ -4,7 +4,9 @@
 whole (a full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have
 been run or not: the full one behind it makes that the same, and who asked in it asks again. A Redis that answers
 within `silence`, by whatever connection, has only been late: who is patient stays here and waits for it. What a
-batch says is made up in `builder`; here are when one is sent, and what is done with the reply.
+batch says is made up in `builder`; here are when one is sent, and what is done with the reply. No task waits for
+either: a batch is sent at the end of the event loop's turn that made it due, and its reply is dealt with in the
+turn that reads it.
 """
 
 import asyncio
@@ -21,11 +23,12 @@ from slb.control.asks import Asks, is_capped
 from slb.control.batch import Batch, Ticket, key_of
 from slb.control.batch_builder import BatchBuilder
 from slb.control.batch_line import BatchLine
-from slb.control.deadline import Deadline
+from slb.control.deadline import Deadline, Stopwatch
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.granted import Granted
 from slb.control.lane_timing import LaneTiming
+from slb.control.resp import readable
 from slb.control.retry import may_pass
 from slb.control.script_line import ScriptLine
 from slb.control.views import Views
@@ -71,17 +74,21 @@ class Lane:
         self._on_damage = on_damage
         self._on_late = on_late
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
         self._asks = Asks()
         self._views = Views()
         self._builder = BatchBuilder(self.held, self._asks, self._views)
         self._linger: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._failure: Exception | None = None
-        self._deadline = Deadline(0.0)
+        self._stopwatch = Stopwatch(lambda: self._do(self._give_up, TimeoutError()), self._fall_behind)
         self.in_flight = False
         self.answered = asyncio.Event()
+        self._sent: Batch | None = None
+        self._turn: asyncio.Handle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._to_tell: list[tuple[Callable[..., None], Any]] = []
 
     # -- what the gate does
 
@@ -93,14 +100,14 @@ class Lane:
     def ask(self, ask: Ask) -> None:
         """Bring one that it takes; `view` has been called for its route."""
         self._asks.bring(ask)
-        self._wake.set()
+        self.wake()
 
     def leave(self, ask: Ask) -> None:
         """Whoever asked has left. What is granted to it all the same is given back."""
         key = self._asks.leave(ask)
         if key is not None:
             self._builder.leave(key)
-            self._wake.set()
+            self.wake()
 
     def release(self, member: str) -> None:
         """A granted slot is free again."""
@@ -115,7 +122,7 @@ class Lane:
             ticket.ask.view == name for ticket in self._asks.known_to_redis()
         ):
             self._builder.change(name)
-            self._wake.set()
+            self.wake()
 
     def unanswered(self) -> set[str]:
         """The routes of those that wait for Redis, and not in its queue."""
@@ -134,34 +141,33 @@ class Lane:
     def say_all(self) -> None:
         """`held` has been changed by somebody else: tell Redis all of it."""
         self._builder.say_all()
-        self._wake.set()
+        self.wake()
 
     def hear(self, granted: Granted) -> None:
-        """A message of grants: they are used at once. Where that is not safe, or none of them is for one that waits
-        here, Redis is asked."""
-        taken = 0
+        """A message of grants: they are used at once, and acknowledged behind that. Where that is not safe, or none
+        of them is for one that waits here, Redis is asked."""
         if self.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
             for name, member in granted.grants:
-                taken += self._take(key_of(name, self._line.holder), member)
-        if not taken:
+                self._take(key_of(name, self._line.holder), member)
+        if self._to_tell:
+            self._tell()
+            self._loop.call_soon(self.wake)
+        else:
             self.look()
 
     def look(self) -> None:
         """Something may have been granted to a ticket of ours."""
         if self._asks.queued or self._asks.flying:
             self._builder.look()
-            self._wake.set()
+            self.wake()
 
-    def _take(self, key: int, member: str) -> bool:
-        """Whether this ticket waits still, and for such a slot: it is granted."""
+    def _take(self, key: int, member: str) -> None:
+        """Where this ticket waits still, and for such a slot, it is granted."""
         ticket = self._asks.queued.get(key)
-        if ticket is None or not self._views.has(ticket.ask.view, member):
-            return False
-        self._asks.take(key)
-        self._builder.take(key, member)
-        self._wake.set()
-        self._grant(ticket.ask, member)
-        return True
+        if ticket is not None and self._views.has(ticket.ask.view, member):
+            self._asks.take(key)
+            self._builder.take(key, member)
+            self._grant(ticket.ask, member)
 
     def dismiss(self, name: str, candidates: tuple[Candidate, ...]) -> None:
         """These are a route's candidates now: who waits there and can use none of them waits for nothing."""
@@ -179,24 +185,46 @@ class Lane:
     # -- batches
 
     async def run(self) -> None:
-        """Send batches until cancelled."""
+        """Send batches until cancelled; raises what went wrong here, for the ledger is blind without its lane."""
+        self._ended = self._loop.create_future()
         self._keep_time()
         try:
-            while True:
-                await self._until_due()
-                try:
-                    await self._exchange()
-                except (RedisError, OSError, TimeoutError) as error:
-                    await self._give_up(error)
+            await self._ended
         finally:
-            if self._tick is not None:
-                self._tick.cancel()
-            await self._line.drop()
+            self._ended = self._sent = None
+            self._stopwatch.close()
+            for handle in (self._turn, self._pause, self._tick, self._linger):
+                if handle is not None:
+                    handle.cancel()
+            self._line.drop()
 
-    async def _until_due(self) -> None:
-        while not self._builder.is_due(self._loop.time()):
-            self._wake.clear()
-            await self._wake.wait()
+    def wake(self) -> None:
+        """Send what is due at the end of this turn of the event loop, unless a batch is in flight."""
+        if self._turn is None and self._pause is None and not self.in_flight and self._ended is not None:
+            self._turn = self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._turn = None
+        now = self._loop.time()
+        if self._builder.is_due(now):
+            self.in_flight = True
+            self._stopwatch.start(now + self._patience(), now + self.timing.budget)
+            self._do(self._send)
+
+    def _do(self, step: Callable[..., None], *given: Any) -> None:
+        """One step of having a batch answered: over as many connections as that takes while Redis may serve in a
+        moment."""
+        try:
+            try:
+                step(*given)
+            except (RedisError, OSError) as error:
+                if self.ready and may_pass(error):
+                    self._came_to_nothing(error)
+                else:
+                    self._give_up(error)
+        except Exception as error:  # noqa: BLE001 -- `run` raises it
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_exception(error)
 
     def _keep_time(self) -> None:
         """Wake the lane for its beat, and more often while something waits in the queue."""
@@ -204,7 +232,7 @@ class Lane:
         if self._asks.queued or self.settling:
             self._builder.look()
             pause = 0.0
-        self._wake.set()
+        self.wake()
         self._tick = self._loop.call_later(max(pause, self.timing.look), self._keep_time)
 
     def _look_soon(self) -> None:
@@ -212,17 +240,6 @@ class Lane:
         if self._tick is not None:
             self._tick.cancel()
             self._tick = self._loop.call_later(self.timing.look, self._keep_time)
-
-    async def _exchange(self) -> None:
-        """Have one batch answered, over as many connections as that takes while Redis may serve in a moment."""
-        now = self._loop.time()
-        self.in_flight = True
-        try:
-            with Deadline(now + self._patience(), now + self.timing.budget, self._fall_behind) as self._deadline:
-                while not await self._attempt():
-                    pass
-        finally:
-            self.in_flight = False
 
     def _patience(self) -> float:
         """Seconds that Redis may be silent for."""
@@ -233,22 +250,42 @@ class Lane:
         """Redis has answered, and more is to be said: its silence begins anew. Not where it refused something
         before: that is no service, however often it answers."""
         if not isinstance(self._failure, ResponseError | InvalidResponse):
-            self._deadline.extend(self._loop.time() + self._patience())
+            self._stopwatch.extend(self._loop.time() + self._patience())
 
-    async def _attempt(self) -> bool:
-        """Whether a batch was run that was there to say something."""
+    def _send(self) -> None:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
         batch = self._builder.batch(self._loop.time(), self.timing.beat, self.settling)
         batch.explain = self.explained.wants(batch, self._loop.time())
+        self._send_batch(batch)
+
+    def _send_batch(self, batch: Batch) -> None:
+        self._sent = batch
+        self._line.send(batch, self.timing, lambda reply: self._replied(batch, reply))
+
+    def _replied(self, batch: Batch, reply: Any) -> None:
+        if batch is self._sent:  # not given up
+            self._do(self._read, batch, reply)
+
+    def _read(self, batch: Batch, reply: Any) -> None:
+        found = self._line.read(batch, reply)
+        if "unknown" in found and not batch.lacked:
+            self._answered_in_part()
+            with readable():
+                self._builder.lacks(batch, found["unknown"])
+            self._send_batch(batch)
+            return
         try:
-            return self._settle(batch, await self._line.run(batch, self._builder, self.timing))
-        except (RedisError, OSError) as error:
-            if not (self.ready and may_pass(error)):
-                raise
-            await self._came_to_nothing(error)
-            return False
+            is_over = self._settle(batch, found)
+        finally:
+            self._tell()  # before the next batch is made
+        if is_over:
+            self._sent, self.in_flight = None, False
+            self._stopwatch.stop()
+            self._loop.call_soon(self.wake)
+        else:
+            self._send()
 
     def _fall_behind(self) -> None:
         """Redis has not answered for the budget: who cannot wait any longer is handed back."""
@@ -262,9 +299,9 @@ class Lane:
         if self.ready and self.epochs.steady_since:
             try:
                 with Deadline(self._loop.time() + self.timing.deadline):
-                    await self._line.run(self._builder.goodbye(), self._builder, self.timing)
+                    await self._line.run(self._builder.goodbye(), self.timing)
             finally:
-                await self._line.drop()
+                self._line.drop()
 
     # -- replies
 
@@ -325,10 +362,10 @@ class Lane:
             if not self._asks.queued:
                 self._look_soon()
             self._asks.queue(ticket)
-            self._loop.call_soon(ticket.ask.queued, position, ticket.number)
+            self._to_tell.append((ticket.ask.queued, (position, ticket.number)))
         elif answer in _REFUSALS:
             if not left:
-                self._loop.call_soon(ticket.ask.refused, answer)
+                self._to_tell.append((ticket.ask.refused, (answer,)))
         elif left:
             self._give_back(answer)
         else:
@@ -336,20 +373,30 @@ class Lane:
 
     def _grant(self, ask: Ask, member: str) -> None:
         self.held[member] += 1
-        self._loop.call_soon(ask.granted, member)
+        self._to_tell.append((ask.granted, (member,)))
+
+    def _tell(self) -> None:
+        """Give all that have been answered their answers, in this turn of the event loop. What they do with them
+        may come back here: nothing is half done by now."""
+        answers, self._to_tell = self._to_tell, []
+        for tell, answer in answers:
+            try:
+                tell(*answer)
+            except Exception as error:  # noqa: BLE001 -- as the event loop does: the others' answers stand behind it
+                self._loop.call_exception_handler({"message": f"an ask of {self.pool} broke", "exception": error})
 
     def _give_back(self, member: str) -> None:
         self._builder.release(member)
         if self._views.is_capped:
             self._builder.hurry()
-            self._wake.set()
+            self.wake()
         elif self._linger is None:  # nobody waits for it: it may go with the next ask
             self._linger = self._loop.call_later(self.timing.linger, self._release_now)
 
     def _release_now(self) -> None:
         self._linger = None
         self._builder.hurry()
-        self._wake.set()
+        self.wake()
 
     def _follow(self, reply: dict[str, Any]) -> None:
         """What this reply says of Redis itself."""
@@ -370,7 +417,7 @@ class Lane:
         if not was_shared or self.settling != was_settling:
             self._on_change(undecided)
 
-    async def _came_to_nothing(self, error: Exception) -> None:
+    def _came_to_nothing(self, error: Exception) -> None:
         """A batch was run or not: by another connection all is said, and asked, anew."""
         self._failure = error
         self._builder.failed()
@@ -379,19 +426,32 @@ class Lane:
             self.epochs.cut()
         if isinstance(error, ResponseError | InvalidResponse):
             self._on_damage()
-        await self._line.drop()
+        self._sent = None
+        self._line.drop()
         longest = self.timing.longest_retry if self.ready else self.timing.longest_backoff
-        await asyncio.sleep(self._backoff.pause(self._loop.time(), self.timing.backoff, longest))
+        pause = self._backoff.pause(self._loop.time(), self.timing.backoff, longest)
+        self._pause = self._loop.call_later(pause, self._go_on)
 
-    async def _give_up(self, error: Exception) -> None:
+    def _go_on(self) -> None:
+        self._pause = None
+        if self.in_flight:
+            self._do(self._send)
+        else:
+            self.wake()
+
+    def _give_up(self, error: Exception) -> None:
         """Decide nothing here until Redis answers again. Where time was up, the last failure tells why."""
         why = self._failure or error if isinstance(error, TimeoutError) else error
         undecided, was_ready = self._asks.hand_back(), self.ready
         self.ready = self.late = False
+        self._stopwatch.stop()
+        if self._pause is not None:
+            self._pause.cancel()
         self.silent = not isinstance(why, ResponseError)
         self.error = str(why) or "no answer in time"
         self.epochs.given_up()
         self._asks.unpark()
         if was_ready:
             self._on_change(undecided)
-        await self._came_to_nothing(error)
+        self._came_to_nothing(error)
+        self.in_flight = False

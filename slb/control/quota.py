@@ -95,7 +95,7 @@ class QuotaLane:
                 raise_if_cancelled()
         finally:
             self._refuse(self._board(), "slb is stopping")
-            await self._line.drop()
+            self._line.drop()
 
     async def _until_due(self) -> None:
         if self._pending or not self.up:
@@ -153,7 +153,7 @@ class QuotaLane:
         self.up = False
         waiting, self._pending = self._pending, []
         self._refuse([*batch, *waiting], str(error) or "no answer in time", reached=not is_unmade(error))
-        await self._line.drop()
+        self._line.drop()
         now, timing = asyncio.get_running_loop().time(), self._timing
         await asyncio.sleep(self._backoff.pause(now, timing.backoff, timing.longest_backoff))
 

@@ -9,27 +9,25 @@ from redis.exceptions import NoScriptError, RedisError
 
 from slb.control.endpoint import again
 from slb.control.resp import Word, pack, pack_words
-from slb.control.wire import Wire
+from slb.control.wire import OnReply, Wire
 
 
 class _Call:
-    """`forgotten`: Redis did not know the script."""
+    """`answer`: what a task awaits, where one does: it may be cancelled. `forgotten`: Redis did not know the
+    script."""
 
-    __slots__ = ("answer", "command", "forgotten")
+    __slots__ = ("answer", "command", "forgotten", "on_reply")
 
-    def __init__(self, command: bytes) -> None:
+    def __init__(self, command: bytes, on_reply: OnReply, answer: asyncio.Future[Any] | None) -> None:
         self.command = command
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.on_reply = on_reply
+        self.answer = answer
         self.forgotten: NoScriptError | None = None
 
-    def settle(self, reply: Any) -> None:
-        """One that was cancelled needs no reply."""
-        if self.answer.done():
-            return
-        if isinstance(reply, RedisError):
-            self.answer.set_exception(reply)
-        else:
-            self.answer.set_result(reply)
+    @property
+    def is_cancelled(self) -> bool:
+        """It is not to be run any more, where it was not."""
+        return self.answer is not None and self.answer.done()
 
 
 class ScriptLine:
@@ -52,9 +50,22 @@ class ScriptLine:
         self.on_forgotten: Callable[[], None] = lambda: None
 
     async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
-        """The script's reply. The first call on a connection brings the script along; where Redis forgot it later,
-        it is brought again, and so are the calls that did not run. Raises RedisError."""
-        call = _Call(self._command(keys, args))
+        """The script's reply. Raises RedisError."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.send(keys, args, lambda reply: settle(answer, reply), answer)
+        return await answer
+
+    def send(
+        self,
+        keys: Sequence[str],
+        args: Sequence[Word],
+        on_reply: OnReply,
+        answer: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """Call the script: `on_reply` gets its reply, or a RedisError; the first call on a connection brings the
+        script along. Where Redis forgot it later, it is brought again, and so are the calls that did not run, but
+        for those whose `answer` is there already."""
+        call = _Call(self._command(keys, args), on_reply, answer)
         wire = self._wire
         if wire is None or wire.lost is not None:
             wire = self._wire = self._new_wire()
@@ -63,7 +74,6 @@ class ScriptLine:
             self._held.append(call)
         else:
             self._send(wire, call)
-        return await call.answer
 
     def _command(self, keys: Sequence[str], args: Sequence[Word]) -> bytes:
         """The keys are the same in each call, and packed once."""
@@ -71,7 +81,7 @@ class ScriptLine:
             self._keys, self._head = keys, pack_words("EVALSHA", self._sha, len(keys), *keys)
         return b"*%d\r\n%b%b" % (3 + len(keys) + len(args), self._head, pack_words(*args))
 
-    async def drop(self) -> None:
+    def drop(self) -> None:
         """Close the connection: what is under way fails, and what it still owes is never read."""
         if self._wire is not None:
             self._wire.close()
@@ -94,7 +104,7 @@ class ScriptLine:
             self.on_forgotten()
         else:
             self._overtaken()
-            call.settle(reply)
+            call.on_reply(reply)
         if not self._under_way and (self._forgotten or self._held):
             self._send_again(wire)
 
@@ -102,7 +112,7 @@ class ScriptLine:
         """A later call has run, since another instance loaded the script meanwhile: an earlier one must not any
         more."""
         for earlier in self._forgotten:
-            earlier.settle(earlier.forgotten)
+            earlier.on_reply(earlier.forgotten)
         self._forgotten.clear()
 
     def _send_again(self, wire: Wire) -> None:
@@ -112,5 +122,15 @@ class ScriptLine:
         self._held.clear()
         wire.send(self._load, self._loaded)
         for call in waiting:
-            if not call.answer.done():
+            if not call.is_cancelled:
                 self._send(wire, call)
+
+
+def settle(answer: asyncio.Future[Any], reply: Any) -> None:
+    """Give a reply, or an error, to who awaits it. One that was cancelled needs none."""
+    if answer.done():
+        return
+    if isinstance(reply, Exception):
+        answer.set_exception(reply)
+    else:
+        answer.set_result(reply)

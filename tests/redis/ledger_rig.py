@@ -2,11 +2,13 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from slb.balance.asking import Ask, Candidate, Turn
 from slb.control import keys
@@ -16,6 +18,7 @@ from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.control.resp import Word
 from slb.control.script_line import ScriptLine
+from slb.control.wire import OnReply
 from slb.observe.metrics import Metrics
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -77,28 +80,55 @@ class _Line(ScriptLine):
     """One that can be held up, as the process around it would be by SIGSTOP."""
 
     connection: "_Connection"
+    held_up: tuple[Callable[[], None], ...] = ()
 
-    async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
-        await self.connection.running.wait()
-        self.connection.sent.append(("EVALSHA", *keys, *args))
-        reply = await super().call(keys, args)
-        if self.connection.loses_replies:
-            self.connection.loses_replies = False
-            raise ConnectionError("cut off before the reply")
-        return reply
+    def send(
+        self,
+        keys: Sequence[str],
+        args: Sequence[Word],
+        on_reply: OnReply,
+        answer: asyncio.Future[Any] | None = None,
+    ) -> None:
+        def came(reply: Any) -> None:
+            if self.connection.loses_replies:
+                self.connection.loses_replies = False
+                reply = RedisConnectionError("cut off before the reply")
+            on_reply(reply)
+
+        def go() -> None:
+            self.connection.sent.append(("EVALSHA", *keys, *args))
+            super(_Line, self).send(keys, args, came, answer)
+
+        if self.connection.is_frozen:
+            self.held_up += (go,)
+        else:
+            go()
+
+    def drop(self) -> None:
+        self.held_up = ()
+        super().drop()
 
 
 class _Connection(Connection):
     def __init__(self, url: str, metrics: Metrics) -> None:
         super().__init__(url, metrics)
-        self.running = asyncio.Event()
-        self.running.set()
+        self.is_frozen = False
         self.sent: list[tuple[Any, ...]] = []
         self.loses_replies = False
+        self._lines: list[_Line] = []
+
+    def thaw(self) -> None:
+        """What was to be sent meanwhile is sent."""
+        self.is_frozen = False
+        for line in self._lines:
+            held_up, line.held_up = line.held_up, ()
+            for go in held_up:
+                go()
 
     def script_line(self, source: str) -> ScriptLine:
         line = _Line(self.wire, source)
         line.connection = self
+        self._lines.append(line)
         return line
 
 
@@ -158,11 +188,11 @@ class Instance:
 
     def freeze(self) -> None:
         """Nothing of its lanes' is sent any more: their leases end."""
-        self.connection.running.clear()
+        self.connection.is_frozen = True
 
     def thaw(self) -> None:
         """Go on after `freeze`, with what was to be sent."""
-        self.connection.running.set()
+        self.connection.thaw()
 
     def ask(self, candidates: tuple[Candidate, ...], turn: Turn | None = None, **more: Any) -> Request:
         """Bring a request, and do not wait."""

@@ -16,6 +16,7 @@ from slb.control.lane import Lane
 from slb.control.lane_timing import LaneTiming
 from slb.control.script_line import ScriptLine
 from slb.control.scripts import Reap, ledger_source
+from slb.control.wire import OnReply
 from slb.observe.metrics import Metrics
 from tests.redis.ledger_rig import POOL, Books, Request, upstreams
 from tests.support.valkey import Valkey
@@ -38,24 +39,29 @@ LAPSED = int(1000 * STILL.patience) + 1
 
 @dataclass
 class Call:
-    """One that a lane awaits. `reply`: once it has been run."""
+    """One whose reply a lane expects. `reply`: once it has been run; `is_answered`: it has come."""
 
     args: Any
-    answer: asyncio.Future[Any]
+    on_reply: OnReply
     reply: Any = None
+    is_answered: bool = False
+
+    def answer(self, reply: Any) -> None:
+        """It comes, or an error in its place."""
+        self.is_answered = True
+        self.on_reply(reply)
 
 
 class SteppedLine(ScriptLine):
-    """`call`: the one under way."""
+    """`call_under_way`: the last one."""
 
     def __init__(self) -> None:
         self.call_under_way: Call | None = None
 
-    async def call(self, keys: Any, args: Any) -> Any:
-        under_way = self.call_under_way = Call(args, asyncio.get_running_loop().create_future())
-        return await under_way.answer
+    def send(self, keys: Any, args: Any, on_reply: OnReply, answer: Any = None) -> None:
+        self.call_under_way = Call(args, on_reply)
 
-    async def drop(self) -> None:
+    def drop(self) -> None:
         self.call_under_way = None
 
 
@@ -77,7 +83,7 @@ class Instance:
     def awaits(self) -> Call | None:
         """The call that has not been answered."""
         call = self.line.call_under_way
-        return call if call is not None and not call.answer.done() else None
+        return call if call is not None and not call.is_answered else None
 
 
 class Fleet:
@@ -149,13 +155,13 @@ class Fleet:
         """Its reply arrives."""
         call = one.awaits
         if call is not None and call.reply is not None:
-            call.answer.set_result(call.reply)
+            call.answer(call.reply)
         await self.turn()
 
     async def cut(self, one: Instance) -> None:
         """The connection breaks, whether the call that is under way has been run or not."""
         if one.awaits is not None:
-            one.awaits.answer.set_exception(Cut("cut"))
+            one.awaits.answer(Cut("cut"))
         await self.turn()
 
     async def hear(self, one: Instance, index: int, again: bool) -> None:
@@ -178,7 +184,7 @@ class Fleet:
         if full:
             one.lane.say_all()
         one.lane._builder.beat_due = 0.0
-        one.lane._wake.set()
+        one.lane.wake()
         await self.turn()
 
     async def lapse(self) -> None:

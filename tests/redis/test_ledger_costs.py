@@ -76,7 +76,7 @@ async def commands_of(one: Instance, valkey: Valkey, action: Callable[[], object
         seq = one.lane._builder._seq
         action()
         one.lane._builder.hurry()
-        one.lane._wake.set()
+        one.lane.wake()
         await eventually(lambda seq=seq: one.lane._builder._seq > seq)  # type: ignore[misc]
         await one.told()
     stats = valkey.admin.info("commandstats")

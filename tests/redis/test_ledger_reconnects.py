@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 from slb.balance.asking import Turn
 from slb.control import batch_builder
 from slb.control.script_line import ScriptLine
+from slb.control.wire import OnReply
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.redis.test_ledger_lanes import batches
 from tests.support.relay import Relay
@@ -211,14 +212,15 @@ async def test_a_redis_that_answers_and_never_serves_is_not_waited_for(
 ) -> None:
     """It says who it is, on each connection, and refuses what is said then."""
     async with Instance(valkey, "a", HASTY, reaping=False) as one:
-        called = ScriptLine.call
+        sent = ScriptLine.send
 
-        async def call(line: ScriptLine, keys: Sequence[str], args: Sequence[Any]) -> Any:
-            if not orjson.loads(args[0]).get("fresh"):
-                raise ResponseError("BUSY")
-            return await called(line, keys, args)
+        def send(line: ScriptLine, keys: Sequence[str], args: Sequence[Any], on_reply: OnReply, *more: Any) -> None:
+            if orjson.loads(args[0]).get("fresh"):
+                sent(line, keys, args, on_reply, *more)
+            else:
+                on_reply(ResponseError("BUSY"))
 
-        monkeypatch.setattr(ScriptLine, "call", call)
+        monkeypatch.setattr(ScriptLine, "send", send)
         asked = one.ask(ONE, TURN, patient=True)
         await eventually(lambda: one.undecided == [asked], what="handed back")
 

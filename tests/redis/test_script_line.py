@@ -22,7 +22,7 @@ async def line(valkey: Valkey) -> AsyncIterator[ScriptLine]:
     connection = Connection(valkey.url, Metrics())
     line = connection.script_line(APPEND)
     yield line
-    await line.drop()
+    line.drop()
     await connection.aclose()
 
 
@@ -70,7 +70,7 @@ async def test_what_is_dropped_fails(valkey: Valkey, line: ScriptLine) -> None:
     valkey.freeze()
     under_way = calls(line, 1, 2)
     await asyncio.sleep(0)
-    await line.drop()
+    line.drop()
     for error in await asyncio.gather(*under_way, return_exceptions=True):
         assert isinstance(error, RedisError)
     valkey.thaw()

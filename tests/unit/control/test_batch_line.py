@@ -7,7 +7,6 @@ import pytest
 from redis.exceptions import InvalidResponse
 
 from slb.control.batch import Batch
-from slb.control.batch_builder import BatchBuilder
 from slb.control.batch_line import BatchLine
 from slb.control.lane_timing import LaneTiming
 from slb.control.script_line import ScriptLine
@@ -38,7 +37,7 @@ class _Line:
 
 async def run(reply: Any) -> Any:
     line = BatchLine("/p", cast("ScriptLine", _Line(reply)), lambda: "i-1", 0, lambda: None)
-    return await line.run(Batch(1), cast("BatchBuilder", None), LaneTiming())
+    return await line.run(Batch(1), LaneTiming())
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,6 @@ async def test_the_end_of_the_connection_ends_all_calls_and_the_next_makes_anoth
     four = await rig.call("four")
     assert len(rig.wires) == 2
     assert rig.wire.sent == [LOAD, "four"]
-    await rig.line.drop()
+    rig.line.drop()
     with pytest.raises(RedisConnectionError):
         await four
