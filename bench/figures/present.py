@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from random import Random
 
 from bench.figures.traffic import KeptAlive
+from bench.pods import reply
 from bench.request_protocol import RequestProtocol
 
-REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REPLY = reply("present", b"ok")
 PATIENCE_SECONDS = 60.0
 """Of a client: longer than any request may wait in a queue and be served."""
 
