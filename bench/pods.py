@@ -11,7 +11,7 @@ import uvloop
 
 from bench.gpu.timers import Timers
 from bench.http import ask
-from bench.lab.cache import LruCache
+from bench.lab.model import LruCache
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import MIB
 from bench.request_protocol import RequestProtocol

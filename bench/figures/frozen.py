@@ -17,7 +17,7 @@ from bench.figures.figure import Figure, Outcome, Section, percentile
 from bench.figures.fleet import Instance
 from bench.figures.traffic import get
 from bench.http import free_ports
-from bench.lab.keys import ZipfKeys
+from bench.lab.model import ZipfKeys
 from bench.pods import HIT, start_pods
 from bench.processes import Running
 from bench.sending import Plan, Result, Sending, begin_in

@@ -71,15 +71,20 @@ class Outages:
         return self._outage("empty", self._redis.lose_data, all_back)
 
     def older(self) -> Section:
-        """Brought back with what it had before a route was added: it has its generation, so it is right."""
+        """Brought back with what it had before a route was added: the instances serve that on, and write it back."""
         self._redis.keep_copy()
         self._fleet.instances[0].register(NEWER, self._target)
         self._answered(NEWER, 200)
 
-        def newer_gone(since: float) -> Sequence[Figure]:
-            return [Figure("a route that it no longer has is gone", self._answered(NEWER, 404) - since, "s")]
+        def newer_back(since: float) -> Sequence[Figure]:
+            back = self._until(lambda: set_of(NEWER) in self._redis.contents(), f"{NEWER} to be in Redis")
+            lost = sum(status_of(each, NEWER) != 200 for each in self._fleet.instances)
+            return [
+                Figure("a newer route is back in Redis", back - since, "s"),
+                Figure("instances that do not serve it", lost, at_most=0),
+            ]
 
-        return self._outage("with older data", self._redis.return_to_copy, newer_gone)
+        return self._outage("with older data", self._redis.return_to_copy, newer_back)
 
     def emptied(self) -> Section:
         """By `slb reset`, while it is up."""

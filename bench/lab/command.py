@@ -9,8 +9,8 @@ from bench.chart import check_pictures
 from bench.figures.command import Bench
 from bench.figures.figure import Outcome, Section
 from bench.lab.bounded import BoundedExperiment
-from bench.lab.experiment import Experiment
 from bench.lab.fade_in import FadeInExperiment
+from bench.lab.fleet import Experiment
 from bench.lab.ring import RingExperiment
 from bench.lab.zones import ZonesExperiment
 from bench.outcome import ALL, chosen

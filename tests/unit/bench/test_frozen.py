@@ -11,7 +11,7 @@ import pytest
 
 from bench.figures.frozen import Case, Fetched, Freeze, busiest, fetched, section, stopped
 from bench.figures.traffic import NO_REPLY, NOT_CONNECTED
-from bench.lab.keys import ZipfKeys
+from bench.lab.model import ZipfKeys
 from bench.pods import HIT
 from bench.processes import Running
 from bench.sending import Plan, Result
