@@ -71,7 +71,7 @@ class Outages:
         return self._outage("empty", self._redis.lose_data, all_back)
 
     def older(self) -> Section:
-        """Brought back with what it had before a route was added: the instances serve that on, and write it back."""
+        """Brought back with what it had before a route was added: the instances keep it, and write it back."""
         self._redis.keep_copy()
         self._fleet.instances[0].register(NEWER, self._target)
         self._answered(NEWER, 200)
