@@ -1,101 +1,167 @@
-"""`python -m bench` without a subcommand: slb and its peers in turn, and a table for each case."""
+"""`python -m bench` without a command: slb and its peers in turn, a table for each case, and slb's goals."""
 
-import os
-import signal
-import sys
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Annotated
 
-import typer
-from rich.console import Console
+from typer import Option
 
-from bench.cases import CASES
-from bench.errors import BenchError
+from bench.cases import CASES, Case
+from bench.figures.command import Bench
+from bench.figures.figure import Figure, Outcome, RowsSection, Section, short
 from bench.machine import python
-from bench.outcome import ALL, INTERRUPTED, Check, Json, check_folder, chosen, end, plain_console, refuse
-from bench.peers import PEERS, find_program
-from bench.processes import ENDING
-from bench.run import Choice, Run
-from bench.table import case_table, disturbance, goal_lines, notes
+from bench.measure import Measurement, Sample, as_json, pinned_cores
+from bench.outcome import ALL, chosen
+from bench.peers import PEERS, SLB, Peer
+
+NO_FIGURE = "-"
+COLUMNS = (
+    "proxy",
+    "req/s",
+    "p50\nms",
+    "p99\nms",
+    "CPU\nµs",
+    "\nrange",
+    "core",
+    "MiB",
+    "CPU\nvs slb",
+    "slb\nvs it",
+    "err",
+)
+KIND_WORDS = {
+    "status": "neither 2xx nor 3xx",
+    "connect": "socket connect",
+    "read": "socket read",
+    "write": "socket write",
+    "timeout": "timeout",
+}
+GOALS = {
+    ("repeat", "envoy"): 0.3,
+    ("repeat", "nginx"): 1.5,
+    ("distinct", "envoy"): 0.5,
+    ("distinct", "nginx"): 2.2,
+    ("post", "envoy"): 0.5,
+    ("download", "haproxy"): 1.8,
+    ("upload", "haproxy"): 1.8,
+}
+"""slb's CPU a request in units of a peer's, at most, by case and peer."""
 
 
 def compare(
-    context: typer.Context,
-    json: Json = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each proxy has its turn.")] = 3,
-    seconds: Annotated[int, typer.Option(min=1, help="Length of one counted run.")] = 5,
-    warmup: Annotated[int, typer.Option(min=1, help="Seconds of load before it, not counted.")] = 1,
-    connections: Annotated[int, typer.Option(min=1, help="Connections wrk keeps alive.")] = 64,
-    only: Annotated[str, typer.Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = ALL,
-    cases: Annotated[str, typer.Option(help=f"Of {','.join(case.name for case in CASES)}.")] = ALL,
-    proxy_core: Annotated[int | None, typer.Option(help="Core of the proxy; default the last one.")] = None,
-    load_core: Annotated[int | None, typer.Option(help="Core of wrk and upstreams; default the first.")] = None,
-    check: Check = False,
-) -> None:
+    bench: Bench,
+    rounds: Annotated[int, Option(min=1, help="How often each proxy has its turn.")] = 3,
+    seconds: Annotated[int, Option(min=1, help="Length of one counted run.")] = 5,
+    warmup: Annotated[int, Option(min=1, help="Seconds of load before it, not counted.")] = 1,
+    connections: Annotated[int, Option(min=1, help="Connections wrk keeps alive.")] = 64,
+    only: Annotated[str, Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = ALL,
+    cases: Annotated[str, Option(help=f"Of {','.join(case.name for case in CASES)}.")] = ALL,
+    proxy_core: Annotated[int | None, Option(help="Core of the proxy; default the last one.")] = None,
+    load_core: Annotated[int | None, Option(help="Core of wrk and upstreams; default the first.")] = None,
+) -> Outcome:
     """Measure slb and its peers in turn under the same load; with a COMMAND, a figure of slb alone.
 
     docs/benchmarks.md explains the columns.
     """
-    if context.invoked_subcommand is not None:
-        return
-    cores = _cores(proxy_core, load_core)
-    peers = chosen("--only", only, [peer.name for peer in PEERS])
-    shapes = chosen("--cases", cases, [case.name for case in CASES])
-    choice = Choice(
-        peers=tuple(peer for peer in PEERS if peer.name in peers),
-        cases=tuple(case for case in CASES if case.name in shapes),
-        rounds=rounds,
-        seconds=seconds,
-        warmup_seconds=warmup,
-        connections=connections,
-        proxy_core=cores[0],
-        load_core=cores[1],
-    )
-    check_folder("--json", json and json.parent)
-    wrk = find_program("wrk")
-    if wrk is None:
-        refuse("wrk is not installed, and all the load comes from it: apt-get install wrk")
-    raise typer.Exit(_report(Run(choice, wrk), json, check))
-
-
-def _report(run: Run, json: Path | None, check: bool) -> int:
-    """Run it all; show and keep what was measured, also when it was cut short. Returns the exit code."""
-    for number in ENDING:
-        signal.signal(number, end)
-    console = plain_console()
-    code = 0
+    names = chosen("--only", only, [peer.name for peer in PEERS])
+    wanted = chosen("--cases", cases, [case.name for case in CASES])
+    measurement = Measurement(bench, *pinned_cores(proxy_core, load_core), seconds, warmup)
+    peers = [peer for peer in PEERS if peer.name in names]
+    versions = {peer.name: peer.version(program) for peer in peers if (program := peer.program())}
+    turns = [
+        (number, peer, case)
+        for number in range(1, rounds + 1)
+        for peer in peers
+        if peer.name in versions
+        for case in CASES
+        if case.name in wanted
+    ]
+    bench.steps.expect(len(turns))
+    samples: list[Sample] = []
     try:
-        run.execute(Console(stderr=True))
+        for number, peer, case in turns:
+            bench.steps.to(f"round {number}: {peer.name}, {case.name}")
+            samples.append(measurement.take(peer, case, number, connections))
+            bench.steps.done()
     except KeyboardInterrupt:
-        code = INTERRUPTED
-    except BenchError as error:
-        refuse(str(error))
-    names = [peer.name for peer in run.choice.peers]
-    for case in run.choice.cases:
-        console.print(case_table(case, run.samples, names))
-        for note in notes(case, run.samples, run.missing, names):
-            console.print(note, style="red", markup=False, highlight=False)
-    console.print(
-        f"slb ran under {python()} (why it matters: docs/benchmarks.md)", markup=False, highlight=False, style="dim"
+        if not samples:
+            raise
+    sections = [case_section(case, peers, samples) for case in CASES if case.name in wanted]
+    notes = [f"slb ran under {python()} (why it matters: docs/benchmarks.md)"]
+    interrupted = len(samples) < len(turns)
+    if interrupted:
+        notes.append("Interrupted: the figures are of the rounds until then.")
+    return Outcome(
+        [*sections, Section("slb's CPU per request, in units of a peer's", goals(samples), notes)],
+        {"versions": versions, "samples": as_json(samples)},
+        interrupted,
+        any(sample.failure for sample in samples),
     )
-    if warning := disturbance(run.samples):
-        console.print(warning, style="yellow")
-    for line, met in goal_lines(run.samples):
-        console.print(line, style="green" if met else "red")
-        code = code or int(check and not met)
-    if json is not None:
-        json.write_bytes(run.as_json())
-    if code == INTERRUPTED:
-        print("interrupted: the figures are of the rounds until then", file=sys.stderr)
-    return code or int(any(sample.failure for sample in run.samples))
 
 
-def _cores(proxy: int | None, load: int | None) -> tuple[int, int]:
-    if not hasattr(os, "sched_getaffinity"):
-        refuse("the bench needs Linux: it pins processes to cores and reads their CPU time from /proc")
-    allowed = sorted(os.sched_getaffinity(0))
-    proxy = allowed[-1] if proxy is None else proxy
-    load = allowed[0] if load is None else load
-    if proxy == load or not {proxy, load} <= set(allowed):
-        refuse(f"the proxy and the load need a core each, out of {allowed}; got {proxy} and {load}")
-    return proxy, load
+def rounds_of(samples: Sequence[Sample], peer: str, case: str) -> list[Sample]:
+    """Those with figures."""
+    return [each for each in samples if (each.peer, each.case) == (peer, case) and not each.failure]
+
+
+def cpu_us(rounds: Sequence[Sample]) -> float | None:
+    """The median of CPU a request; None where there are no figures."""
+    return median(each.cpu_us_per_request for each in rounds) if rounds else None
+
+
+def case_section(case: Case, peers: Sequence[Peer], samples: Sequence[Sample]) -> RowsSection:
+    """A row for each peer, the medians over its rounds, and what a row cannot say."""
+    ours = cpu_us(rounds_of(samples, SLB.name, case.name))
+    rows = [[peer.name, *cells(rounds_of(samples, peer.name, case.name), ours)] for peer in peers]
+    notes = [note for peer in peers for note in notes_of(peer, case, samples)]
+    return RowsSection(f"{case.name}: {case.title}", (), notes, COLUMNS, rows)
+
+
+def cells(rounds: Sequence[Sample], ours: float | None) -> list[str]:
+    """`ours`: slb's CPU a request in µs."""
+    its = cpu_us(rounds)
+    if its is None:
+        return [NO_FIGURE] * (len(COLUMNS) - 1)
+    cpu = [each.cpu_us_per_request for each in rounds]
+    return [
+        f"{median(each.requests_per_second for each in rounds):,.0f}",
+        short(median(each.p50_us for each in rounds) / 1000),
+        short(median(each.p99_us for each in rounds) / 1000),
+        short(its),
+        f"{short(min(cpu))}-{short(max(cpu))}",
+        f"{median(each.busy for each in rounds):.0%}",
+        short(median(each.resident_mib for each in rounds)),
+        f"{its / ours:.2f}x" if ours else NO_FIGURE,
+        f"{ours / its:.2f}x" if ours else NO_FIGURE,
+        f"{sum(errors_of(rounds).values()):,}",
+    ]
+
+
+def errors_of(rounds: Sequence[Sample]) -> Mapping[str, int]:
+    """By kind, added up."""
+    return sum((Counter(each.errors) for each in rounds), Counter[str]())
+
+
+def notes_of(peer: Peer, case: Case, samples: Sequence[Sample]) -> list[str]:
+    """The errors by kind, and the last line of the last failure; the JSON file has it whole."""
+    tried = [each for each in samples if (each.peer, each.case) == (peer.name, case.name)]
+    if not tried:
+        missing = "not measured" if peer.program() else f"not installed: {peer.install}"
+        return [f"{peer.name}: {missing}"]
+    notes = []
+    if errors := errors_of(tried):
+        kinds = ", ".join(f"{KIND_WORDS[kind]} {count:,}" for kind, count in errors.items())
+        notes.append(f"{peer.name}: errors: {kinds}")
+    if failures := [each.failure for each in tried if each.failure]:
+        last = failures[-1].strip().splitlines()[-1]
+        notes.append(f"{peer.name}: failed in {len(failures)} of {len(tried)} rounds: {last}")
+    return notes
+
+
+def goals(samples: Sequence[Sample]) -> list[Figure]:
+    """Each goal that these samples have figures for."""
+    return [
+        Figure(f"{case}: of {peer}'s", ours / its, at_most=most)
+        for (case, peer), most in GOALS.items()
+        if (ours := cpu_us(rounds_of(samples, SLB.name, case))) and (its := cpu_us(rounds_of(samples, peer, case)))
+    ]

@@ -1,4 +1,4 @@
-"""The few plain requests the bench itself makes: is it there yet, and who answered."""
+"""The few plain requests the bench itself makes, on the loopback: is it there yet, and which upstream answered."""
 
 import json
 import socket
@@ -10,43 +10,39 @@ ASK_SECONDS = 2.0
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
-    """GET on the loopback: status and `X-Upstream`. Status 0 when nobody (whole) answers there."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
+    """GET: status and `X-Upstream`. Status 0 where there is no whole reply."""
     try:
-        connection.request("GET", path)
-        reply = connection.getresponse()
-        reply.read()
-        return reply.status, reply.headers.get("X-Upstream", "")
+        status, _, upstream = _fetch("GET", port, path)
+        return status, upstream
     except (OSError, HTTPException):
         return 0, ""
-    finally:
-        connection.close()
 
 
 def get_text(port: int, path: str) -> str:
-    """GET on the loopback: what the reply says. Raises BenchError where there is none in time."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
+    """GET: the reply's text. Raises BenchError where there is none in time."""
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read().decode()
+        return _fetch("GET", port, path)[1]
     except (OSError, HTTPException) as error:
         raise BenchError(f"GET {path}: {error or type(error).__name__}") from None
-    finally:
-        connection.close()
 
 
 def post_json(port: int, path: str, body: object) -> tuple[int, str]:
-    """POST on the loopback: status and the reply's text."""
+    """POST: status and the reply's text."""
     return send_json("POST", port, path, body)
 
 
 def send_json(method: str, port: int, path: str, body: object) -> tuple[int, str]:
     """The same with any method."""
+    return _fetch(method, port, path, json.dumps(body))[:2]
+
+
+def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[int, str, str]:
+    """Status, text and `X-Upstream`."""
     connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
     try:
-        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         reply = connection.getresponse()
-        return reply.status, reply.read().decode(errors="replace")
+        return reply.status, reply.read().decode(errors="replace"), reply.headers.get("X-Upstream", "")
     finally:
         connection.close()
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.procstat import CoreTimes, ProcessTree, core_times
+from bench.procstat import ProcessTree, core_times
 
 
 def described() -> dict[str, object]:
@@ -54,15 +54,11 @@ class Surroundings:
         self._tree = ProcessTree(os.getpid())
         self._started = time.monotonic()
         self._ours = self._tree.cpu_seconds()
-        self._before = self._times()
+        self._before = core_times(self._cores)
 
     def shares(self) -> Shares:
         """Since this was made. Ask while the processes in question run, or after they were reaped."""
         available = (time.monotonic() - self._started) * len(self._cores)
         ours = self._tree.cpu_seconds() - self._ours
-        spent = [now.since(before) for now, before in zip(self._times(), self._before, strict=True)]
-        used, stolen = sum(each.used for each in spent), sum(each.stolen for each in spent)
+        used, stolen = (now - before for now, before in zip(core_times(self._cores), self._before, strict=True))
         return Shares(ours / available, max(0.0, used - ours) / available, stolen / available)
-
-    def _times(self) -> list[CoreTimes]:
-        return [core_times(core) for core in self._cores]

@@ -1,108 +1,143 @@
 """One measurement: a fresh proxy, a warm-up, a counted run, and the proxy gone again."""
 
-import getpass
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.cases import Case
 from bench.errors import BenchError
+from bench.figures.command import Bench
 from bench.http import ask, free_ports
 from bench.load import LoadReport, Wrk
-from bench.peers import Peer, Site
-from bench.processes import Processes, Running, wait_until
-from bench.procstat import ProcessTree, core_times
-from bench.results import Sample
+from bench.outcome import refuse
+from bench.peers import Peer, Started, find_program
+from bench.processes import wait_until
+from bench.procstat import ProcessTree
+from bench.upstream import start_upstreams
 
 READY_SECONDS = 30.0
 MEMORY_EVERY_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is the same for every measurement of one run of the bench."""
+class Sample:
+    """One peer under one case in one round. `failure` says why there are no figures."""
 
-    upstreams: tuple[int, int]
-    proxy_core: int
-    seconds: int
-    warmup_seconds: int
+    peer: str
+    case: str
+    round: int
+    requests: int = 0
+    seconds: float = 0.0
+    p50_us: float = 0.0
+    p99_us: float = 0.0
+    cpu_seconds: float = 0.0
+    resident_mib: float = 0.0
+    errors: dict[str, int] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def cpu_us_per_request(self) -> float:
+        """CPU time of the proxy's processes, user and system, in microseconds per counted request."""
+        return self.cpu_seconds * 1e6 / self.requests
+
+    @property
+    def requests_per_second(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """Share of its core that the proxy used."""
+        return self.cpu_seconds / self.seconds
+
+
+def as_json(samples: Iterable[Sample]) -> list[dict[str, object]]:
+    """Every sample as it was taken, with the figures that follow from it where there are any."""
+    return [
+        asdict(sample)
+        if sample.failure
+        else asdict(sample)
+        | {
+            "requests_per_second": round(sample.requests_per_second, 1),
+            "cpu_us_per_request": round(sample.cpu_us_per_request, 3),
+            "busy": round(sample.busy, 3),
+        }
+        for sample in samples
+    ]
+
+
+def pinned_cores(proxy: int | None = None, load: int | None = None) -> tuple[int, int]:
+    """Cores of the proxy and of the load: the last and the first where none is named. Refuses what cannot be."""
+    if not hasattr(os, "sched_getaffinity"):
+        refuse("the bench needs Linux: it pins processes to cores and reads their CPU time from /proc")
+    allowed = sorted(os.sched_getaffinity(0))
+    proxy = allowed[-1] if proxy is None else proxy
+    load = allowed[0] if load is None else load
+    if proxy == load or not {proxy, load} <= set(allowed):
+        refuse(f"the proxy and the load need a core each, out of {allowed}; got {proxy} and {load}")
+    return proxy, load
 
 
 class Measurement:
-    """Starts a peer, loads it, and reads its CPU time before and after the counted requests."""
+    """Starts a peer, loads it with wrk, and reads its CPU time before and after the counted requests. Upstreams,
+    wrk and this process share the load's core."""
 
-    def __init__(self, processes: Processes, wrk: Wrk, plan: Plan) -> None:
-        self._processes = processes
+    def __init__(self, bench: Bench, proxy_core: int, load_core: int, seconds: int, warmup_seconds: int) -> None:
+        wrk = find_program("wrk")
+        if wrk is None:
+            refuse("wrk is not installed, and all the load comes from it: apt-get install wrk")
+        os.sched_setaffinity(0, {load_core})
         self._wrk = wrk
-        self._plan = plan
+        self._processes = bench.processes
+        self._proxy_core, self._load_core = proxy_core, load_core
+        self._seconds, self._warmup_seconds = seconds, warmup_seconds
+        self._upstreams = free_ports(2)
+        site = bench.home / "site"
+        site.mkdir()
+        start_upstreams(bench.processes, site, load_core, self._upstreams)
 
-    def take(self, peer: Peer, case: Case, number: int) -> Sample:
+    def take(self, peer: Peer, case: Case, number: int, connections: int) -> Sample:
         """One sample; a peer that cannot be measured gives one that says why."""
-        with TemporaryDirectory(prefix=f"slb-bench-{peer.name}-") as home:
-            port, api_port = free_ports(2)
-            site = Site(Path(home), port, api_port, self._plan.upstreams, getpass.getuser())
+        with TemporaryDirectory(prefix=f"slb-bench-{peer.name}-") as folder:
             try:
-                return self._started(peer, case, number, site)
+                started = peer.start(self._processes, Path(folder) / "home", self._upstreams, self._proxy_core)
+                try:
+                    self._wait_for_both(started)
+                    return self._loaded(started, case, number, connections)
+                finally:
+                    self._processes.stop(started.running)
             except (BenchError, OSError) as error:
                 return Sample(peer.name, case.name, number, failure=str(error))
 
-    def _started(self, peer: Peer, case: Case, number: int, site: Site) -> Sample:
-        program = peer.program()
-        if program is None:
-            raise BenchError("not installed")
-        argv = peer.command(program, site)
-        running = self._processes.start(argv, self._plan.proxy_core, site.home, peer.environment_at(site))
-        try:
-            self._wait(peer, running, site)
-            return self._loaded(peer, case, number, site, running)
-        finally:
-            self._processes.stop(running)
-
-    def _wait(self, peer: Peer, running: Running, site: Site) -> None:
-        wait_until(lambda: peer.announce(site), running, READY_SECONDS, "becoming ready")
+    def _wait_for_both(self, started: Started) -> None:
+        started.wait_until_ready()
         seen: set[str] = set()
 
         def both_serve() -> bool:
-            status, upstream = ask(site.port, "/")
+            status, upstream = ask(started.site.port, "/")
             seen.update({upstream} if status == 200 else ())
-            return len(seen) == len(site.upstreams)
+            return len(seen) == len(self._upstreams)
 
-        wait_until(both_serve, running, READY_SECONDS, "reaching both upstreams")
+        wait_until(both_serve, started.running, READY_SECONDS, "reaching both upstreams")
 
-    def _loaded(self, peer: Peer, case: Case, number: int, site: Site, running: Running) -> Sample:
-        tree = ProcessTree(running.pid, peer.not_counted)
-        self._load(case, site, self._plan.warmup_seconds, tree)
-        core = self._plan.proxy_core
-        before, core_before = tree.cpu_seconds(), core_times(core)
-        report, resident_mib = self._load(case, site, self._plan.seconds, tree)
-        running.check_alive()
-        used, of_core = tree.cpu_seconds() - before, core_times(core).since(core_before)
+    def _loaded(self, started: Started, case: Case, number: int, connections: int) -> Sample:
+        peer, site = started.peer, started.site
+        tree = ProcessTree(started.running.pid, peer.not_counted)
+        wrk = Wrk(self._wrk, self._load_core, connections)
+        seen = [tree.resident_mib()]
+
+        def load(seconds: int) -> LoadReport:
+            return wrk.run(
+                case, site.port, seconds, site.home, lambda: seen.append(tree.resident_mib()), MEMORY_EVERY_SECONDS
+            )
+
+        load(self._warmup_seconds)
+        before = tree.cpu_seconds()
+        report = load(self._seconds)
+        started.running.check_alive()
+        used = tree.cpu_seconds() - before
         if not report.requests:
             raise BenchError(f"no request was answered: {report.errors}")
-        return Sample(
-            peer=peer.name,
-            case=case.name,
-            round=number,
-            requests=report.requests,
-            seconds=report.seconds,
-            p50_us=report.p50_us,
-            p99_us=report.p99_us,
-            cpu_seconds=used,
-            resident_mib=resident_mib,
-            others_cpu_seconds=max(0.0, of_core.used - used),
-            stolen_seconds=of_core.stolen,
-            errors=report.errors,
-        )
-
-    def _load(self, case: Case, site: Site, seconds: int, tree: ProcessTree) -> tuple[LoadReport, float]:
-        """One run of wrk: its report, and the most memory that was seen meanwhile in MiB."""
-        seen = [tree.resident_mib()]
-        report = self._wrk.run(
-            case,
-            site.port,
-            seconds,
-            site.home,
-            lambda: seen.append(tree.resident_mib()),
-            MEMORY_EVERY_SECONDS,
-        )
-        return report, max(seen)
+        times = (report.requests, report.seconds, report.p50_us, report.p99_us, used)
+        return Sample(peer.name, case.name, number, *times, max(seen), report.errors)

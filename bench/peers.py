@@ -3,21 +3,25 @@
 A peer is data. Its configuration stands in `bench/configs/`, with `@port@` and the like to be filled in.
 """
 
+import getpass
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.http import ask, post_json
+from bench.http import ask, free_ports, post_json
+from bench.processes import Processes, Running, wait_until
 
 CONFIGS = Path(__file__).parent / "configs"
 VERSION = re.compile(r"\d+\.\d+(\.\w+)*")
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
 VERSION_SECONDS = 20.0
+READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,23 @@ class Peer:
         """The path of its program: beside this Python first, then on PATH and where Debian keeps daemons."""
         return find_program(self.name)
 
+    def installed(self) -> str:
+        """The same. Raises BenchError where it is not installed."""
+        program = self.program()
+        if program is None:
+            raise BenchError(f"{self.name} is not installed: {self.install}")
+        return program
+
+    def start(
+        self, processes: Processes, home: Path, upstreams: Sequence[int], core: int | None = None
+    ) -> "Started":
+        """One in `home`, which is made, before these ports of the loopback; it may not be ready yet."""
+        home.mkdir()
+        port, api_port = free_ports(2)
+        site = Site(home, port, api_port, tuple(upstreams), getpass.getuser())
+        argv = self.command(self.installed(), site)
+        return Started(self, site, processes.start(argv, core, home, self.environment_at(site)))
+
     def command(self, program: str, site: Site) -> list[str]:
         """Write the configuration into the site's folder; return what to run."""
         for name in self.configs:
@@ -89,6 +110,25 @@ class Peer:
         )
         found = VERSION.search(told.stdout + told.stderr)
         return found[0] if found and told.returncode == 0 else "?"
+
+
+@dataclass(frozen=True)
+class Started:
+    """A proxy that runs, and where."""
+
+    peer: Peer
+    site: Site
+    running: Running
+
+    def wait_until_ready(self) -> None:
+        """Until it answers, and knows its upstreams. Raises BenchError where it does not in time."""
+        wait_until(lambda: self.peer.announce(self.site), self.running, READY_SECONDS, "becoming ready")
+        wait_until(lambda: listens(self.site.port), self.running, READY_SECONDS, "listening")
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def find_program(name: str) -> str | None:

@@ -1,13 +1,11 @@
-"""CPU time and memory of a process with all its descendants, from /proc (Linux; see proc(5))."""
+"""CPU time and memory of a process with all its descendants, and of cores, from /proc (Linux; see proc(5))."""
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MIB = 1024 * 1024
 
 # Indices into what follows "pid (name) "; proc(5) counts the fields of the whole line from 1.
@@ -15,13 +13,11 @@ PARENT, UTIME, CSTIME = 4 - 3, 14 - 3, 17 - 3
 USED_FIELDS, STEAL = 3, 7  # of a core's line in /proc/stat: the first three; the eighth
 
 
-@dataclass(frozen=True)
-class ProcessStat:
+class ProcessStat(NamedTuple):
     """One line of /proc/<pid>/stat. `ticks` is user + system time, that of reaped children included."""
 
     pid: int
     name: str
-    state: str
     parent: int
     ticks: int
 
@@ -33,23 +29,18 @@ def parse_stat(line: str) -> ProcessStat:
     fields = tail.split()
     # With the children's times a worker that dies and is reaped moves its time to its parent: none is lost.
     ticks = sum(int(field) for field in fields[UTIME : CSTIME + 1])
-    return ProcessStat(int(pid), name, fields[0], int(fields[PARENT]), ticks)
-
-
-def parse_resident_mib(statm: str) -> float:
-    """Read /proc/<pid>/statm: its second field is the resident size in pages."""
-    return int(statm.split()[1]) * PAGE_BYTES / MIB
+    return ProcessStat(int(pid), name, int(fields[PARENT]), ticks)
 
 
 def memory_mib(pid: int, proc: Path = Path("/proc")) -> tuple[float, float]:
-    """What one process has resident, and the most it ever had, in MiB."""
-    return parse_status((proc / str(pid) / "status").read_text())
-
-
-def parse_status(text: str) -> tuple[float, float]:
-    """Read /proc/<pid>/status: VmRSS and VmHWM, which it gives in KiB."""
-    fields = dict(line.split(":", 1) for line in text.splitlines())
-    return int(fields["VmRSS"].split()[0]) / 1024, int(fields["VmHWM"].split()[0]) / 1024
+    """What one process has resident, and the most it ever had, in MiB; nothing once it has ended."""
+    try:
+        lines = (proc / str(pid) / "status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0, 0.0
+    fields = dict(line.split(":", 1) for line in lines)
+    resident, peak = (int(fields.get(name, "0 kB").split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+    return resident, peak
 
 
 class ProcessTree:
@@ -77,21 +68,13 @@ class ProcessTree:
 
     def resident_mib(self) -> float:
         """Resident memory in MiB. A page that two of the processes share counts in both."""
-        return sum(self._resident(stat.pid) for stat in self.members())
-
-    def _resident(self, pid: int) -> float:
-        try:
-            return parse_resident_mib((self._proc / str(pid) / "statm").read_text())
-        except (FileNotFoundError, ProcessLookupError):
-            return 0.0
+        return sum(memory_mib(stat.pid, self._proc)[0] for stat in self.members())
 
 
 def read_all(proc: Path = Path("/proc")) -> dict[int, ProcessStat]:
-    """Every process of the machine by pid; those that end while we read are left out."""
+    """Every process of the machine by pid; those that end while they are read are left out."""
     stats = {}
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
+    for entry in filter(lambda entry: entry.name.isdigit(), proc.iterdir()):
         try:
             stat = parse_stat((entry / "stat").read_text())
         except (FileNotFoundError, ProcessLookupError):
@@ -100,24 +83,10 @@ def read_all(proc: Path = Path("/proc")) -> dict[int, ProcessStat]:
     return stats
 
 
-@dataclass(frozen=True)
-class CoreTimes:
-    """Seconds since the machine started: what processes used of one core, and what a hypervisor withheld."""
-
-    used: float
-    stolen: float
-
-    def since(self, before: Self) -> Self:
-        return replace(self, used=self.used - before.used, stolen=self.stolen - before.stolen)
-
-
-def core_times(core: int, proc: Path = Path("/proc")) -> CoreTimes:
-    """The times of one core now."""
-    return parse_core_times((proc / "stat").read_text(), core)
-
-
-def parse_core_times(text: str, core: int) -> CoreTimes:
-    """Read /proc/stat. Used is user, nice and system; interrupts and idling are nobody's."""
-    line = next(line for line in text.splitlines() if line.startswith(f"cpu{core} "))
-    ticks = [int(field) for field in line.split()[1:]]
-    return CoreTimes(sum(ticks[:USED_FIELDS]) / TICKS_PER_SECOND, ticks[STEAL] / TICKS_PER_SECOND)
+def core_times(cores: Collection[int], proc: Path = Path("/proc")) -> tuple[float, float]:
+    """Seconds since the machine started: what processes used of these cores (user, nice and system), and what a
+    hypervisor withheld."""
+    lines = [line.split() for line in (proc / "stat").read_text().splitlines()]
+    ticks = [[int(word) for word in words[1:]] for words in lines if words[0] in {f"cpu{core}" for core in cores}]
+    used, stolen = sum(sum(each[:USED_FIELDS]) for each in ticks), sum(each[STEAL] for each in ticks)
+    return used / TICKS_PER_SECOND, stolen / TICKS_PER_SECOND

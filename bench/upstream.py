@@ -1,43 +1,27 @@
-"""The two upstreams of every measurement: nginx, or our own server where nginx is not installed."""
+"""The two upstreams of every measurement: nginx, or the bench's own pods where nginx is not installed."""
 
 import getpass
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.http import ask
 from bench.peers import CONFIGS, Site, find_program
-from bench.processes import Processes, Running, wait_until
+from bench.pods import READY_SECONDS, start_pods
+from bench.processes import Processes, wait_until
 from bench.procstat import MIB
 
-READY_SECONDS = 15.0
 
-
-class Upstreams:
-    """Starts both upstreams in one process on the load's core, so that they never take from a proxy's."""
-
-    def __init__(self, processes: Processes, home: Path, core: int | None, ports: tuple[int, int]) -> None:
-        self._processes = processes
-        self._site = Site(home, 0, 0, ports, getpass.getuser())
-        self._core = core
-        self.program = find_program("nginx")
-
-    def start(self) -> Running:
-        """Start them and wait until both answer."""
-        home = self._site.home
-        home.mkdir()
-        (home / "download.bin").write_bytes(b"x" * MIB)
-        running = self._nginx(self.program, home) if self.program else self._own(home)
-        wait_until(self._answer, running, READY_SECONDS, "starting the upstreams")
-        return running
-
-    def _own(self, home: Path) -> Running:
-        ports = self._site.upstreams
-        return self._processes.start_module(home, "bench.upstream_server", *ports, core=self._core)
-
-    def _nginx(self, program: str, home: Path) -> Running:
-        config = home / "upstreams.conf"
-        config.write_text(self._site.fill((CONFIGS / config.name).read_text()))
-        argv = [program, "-p", str(home), "-e", "stderr", "-c", str(config)]
-        return self._processes.start(argv, self._core, home, {})
-
-    def _answer(self) -> bool:
-        return all(ask(port, "/")[0] == 200 for port in self._site.upstreams)
+def start_upstreams(processes: Processes, home: Path, core: int | None, ports: Sequence[int]) -> None:
+    """Both in one process, on the load's core so that they never take from a proxy's; both answer on return."""
+    program = find_program("nginx")
+    if program is None:
+        start_pods(processes, home, "plain", ports, core=core)
+        return
+    (home / "download.bin").write_bytes(b"x" * MIB)
+    config = home / "upstreams.conf"
+    config.write_text(Site(home, 0, 0, tuple(ports), getpass.getuser()).fill((CONFIGS / config.name).read_text()))
+    argv = [program, "-p", str(home), "-e", "stderr", "-c", str(config)]
+    running = processes.start(argv, core, home, {})
+    wait_until(
+        lambda: all(ask(port, "/")[0] == 200 for port in ports), running, READY_SECONDS, "starting the upstreams"
+    )

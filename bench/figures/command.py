@@ -1,11 +1,12 @@
-"""What the commands of all figures share: a folder, a bar, the tables, the file, the exit code."""
+"""What all commands of the bench share: a folder, a bar, the tables, the file, the exit code."""
 
 import inspect
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,75 +25,101 @@ from bench.outcome import INTERRUPTED, Check, Json, check_folder, end, plain_con
 from bench.processes import ENDING, Processes
 from bench.progress import Steps, progress_bar
 
-Measure = Callable[[Fleet, Steps], Outcome]
-MeasureBare = Callable[[Processes, Path, Steps], Outcome]
-"""Nothing is started yet; the folder is empty."""
+
+@dataclass(frozen=True)
+class Bench:
+    """What a command measures with: an owner of processes, an empty folder, and the bar."""
+
+    processes: Processes
+    home: Path
+    steps: Steps
+
+    def fleet(self) -> Fleet:
+        """A fleet without instances, whose Redis runs."""
+        self.steps.to("starting Redis")
+        return Fleet(self.processes, self.home)
 
 
 class Job(NamedTuple):
     """What a command does; `total` is the length of its bar."""
 
-    measure: MeasureBare
+    measure: Callable[[Processes, Path, Steps], Outcome]
     total: int
 
-
-def with_redis(measure: Measure, total: int) -> Job:
-    """The same with a fleet that has a Redis."""
-
-    def started(processes: Processes, home: Path, steps: Steps) -> Outcome:
-        steps.to("starting Redis")
-        return measure(Fleet(processes, home), steps)
-
-    return Job(started, total)
+    def run(self, bench: Bench) -> Outcome:
+        bench.steps.expect(self.total)
+        return self.measure(bench.processes, bench.home, bench.steps)
 
 
-def add_figure(app: typer.Typer, asked: Callable[..., Job]) -> None:
-    """A command of the bench: its options are the parameters of `asked`, and those that all commands have. It runs
-    the job that `asked` returns."""
+def add_job(app: typer.Typer, asked: Callable[..., Job]) -> None:
+    """A command that is the Job that `asked` returns for its options."""
 
     @wraps(asked)
-    def command(json: Path | None, check: bool, **options: object) -> None:
-        raise typer.Exit(run(asked.__name__.replace("_", "-"), asked(**options), options, json, check))
+    def measure(bench: Bench, **options: object) -> Outcome:
+        return asked(**options).run(bench)
 
     signature = inspect.signature(asked)
+    first = Parameter("bench", Parameter.POSITIONAL_OR_KEYWORD)
+    measure.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
+    add_figure(app, measure)
+
+
+def add_figure(app: typer.Typer, measure: Callable[..., Outcome], default: bool = False) -> None:
+    """A command that does `measure`: its options are the parameters after the first, which is a Bench, and those
+    that all commands have. The `default` one is what the bench does without a command."""
+    name = measure.__name__.replace("_", "-")
+
+    @wraps(measure)
+    def command(context: typer.Context, json: Path | None, check: bool, **options: object) -> None:
+        if context.invoked_subcommand is None:
+            raise typer.Exit(_run(name, partial(measure, **options), options, json, check))
+
+    signature = inspect.signature(measure)
     common = (
         Parameter("json", Parameter.KEYWORD_ONLY, default=None, annotation=Json),
         Parameter("check", Parameter.KEYWORD_ONLY, default=False, annotation=Check),
+        Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
     )
-    shown = signature.replace(parameters=[*signature.parameters.values(), *common], return_annotation=None)
-    command.__signature__ = shown  # type: ignore[attr-defined]
-    app.command()(command)
+    shown = signature.replace(parameters=[*list(signature.parameters.values())[1:], *common])
+    command.__signature__ = shown.replace(return_annotation=None)  # type: ignore[attr-defined]
+    (app.callback(invoke_without_command=True) if default else app.command())(command)
 
 
-def run(name: str, job: Job, settings: Mapping[str, object], json: Path | None, check: bool) -> int:
-    """Measure, show, keep. The exit code: 1 where a goal is missed and `check` is set."""
+def _run(
+    name: str, measure: Callable[[Bench], Outcome], options: dict[str, object], json: Path | None, check: bool
+) -> int:
+    """Measure, show, keep. The exit code: 1 where something failed, or a goal is missed and `check` is set."""
     check_folder("--json", json and json.parent)
     for number in ENDING:
         signal.signal(number, end)
-    started = datetime.now(UTC)
+    started, surroundings = datetime.now(UTC), Surroundings()
     try:
-        outcome, shares = _measured(job)
+        with (
+            TemporaryDirectory(prefix="slb-bench-") as home,
+            progress_bar(Console(stderr=True)) as progress,
+            Processes() as processes,
+        ):
+            outcome = measure(Bench(processes, Path(home), Steps(progress)))
     except KeyboardInterrupt:
         print("interrupted: nothing was measured to its end", file=sys.stderr)
         return INTERRUPTED
     except (BenchError, OSError, RedisError) as error:
         print(f"bench {name}: {error}", file=sys.stderr)
         return 1
+    shares = surroundings.shares()
     _show(outcome, shares, plain_console())
     if json is not None:
-        json.write_bytes(_as_json(name, started, settings, outcome, shares))
-    return INTERRUPTED if outcome.interrupted else int(check and not outcome.met)
-
-
-def _measured(job: Job) -> tuple[Outcome, Shares]:
-    surroundings = Surroundings()
-    with (
-        TemporaryDirectory(prefix="slb-bench-") as home,
-        progress_bar(Console(stderr=True)) as progress,
-        Processes() as processes,
-    ):
-        outcome = job.measure(processes, Path(home), Steps(progress, job.total))
-    return outcome, surroundings.shares()
+        whole = {
+            "figure": name,
+            "started": started.isoformat(timespec="seconds"),
+            "machine": described(),
+            "shares": shares.as_json(),
+            "settings": options,
+            "sections": [section.as_json() for section in outcome.sections],
+            "raw": outcome.raw,
+        }
+        json.write_bytes(orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+    return INTERRUPTED if outcome.interrupted else int(outcome.failed or (check and not outcome.met))
 
 
 def _show(outcome: Outcome, shares: Shares, console: Console) -> None:
@@ -103,18 +130,3 @@ def _show(outcome: Outcome, shares: Shares, console: Console) -> None:
             console.print(note, markup=False, highlight=False)
         console.print()
     console.print(shares.words(), markup=False, highlight=False)
-
-
-def _as_json(
-    name: str, started: datetime, settings: Mapping[str, object], outcome: Outcome, shares: Shares
-) -> bytes:
-    whole = {
-        "figure": name,
-        "started": started.isoformat(timespec="seconds"),
-        "machine": described(),
-        "shares": shares.as_json(),
-        "settings": settings,
-        "sections": [section.as_json() for section in outcome.sections],
-        "raw": outcome.raw,
-    }
-    return orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-NO_GOAL = ""
-
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing that was measured. `at_most`, `below` and `at_least` are goals; without any it is only told."""
+    """One thing that was measured. `at_most`, `below` and `at_least` are goals; without any it is only shown."""
 
     what: str
     value: float
@@ -21,24 +19,27 @@ class Figure:
     below: float | None = None
     at_least: float | None = None
 
+    def _goal(self) -> tuple[str, float, bool] | None:
+        """The goal's kind and bound, and whether it is met. A figure that could not be had is NaN, and misses."""
+        if self.at_most is not None:
+            return "at most", self.at_most, self.value <= self.at_most
+        if self.at_least is not None:
+            return "at least", self.at_least, self.value >= self.at_least
+        return None if self.below is None else ("below", self.below, self.value < self.below)
+
     @property
     def met(self) -> bool | None:
-        """None where there is no goal. A figure that could not be had is NaN, and misses."""
-        if self.at_most is not None:
-            return self.value <= self.at_most
-        if self.at_least is not None:
-            return self.value >= self.at_least
-        return None if self.below is None else self.value < self.below
+        """None where there is no goal."""
+        goal = self._goal()
+        return goal[2] if goal else None
 
     def shown(self) -> str:
         return f"{short(self.value)} {self.unit}".rstrip()
 
     def goal(self) -> str:
-        if self.at_most is not None:
-            return f"at most {short(self.at_most)} {self.unit}".rstrip()
-        if self.at_least is not None:
-            return f"at least {short(self.at_least)} {self.unit}".rstrip()
-        return NO_GOAL if self.below is None else f"below {short(self.below)} {self.unit}".rstrip()
+        """In words; empty where there is none."""
+        goal = self._goal()
+        return f"{goal[0]} {short(goal[1])} {self.unit}".rstrip() if goal else ""
 
     def verdict(self) -> str:
         return {None: "", True: "met", False: "MISSED"}[self.met]
@@ -62,11 +63,8 @@ class Section:
     notes: Sequence[str] = ()
 
     def table(self) -> Table:
-        table = empty_table()
-        table.add_column("figure")
-        table.add_column("measured", justify="right", no_wrap=True)
-        table.add_column("goal", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        table = table_of(("figure", "measured", "goal", ""), words=1)
+        table.columns[0].no_wrap, table.columns[-1].justify = False, "left"
         for figure in self.figures:
             style = None if figure.met is None else "green" if figure.met else "red"
             table.add_row(figure.what, figure.shown(), figure.goal(), figure.verdict(), style=style)
@@ -92,8 +90,8 @@ class RowsSection(Section):
     more: Mapping[str, object] = field(default_factory=dict)
 
     def table(self) -> Table:
-        table = empty_table()
-        add_columns(table, self.columns, self.words)
+        table = table_of(self.columns, self.words)
+        table.collapse_padding = True
         for number, row in enumerate(self.rows):
             table.add_row(*row, style="dim" if number < self.dim else None)
         return table
@@ -105,29 +103,25 @@ class RowsSection(Section):
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that one command measured; `raw` is for those who want to look closer. `interrupted`: it is not all that
-    was asked for."""
+    """All that one command measured; `raw` goes to the JSON file only. `interrupted`: it is not all that was asked
+    for. `failed`: something could not be measured."""
 
     sections: Sequence[Section]
     raw: dict[str, object] = field(default_factory=dict)
     interrupted: bool = False
+    failed: bool = False
 
     @property
     def met(self) -> bool:
         return all(figure.met is not False for section in self.sections for figure in section.figures)
 
 
-def empty_table(title: str | None = None) -> Table:
-    """In the form of all tables of the bench."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.pad_edge, table.show_edge = False, False
-    return table
-
-
-def add_columns(table: Table, columns: Sequence[str], words: int = 1) -> None:
-    """The first `words` are flush left, figures flush right; none is broken."""
+def table_of(columns: Sequence[str], words: int) -> Table:
+    """In the form of all tables of the bench: the first `words` columns are flush left, figures flush right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for at, column in enumerate(columns):
         table.add_column(column, justify="right" if at >= words else "left", no_wrap=True)
+    return table
 
 
 def percentile(values: Sequence[float], share: float) -> float:

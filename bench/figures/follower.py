@@ -1,15 +1,15 @@
 """One process with slb's watcher and mirror, in which holding the event loop and lookups are measured.
 
-`python -m bench.figures.follower REDIS_URL FOLDER ROUTES UPSTREAMS_EACH RESYNCS` prints JSON.
+`python -m bench.figures.follower REDIS_URL ROUTES UPSTREAMS_EACH RESYNCS` prints JSON.
 """
 
 import asyncio
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -18,7 +18,6 @@ from typing import Any
 import orjson
 import uvloop
 
-from bench.figures.heartbeat import Heartbeat, Held
 from bench.figures.large_table import LargeTable, set_of
 from slb.control.connection import Connection
 from slb.control.watcher import Watcher, WatchTiming
@@ -27,6 +26,7 @@ from slb.names import normal_path
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
+BEAT_SECONDS = 0.001
 RESYNC_SECONDS = 0.5
 """Between two full syncs, so that several fit in a run."""
 
@@ -41,21 +41,58 @@ CHANGED_SHARE = 100
 DEFAULTS = RouteSettings()
 
 
-def settings_for(path: str, stored: Mapping[str, Any]) -> RouteSettings:
-    """As slb.config has it for routes without settings of their own."""
-    return DEFAULTS
+@dataclass(frozen=True)
+class Held:
+    """The longest the loop was held in a stretch of time, in milliseconds.
+
+    `wall` is how late a beat came; on a busy machine that is also the time in which this process did not run.
+    `cpu` is the most that the loop's own thread worked between two beats: what is slb's doing.
+    """
+
+    wall: float
+    cpu: float
+
+
+class Heartbeat:
+    """Beats on the running loop until stopped."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._longest = Held(0.0, 0.0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait()
+
+    def take(self) -> Held:
+        """The longest since it was last asked."""
+        longest, self._longest = self._longest, Held(0.0, 0.0)
+        return longest
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self) -> None:
+        self._due = time.perf_counter() + BEAT_SECONDS
+        self._worked = time.thread_time()
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def _beat(self) -> None:
+        late = (time.perf_counter() - self._due) * 1e3
+        worked = (time.thread_time() - self._worked) * 1e3
+        self._longest = Held(max(self._longest.wall, late), max(self._longest.cpu, worked))
+        self._wait()
 
 
 class Follower:
     """What an instance has of its control plane, wired as slb/app.py does it, resyncing more often."""
 
-    def __init__(self, url: str, folder: Path, table: LargeTable) -> None:
+    def __init__(self, url: str, table: LargeTable) -> None:
         self._table = table
         self._metrics = Metrics()
         self._connection = Connection(url, self._metrics)
-        self._mirror = Mirror(settings_for, Random())
+        self._mirror = Mirror(lambda path, stored: DEFAULTS, Random())
         self._watcher = Watcher(
-            self._connection, self._mirror, self._metrics, folder / "table.json", WatchTiming(RESYNC_SECONDS)
+            self._connection, self._mirror, self._metrics, Path("table.json"), WatchTiming(RESYNC_SECONDS)
         )
         self._heartbeat = Heartbeat()
 
@@ -67,8 +104,8 @@ class Follower:
         first_sync = time.perf_counter() - started
         await asyncio.sleep(SETTLE_SECONDS)
         first_held = self._heartbeat.take()
-        unchanged, seconds = await self._resyncs(resyncs, self._nothing)
-        changed, _ = await self._resyncs(resyncs, self._change_unseen)
+        unchanged, seconds = await self._windows(resyncs, self._resync)
+        changed, _ = await self._windows(resyncs, self._changed_resync)
         single, _ = await self._windows(resyncs, self._register_one)
         watching.cancel()
         with suppress(asyncio.CancelledError):
@@ -87,16 +124,6 @@ class Follower:
             "lookup_ns": self._lookups(),
         }
 
-    async def _resyncs(
-        self, count: int, before: Callable[[int], Awaitable[None]]
-    ) -> tuple[list[dict[str, float]], float]:
-        async def one(number: int) -> None:
-            await before(number)
-            done = self._metrics.full_syncs
-            await self._until(lambda: self._metrics.full_syncs > done)
-
-        return await self._windows(count, one)
-
     async def _windows(
         self, count: int, one: Callable[[int], Awaitable[None]]
     ) -> tuple[list[dict[str, float]], float]:
@@ -109,10 +136,11 @@ class Follower:
             held.append(self._heartbeat.take())
         return [asdict(each) for each in held], time.perf_counter() - started
 
-    async def _nothing(self, number: int) -> None:
-        """Redis is as it was."""
+    async def _resync(self, number: int) -> None:
+        done = self._metrics.full_syncs
+        await self._until(lambda: self._metrics.full_syncs > done)
 
-    async def _change_unseen(self, number: int) -> None:
+    async def _changed_resync(self, number: int) -> None:
         """Change one route in a hundred while no notification is sent, so that the next resync finds it."""
         client = self._connection.client
         await client.config_set("notify-keyspace-events", "")
@@ -120,6 +148,7 @@ class Follower:
             for route in range(0, self._table.routes, CHANGED_SHARE):
                 pipe.sadd(set_of(self._table.path(route)), f"10.255.{number}.{route // CHANGED_SHARE}:80")
             await pipe.execute()
+        await self._resync(number)
 
     async def _register_one(self, number: int) -> None:
         """One route more, seen by its notification."""
@@ -147,11 +176,11 @@ class Follower:
         return median(rounds)
 
 
-async def main(url: str, folder: str, routes: str, each: str, resyncs: str) -> dict[str, Any]:
+async def main(url: str, routes: str, each: str, resyncs: str) -> None:
     """The arguments as the command line has them."""
-    return await Follower(url, Path(folder), LargeTable(int(routes), int(each))).measure(int(resyncs))
+    found = await Follower(url, LargeTable(int(routes), int(each))).measure(int(resyncs))
+    print(orjson.dumps(found).decode())
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(orjson.dumps(runner.run(main(*sys.argv[1:]))).decode())
+    uvloop.run(main(*sys.argv[1:]))

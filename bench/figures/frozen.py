@@ -1,27 +1,26 @@
-"""One of six upstreams with caches stops dead for a while: what do those notice whose requests begin meanwhile?"""
+"""One of six upstreams with caches stops dead for a while: what do requests notice that begin meanwhile?"""
 
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from random import Random
-from typing import Any
+from typing import Annotated, Any, Self
 
-import orjson
+from typer import Option
 
-from bench.errors import BenchError
-from bench.figures.figure import Outcome
-from bench.figures.fleet import Fleet, Instance
-from bench.figures.frozen_case import QUIET_SECONDS, Case, Freeze, section
-from bench.figures.open_loop import Fetched
-from bench.figures.open_loop import Plan as Sending
-from bench.http import ask, free_ports
-from bench.lab.keys import ZipfKeys
-from bench.processes import Running, wait_until
-from bench.progress import Steps
+from bench.figures.command import Bench
+from bench.figures.figure import Figure, Outcome, Section, percentile
+from bench.figures.fleet import Instance
+from bench.figures.traffic import get
+from bench.http import free_ports
+from bench.lab.model import ZipfKeys
+from bench.pods import HIT, start_pods
+from bench.processes import Running
+from bench.sending import Plan, Result, Sending, begin_in
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.control import keys as stored
@@ -35,104 +34,137 @@ CAPACITY = 350
 
 EXPONENT = 1.0
 SIGNALS = ("effective", "inflight", "off")
+MEASURED = "effective"
+"""The load signal with a goal; the others are there to be compared with."""
+
 PATIENCE_SECONDS = 30.0
-START_SECONDS = 2.0
-"""For the process of the load to be there."""
-
 SETTLE_SECONDS = 3.0
-"""Of load before what is looked at."""
+"""Of load before the requests that are counted."""
 
-READY_SECONDS = 15.0
+QUIET_SECONDS = 5.0
+"""What is counted before the freeze, and after it."""
+
+SLOW_SECONDS = 1.0
+GOAL_SLOW_PERCENT = 2.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the user asked for: requests a second, seconds of standing still, and the seed of keys and times."""
+class Freeze:
+    """From when to when (`time.monotonic`), and the port of the upstream."""
 
-    rate: int = 500
-    seconds: float = 3.0
-    seed: int = 1
+    begun: float
+    ended: float
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One request: when it was due and ended (`time.monotonic`), the status (0 or below: none), and of the reply
+    whether it came from a cache, and the upstream's port."""
+
+    due: float
+    ended: float
+    status: int
+    hit: bool
+    upstream: int
+
+
+def fetched(plan: Plan, result: Result) -> list[Fetched]:
+    found = []
+    for number, arrival in enumerate(plan.arrivals):
+        port, _, cache = result.upstreams[number].partition(" ")
+        due = plan.begin + arrival
+        ended = due + result.latencies[number]
+        found.append(Fetched(due, ended, result.statuses[number], cache == HIT, int(port or 0)))
+    return found
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The requests that were due in a stretch of time. Latencies count from then."""
+
+    requests: int
+    by_status: Mapping[int, int]
+    slow: int
+    p50_ms: float
+    p99_ms: float
+    hits: int
+    by_upstream: Mapping[int, int]
+
+    @classmethod
+    def of(cls, all_fetched: Sequence[Fetched], begin: float, end: float) -> Self:
+        due = [each for each in all_fetched if begin <= each.due < end]
+        seconds = [each.ended - each.due for each in due]
+        return cls(
+            len(due),
+            dict(Counter(each.status for each in due)),
+            sum(each > SLOW_SECONDS for each in seconds),
+            percentile(seconds, 0.5) * 1e3,
+            percentile(seconds, 0.99) * 1e3,
+            sum(each.hit for each in due),
+            dict(Counter(each.upstream for each in due)),
+        )
 
     @property
-    def whole(self) -> float:
-        """Seconds of load of one case."""
-        return SETTLE_SECONDS + QUIET_SECONDS + self.seconds + QUIET_SECONDS
+    def failed(self) -> int:
+        return self.requests - self.by_status.get(200, 0)
+
+    def percent(self, count: int) -> float:
+        return 100 * count / self.requests if self.requests else float("nan")
 
 
-class Load:
-    """A process that sends what it was told to."""
+@dataclass(frozen=True)
+class Case:
+    """What one signal made of it. `caught`: begun before the freeze, and answered only after it. `share`: percent
+    of the requests before that were at the upstream which then froze. `bad`: all that were slow or failed; their
+    times count from when the freeze began."""
 
-    def __init__(self, fleet: Fleet, sending: Sending) -> None:
-        self.begin = sending.begin
-        self._seconds = sending.arrivals[-1] + sending.patience
-        folder = fleet.folder("sending")
-        plan, self._result = folder / "plan.json", folder / "result.json"
-        plan.write_bytes(orjson.dumps(asdict(sending)))
-        self._running = fleet.start_module("bench.figures.open_loop", plan, self._result)
+    signal: str
+    before: Seen
+    during: Seen
+    after: Seen
+    caught: int
+    share: float
+    bad: Sequence[Fetched]
 
-    def fetched(self) -> list[Fetched]:
-        """All of it, once all have ended. Raises BenchError where the process fails."""
-        if self._running.process.wait(START_SECONDS + self._seconds + READY_SECONDS):
-            raise BenchError(f"the load failed: {self._running.tail()}")
-        return [Fetched(**each) for each in orjson.loads(self._result.read_bytes())]
+    @classmethod
+    def of(cls, name: str, all_fetched: Sequence[Fetched], frozen: Freeze) -> Self:
+        before = Seen.of(all_fetched, frozen.begun - QUIET_SECONDS, frozen.begun)
+        return cls(
+            name,
+            before,
+            Seen.of(all_fetched, frozen.begun, frozen.ended),
+            Seen.of(all_fetched, frozen.ended, frozen.ended + QUIET_SECONDS),
+            sum(each.due < frozen.begun and each.ended >= frozen.ended for each in all_fetched),
+            before.percent(before.by_upstream.get(frozen.port, 0)),
+            [
+                replace(each, due=each.due - frozen.begun, ended=each.ended - frozen.begun)
+                for each in all_fetched
+                if each.status != 200 or each.ended - each.due > SLOW_SECONDS
+            ],
+        )
 
 
-class Freezes:
-    """The same upstreams on the same ports, with empty caches each time; an instance of slb for each signal."""
-
-    def __init__(self, fleet: Fleet, steps: Steps, plan: Plan) -> None:
-        self._fleet = fleet
-        self._steps = steps
-        self._plan = plan
-        self._ports = free_ports(UPSTREAMS)
-        rng = Random(plan.seed)
-        zipf = ZipfKeys(KEYS, EXPONENT, rng)
-        requests = int(plan.whole * plan.rate)
-        self._asked = [zipf.draw().decode() for _ in range(requests)]
-        self._all = rng.sample([key.decode() for key in zipf.keys], KEYS)
-        self._arrivals = list(accumulate(rng.expovariate(plan.rate) for _ in range(requests)))
-        self._frozen = self._ports.index(busiest(self._ports, zipf))
-
-    def case(self, name: str) -> Case:
-        """Warm all up, freeze the busiest under load, and let it go on."""
-        self._steps.to(f"{name}: starting")
-        with self._upstreams() as upstreams, self._instance(name) as instance:
-            self._steps.to(f"{name}: filling the caches")
-            evenly = [number / self._plan.rate for number in range(KEYS)]
-            self._load(instance, evenly, self._all).fetched()
-            self._steps.to(f"{name}: under load")
-            load = self._load(instance, self._arrivals, self._asked)
-            sleep_until(load.begin + SETTLE_SECONDS + QUIET_SECONDS)
-            begun, ended = stopped(upstreams[self._frozen], self._plan.seconds)
-            case = Case.of(name, load.fetched(), Freeze(begun, ended, self._ports[self._frozen]))
-        self._steps.done()
-        return case
-
-    @contextmanager
-    def _upstreams(self) -> Iterator[list[Running]]:
-        """With empty caches."""
-        started = [self._fleet.start_module("bench.figures.caches", port, CAPACITY) for port in self._ports]
-        for running, port in zip(started, self._ports, strict=True):
-            wait_until(lambda port=port: ask(port, "/")[0] == 200, running, READY_SECONDS, "starting an upstream")  # type: ignore[misc]
-        yield started
-        for running in started:
-            self._fleet.stop(running)
-
-    @contextmanager
-    def _instance(self, signal: str) -> Iterator[Instance]:
-        """Which finds the route with this load signal in Redis."""
-        settings: dict[Any, Any] = {"policy": "consistent_hash", "hash_key": "path", "load_signal": signal}
-        redis = self._fleet.redis.client
-        redis.hset(stored.settings_key(ROUTE), mapping=settings)
-        redis.sadd(stored.route_key(ROUTE), *map(member, self._ports))
-        instance = self._fleet.start_instance()
-        instance.wait_until_ready()
-        yield instance
-        self._fleet.stop_instance(instance)
-
-    def _load(self, instance: Instance, arrivals: Sequence[float], paths: Sequence[str]) -> Load:
-        begin = time.monotonic() + START_SECONDS
-        return Load(self._fleet, Sending(instance.port, begin, arrivals, paths, PATIENCE_SECONDS))
+def section(case: Case, seconds: float) -> Section:
+    """The goals are those of the effective load."""
+    measured = case.signal == MEASURED
+    before, during, after = case.before, case.during, case.after
+    slow_goal, failed_goal = (GOAL_SLOW_PERCENT, 0) if measured else (None, None)
+    figures = [
+        Figure("of all requests, at the one to be frozen before", case.share, "%"),
+        Figure("begun during the freeze", during.requests),
+        Figure(f"slower than {SLOW_SECONDS:g} s", during.percent(during.slow), "%", at_most=slow_goal),
+        Figure("failed", during.failed, at_most=failed_goal),
+        Figure("latency, p50", during.p50_ms, "ms"),
+        Figure("latency, p99", during.p99_ms, "ms"),
+        Figure("begun before it and held up by it", case.caught),
+        Figure("from a cache, before", before.percent(before.hits), "%"),
+        Figure("from a cache, during", during.percent(during.hits), "%"),
+        Figure("from a cache, after", after.percent(after.hits), "%"),
+        Figure("latency before, p99", before.p99_ms, "ms"),
+        Figure("latency after, p99", after.p99_ms, "ms"),
+    ]
+    return Section(f"load_signal = {case.signal}: one upstream frozen for {seconds:g} s", figures)
 
 
 def member(port: int) -> str:
@@ -140,7 +172,7 @@ def member(port: int) -> str:
 
 
 def busiest(ports: Sequence[int], zipf: ZipfKeys) -> int:
-    """The port whose keys are asked for most."""
+    """The port whose keys are requested most."""
     load = dict.fromkeys(ports, 0.0)
     ring = Ring.of(LiveUpstream(Upstream.of(member(port))) for port in ports)
     for rank, key in enumerate(zipf.keys, start=1):
@@ -149,7 +181,7 @@ def busiest(ports: Sequence[int], zipf: ZipfKeys) -> int:
 
 
 def stopped(running: Running, seconds: float) -> tuple[float, float]:
-    """Stop a process for so long: when it no longer ran, and when it was told to go on (`time.monotonic`)."""
+    """Stop a process for so long: when it no longer ran, and when it was continued (`time.monotonic`)."""
     os.kill(running.pid, signal.SIGSTOP)
     begun = time.monotonic()
     try:
@@ -164,8 +196,52 @@ def sleep_until(when: float) -> None:
     time.sleep(max(0.0, when - time.monotonic()))
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """Each of the signals in turn."""
-    freezes = Freezes(fleet, steps, plan)
-    cases = [freezes.case(name) for name in SIGNALS]
-    return Outcome([section(case, plan.seconds) for case in cases], {"cases": [asdict(case) for case in cases]})
+def frozen(
+    bench: Bench,
+    rate: Annotated[int, Option(min=1, help="Requests per second, whatever the replies.")] = 500,
+    seconds: Annotated[float, Option(min=0.1, help="That the upstream is stopped for.")] = 3.0,
+    seed: Annotated[int, Option(help="Of which keys are requested, and when.")] = 1,
+) -> Outcome:
+    """One of six upstreams with caches frozen under load, with each load signal of the ring."""
+    bench.steps.expect(len(SIGNALS))
+    fleet = bench.fleet()
+    ports, rng = free_ports(UPSTREAMS), Random(seed)
+    zipf = ZipfKeys(KEYS, EXPONENT, rng)
+    count = int((SETTLE_SECONDS + QUIET_SECONDS + seconds + QUIET_SECONDS) * rate)
+    paths = [zipf.draw().decode() for _ in range(count)]
+    all_paths = rng.sample([key.decode() for key in zipf.keys], KEYS)
+    arrivals = list(accumulate(rng.expovariate(rate) for _ in range(count)))
+    target = busiest(ports, zipf)
+
+    def sending(instance: Instance, arrivals: Sequence[float], paths: Sequence[str]) -> tuple[Plan, Sending]:
+        requests = [get(path).decode() for path in paths]
+        plan = Plan(begin_in(), [instance.port], arrivals, requests, [0] * len(paths), PATIENCE_SECONDS)
+        return plan, Sending(bench.processes, fleet.folder("sending"), plan)
+
+    def case(name: str) -> Case:
+        """The same upstreams on the same ports, with empty caches each time; an instance of its own."""
+        bench.steps.to(f"{name}: starting")
+        upstreams = {
+            port: start_pods(bench.processes, fleet.folder("caching"), "caching", [port], CAPACITY)
+            for port in ports
+        }
+        settings: dict[Any, Any] = {"policy": "consistent_hash", "hash_key": "path", "load_signal": name}
+        fleet.redis.client.hset(stored.settings_key(ROUTE), mapping=settings)
+        fleet.redis.client.sadd(stored.route_key(ROUTE), *map(member, ports))
+        instance = fleet.start_instance()
+        instance.wait_until_ready()
+        bench.steps.to(f"{name}: filling the caches")
+        sending(instance, [number / rate for number in range(KEYS)], all_paths)[1].result()
+        bench.steps.to(f"{name}: under load")
+        plan, load = sending(instance, arrivals, paths)
+        sleep_until(plan.begin + SETTLE_SECONDS + QUIET_SECONDS)
+        begun, ended = stopped(upstreams[target], seconds)
+        found = Case.of(name, fetched(plan, load.result()), Freeze(begun, ended, target))
+        fleet.stop_instance(instance)
+        for running in upstreams.values():
+            bench.processes.stop(running)
+        bench.steps.done()
+        return found
+
+    cases = [case(name) for name in SIGNALS]
+    return Outcome([section(each, seconds) for each in cases], {"cases": [asdict(each) for each in cases]})

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
+from typer import Option
+
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet, Instance
 from bench.figures.local import Loop
 from bench.figures.present import Clients, PresentUpstream
 from bench.http import get_text
-from bench.progress import Steps
 from slb.control import keys
 
 PATH = "/p"
@@ -37,7 +39,7 @@ CLOSING_SECONDS = 0.05
 """For upstreams to see that a dead process's connections are closed."""
 
 DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "policy": "least_inflight",
     "max_inflight": str(CAP),
     "when_full": "queue",
@@ -46,15 +48,6 @@ SETTINGS = {
 }
 KEYS = keys.pool_keys(PATH)
 INFLIGHT, HOLDERS, TICKETS, GRANTS = KEYS[0], KEYS[1], KEYS[3], KEYS[7]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the user asked for: kills, requests in flight, and the seed of all that is random."""
-
-    times: int = 20
-    clients: int = 100
-    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,27 +78,22 @@ class Ending:
 class Kills:
     """One fleet goes through all of them, one after another."""
 
-    def __init__(
-        self, fleet: Fleet, steps: Steps, loop: Loop, upstreams: Sequence[PresentUpstream], rng: Random
-    ) -> None:
+    def __init__(self, fleet: Fleet, loop: Loop, upstreams: Sequence[PresentUpstream], rng: Random) -> None:
+        """With the route, and three instances that are ready."""
         self._fleet = fleet
-        self._redis: Any = fleet.redis.client  # its stubs know of no decoded replies
-        self._steps = steps
+        self._redis: Any = fleet.redis.client  # its stubs do not know decoded replies
         self._loop = loop
         self._upstreams = upstreams
         self._rng = rng
         self._of_the_dead: Counter[str] = Counter()
         self._highest_score = 0
-
-    def prepare(self) -> None:
-        """The route, and three instances that are ready."""
-        for upstream in self._upstreams:
-            self._loop.run(upstream.start())
+        for upstream in upstreams:
+            loop.run(upstream.start())
         self._redis.hset(keys.settings_key(PATH), mapping=SETTINGS)
-        self._redis.sadd(keys.route_key(PATH), *(upstream.member for upstream in self._upstreams))
+        self._redis.sadd(keys.route_key(PATH), *(upstream.member for upstream in upstreams))
         for _ in range(INSTANCES):
-            self._fleet.start_instance()
-        for instance in self._fleet.instances:
+            fleet.start_instance()
+        for instance in fleet.instances:
             instance.wait_until_ready()
 
     def one(self, clients: Clients) -> Kill:
@@ -130,7 +118,6 @@ class Kills:
 
     def end(self, clients: Clients) -> Ending:
         """Let all be answered, and look at what is left."""
-        self._steps.to("waiting for all answers")
         self._loop.run(clients.stop())
         self._seconds_until(lambda: not self._left())
         counters = Counter(self._of_the_dead)
@@ -149,16 +136,13 @@ class Kills:
     def _seconds_until(self, condition: Callable[[], bool], since: float | None = None) -> float:
         """From `since` (now) until it holds; infinite where not. Raises BenchError where an instance ends."""
         since = since or time.monotonic()
-        while not self._all_live() or not condition():
+        self._fleet.check_alive()
+        while not condition():
             if time.monotonic() - since > GIVE_UP_SECONDS:
                 return math.inf
             time.sleep(LOOK_EVERY_SECONDS)
+            self._fleet.check_alive()
         return time.monotonic() - since
-
-    def _all_live(self) -> bool:
-        for instance in self._fleet.instances:
-            instance.running.check_alive()
-        return True
 
     def _scores_are_true(self) -> bool:
         """Whether they are what the upstreams have, which has not changed while they were read."""
@@ -214,22 +198,28 @@ def counter_in(metrics: str, name: str) -> float:
     return float(values[0]) if values else math.nan
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """`plan.times` kills, with as many requests in flight as `plan` says."""
-    steps.to("starting instances and upstreams")
-    rng = Random(plan.seed)
+def kill(
+    bench: Bench,
+    times: Annotated[int, Option(min=1, help="Instances killed, one after another; 15 s each.")] = 20,
+    clients: Annotated[int, Option(min=1, help="Each has one request in flight all the time.")] = 100,
+    seed: Annotated[int, Option(help="Of which is killed, when, and how long requests take.")] = 1,
+) -> Outcome:
+    """kill -9 of one of three instances under capped load: when are the counts in Redis true again?"""
+    bench.steps.expect(times)
+    fleet, rng = bench.fleet(), Random(seed)
     found: list[Kill] = []
+    bench.steps.to("starting instances and upstreams")
     with Loop() as loop:
         upstreams = [PresentUpstream(rng, SERVICE_SECONDS) for _ in range(UPSTREAMS)]
-        kills = Kills(fleet, steps, loop, upstreams, rng)
-        kills.prepare()
-        clients = Clients([each.port for each in fleet.instances], PATH, plan.clients, rng)
-        loop.run(clients.start())
-        for number in range(plan.times):
-            steps.to(f"kill {number + 1}")
-            found.append(kills.one(clients))
-            steps.done()
-        ending = kills.end(clients)
+        kills = Kills(fleet, loop, upstreams, rng)
+        asking = Clients([each.port for each in fleet.instances], PATH, clients, rng)
+        loop.run(asking.start())
+        for number in range(times):
+            bench.steps.to(f"kill {number + 1}")
+            found.append(kills.one(asking))
+            bench.steps.done()
+        bench.steps.to("waiting for all replies")
+        ending = kills.end(asking)
         for upstream in upstreams:
             loop.run(upstream.stop())
     raw: dict[str, object] = {"kills": [asdict(each) for each in found], "ending": asdict(ending)}
@@ -274,5 +264,5 @@ def notes_of(ending: Ending) -> list[str]:
     return notes
 
 
-def counted(counts: Mapping[object, int] | Mapping[int, int] | Mapping[str, int]) -> str:
+def counted(counts: Mapping[int, int] | Mapping[str, int]) -> str:
     return ", ".join(f"{what}: {count}" for what, count in counts.items())

@@ -1,98 +1,113 @@
-"""The ledger alone: slots taken and given back by one instance, against one Redis."""
+"""The ledger alone: slots taken and given back by one instance, against one Redis; and what one call of each of its
+scripts costs Redis, by upstreams and by how many requests wait."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import uvloop
+from typer import Option
 
-from bench.figures import ledger_scripts
-from bench.figures.asked import Asked
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet
 from bench.figures.redis import PrivateRedis
-from bench.progress import Steps
-from slb.balance.asking import Ask, Candidate
+from slb.balance.asking import Ask, Candidate, Turn
+from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
+from slb.control.scripts import Reap
 from slb.observe.metrics import Metrics
 
-UPSTREAMS = 20
+PAIR_UPSTREAMS = 20
+PATH = "/bench"
+PAIRS = ((1, 64, 60_000.0), (10, 1, 6_000.0), (1, 1, None))
+"""Lanes, pairs under way at once in each, which travel in one batch, and the goal in pairs a second. Where a single
+lane has one at a time, instance and Redis wait for each other, and the figure is how long a pair takes: no goal."""
+
 ALONE = 10
 """Batches of one take so many times as long a pair: so many times fewer are measured."""
 
-PATH = "/bench"
-
-
-@dataclass(frozen=True)
-class Case:
-    """`lanes`: each with a pool of its own, and with `at_once` pairs under way, which travel in one batch. `goal`:
-    pairs a second. A single lane with one at a time has none: instance and Redis wait for each other there, and
-    what it shows is how long a pair takes. Several show what the two can do in batches of one."""
-
-    lanes: int
-    at_once: int
-    goal: float | None = None
-
-    @property
-    def title(self) -> str:
-        return f"{self.lanes} {'lane' if self.lanes == 1 else 'lanes'}, {self.at_once} at a time in each"
-
-
-PAIRS = (Case(1, 64, 60_000.0), Case(10, 1, 6_000.0), Case(1, 1))
-STEPS = len(PAIRS) + ledger_scripts.CASES
+UPSTREAMS = (20, 200, 1000)
+WAITING = (0, 200, 1000, 5000)
+CALLS = 100
+BEATS = 20
+ROUNDS = 5
+GOALS = {20: 150.0, 200: 200.0, 1000: 200.0}
+"""µs of Redis for a release, an ask or a look, by upstreams."""
+BEAT_GOAL = 1000.0
+WAITS = Turn("normal", 1, 1 << 20)
+_FOREVER = LaneTiming(
+    budget=60.0, silence=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, patience=60.0, deadline=60.0
+)
+"""The lane sends nothing but what is measured."""
 
 
 @dataclass(eq=False, kw_only=True)
-class Runner(Asked):
-    """Takes a slot, gives it back, takes the next, so many times in all with as many others."""
+class Asked:
+    """One ask: `on_grant` is called with it and the member it is granted; it fails with `fail` otherwise."""
 
-    lane_of: "Load"
+    on_grant: Callable[["Asked", str], None]
+    fail: Callable[[str], None]
+    view: str = PATH
+    candidates: tuple[Candidate, ...] = ()
+    avoid: tuple[str, ...] = ()
+    reluctant: tuple[str, ...] = ()
+    ordered: bool = False
+    turn: Turn | None = None
+    arrival: int = 0
+    number: int = 0
+    patient: bool = True
 
     def granted(self, member: str) -> None:
-        self.lane_of.granted(self, member)
+        self.on_grant(self, member)
 
     def refused(self, reason: str) -> None:
-        self.lane_of.ended.set_exception(RuntimeError(reason))
+        self.fail(reason)
 
     def queued(self, position: int, number: int = 0) -> None:
-        self.lane_of.ended.set_exception(RuntimeError("nobody queues here"))
+        if self.turn is None:
+            self.fail("no ask here may queue")
 
 
 class Load:
-    """`count` pairs by `at_once` runners in one lane."""
+    """`count` pairs in one lane, `at_once` under way at a time."""
 
-    def __init__(self, ledger: Ledger, count: int, at_once: int, pool: str = PATH) -> None:
+    def __init__(self, ledger: Ledger, count: int, at_once: int, pool: str) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = count
         self._running = self._at_once = at_once
         self._lane = ledger.lane(pool, self._changed)
-        self._candidates = tuple(Candidate(f"10.0.0.{number}:80", 0, 1) for number in range(UPSTREAMS))
+        self._candidates = tuple(Candidate(f"10.0.0.{number}:80", 0, 1) for number in range(PAIR_UPSTREAMS))
 
     def start(self) -> None:
         self._lane.view(PATH, self._candidates)
         for _ in range(self._at_once):
-            self._lane.ask(Runner(view=PATH, candidates=self._candidates, patient=True, lane_of=self))
+            self._lane.ask(Asked(on_grant=self._granted, fail=self._fail, candidates=self._candidates))
+
+    def _fail(self, reason: str) -> None:
+        self.ended.set_exception(RuntimeError(reason))
 
     def _changed(self, undecided: Sequence[Ask]) -> None:
         if undecided and not self.ended.done():
-            self.ended.set_exception(RuntimeError("Redis does not answer"))
+            self._fail("Redis does not answer")
 
-    def granted(self, runner: Runner, member: str) -> None:
+    def _granted(self, asked: Asked, member: str) -> None:
         self._lane.release(member)
         self._left -= 1
         if self._left >= self._at_once:
-            self._lane.ask(runner)
+            self._lane.ask(asked)
             return
         self._running -= 1
         if not self._running:
             self.ended.set_result(None)
 
 
-async def _pairs(url: str, count: int, at_once: int, lanes: int = 1) -> tuple[float, float]:
+async def _pairs(url: str, count: int, at_once: int, lanes: int) -> tuple[float, float]:
     """Seconds, and seconds of CPU of this process."""
     connection = Connection(url, Metrics())
     ledger = Ledger(connection, "bench", Metrics(), Random(1))
@@ -110,32 +125,134 @@ async def _pairs(url: str, count: int, at_once: int, lanes: int = 1) -> tuple[fl
     return took
 
 
-def _cpu_of(redis: PrivateRedis) -> float:
-    """Seconds since it started."""
-    used: Any = redis.client.info("cpu")
-    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+class Calls:
+    """One pool with so many upstreams of one slot each: idle where none waits, else all of them busy."""
+
+    def __init__(self, connection: Connection, redis: PrivateRedis, upstreams: int, waiting: int) -> None:
+        self._redis: Any = redis.client
+        self._upstreams, self._waiting = upstreams, waiting
+        self._ledger = Ledger(connection, "bench", Metrics(), Random(1), _FOREVER)
+        self._reap = Reap(connection)
+        self._candidates = tuple(
+            Candidate(f"10.0.{each >> 8}.{each & 255}:8000", 1, 1) for each in range(upstreams)
+        )
+        self._granted: deque[str] = deque()
+
+    async def costs(self) -> dict[str, float]:
+        """µs of Redis a call, by what is called."""
+        self._lane = self._ledger.lane(PATH, lambda undecided: None)
+        await self._ran()
+        self._lane.view(PATH, self._candidates)
+        busy = self._upstreams + self._waiting if self._waiting else min(self._upstreams, CALLS) // 2
+        for number in range(busy):
+            self._ask()
+            if number % 256 == 255:
+                await self._ran()
+        await self._ran()
+        releases = min(CALLS, self._waiting) if self._waiting else len(self._granted)
+        found = {
+            "release": await self._least(releases, self._call(lambda: self._lane.release(self._granted.popleft()))),
+            "ask": await self._least(releases, self._call(self._ask)),
+            "look": await self._least(CALLS, self._call(self._look)),
+        }
+        if self._waiting:
+            granted = keys.pool_keys(PATH)[18]
+            self._redis.zadd(granted, {"another-1/1": 1000 * self._redis.time()[0]})  # which it does not take up
+            found["look, a grant open"] = await self._least(CALLS, self._call(self._look))
+            self._redis.delete(granted)
+        found["beat"] = await self._least(BEATS, self._call(self._beat))
+        found["reap"] = await self._least(BEATS, self._reaped)
+        self._ledger.drop(PATH)
+        return found
+
+    async def _least(self, times: int, call: Callable[[], Awaitable[object]]) -> float:
+        """The mean of the round that cost least: what else runs on the machine makes Redis's clock go on."""
+        rounds = []
+        for _ in range(ROUNDS):
+            self._redis.config_resetstat()
+            for _ in range(times // ROUNDS):
+                await call()
+            found = self._redis.info("commandstats")["cmdstat_evalsha"]
+            rounds.append(float(found["usec"]) / int(found["calls"]))
+        return min(rounds)
+
+    def _call(self, action: Callable[[], None]) -> Callable[[], Awaitable[object]]:
+        async def call() -> None:
+            action()
+            await self._ran()
+
+        return call
+
+    async def _reaped(self) -> None:
+        self._redis.delete(keys.pool_keys(PATH)[9])
+        await self._reap(PATH, 1 << 30, reap_until=1 << 50, patience=60_000, period=1000)
+
+    def _ask(self) -> None:
+        self._lane.ask(Asked(on_grant=self._note, fail=_fail, candidates=self._candidates, turn=WAITS))
+
+    def _note(self, asked: Asked, member: str) -> None:
+        self._granted.append(member)
+
+    def _look(self) -> None:
+        self._lane._builder.look()
+        self._lane.wake()
+
+    def _beat(self) -> None:
+        self._lane._builder.beat_due = 0.0
+        self._lane.wake()
+
+    async def _ran(self) -> None:
+        """Until the lane has sent what it has to send, and has the reply."""
+        lane, now = self._lane, asyncio.get_running_loop().time
+        while lane._builder.is_due(now()) or lane.in_flight:
+            await asyncio.sleep(0.0002)
+        await asyncio.sleep(0)  # decisions are handed out in the loop's next turn
 
 
-def measure(fleet: Fleet, steps: Steps, count: int) -> Outcome:
-    """`count` pairs of acquire and release over 20 upstreams, then what one call of each script costs."""
+def _fail(reason: str) -> None:
+    raise RuntimeError(reason)
+
+
+async def _costs(redis: PrivateRedis, upstreams: int, waiting: int) -> dict[str, float]:
+    redis.client.flushall()
+    connection = Connection(redis.url, Metrics())
+    found = await Calls(connection, redis, upstreams, waiting).costs()
+    await connection.aclose()
+    return found
+
+
+def ledger(
+    bench: Bench, count: Annotated[int, Option("--pairs", min=1000, help="Slots taken and given back.")] = 100_000
+) -> Outcome:
+    """The ledger alone: slots taken and given back a second, against one Redis."""
+    bench.steps.expect(len(PAIRS) + len(UPSTREAMS) * len(WAITING))
+    redis = bench.fleet().redis
     sections: list[Section] = []
     raw: dict[str, object] = {}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        for case in PAIRS:
-            steps.to(f"taking and giving back: {case.title}")
-            pairs = count if case.at_once > 1 else count // ALONE
-            redis_cpu = _cpu_of(fleet.redis)
-            seconds, cpu = runner.run(_pairs(fleet.redis.url, pairs, case.at_once, case.lanes))
-            redis_cpu = _cpu_of(fleet.redis) - redis_cpu
-            raw[case.title] = {"seconds": seconds, "cpu_seconds": cpu, "redis_cpu_seconds": redis_cpu}
+        for lanes, at_once, goal in PAIRS:
+            title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
+            bench.steps.to(f"taking and giving back: {title}")
+            pairs = count if at_once > 1 else count // ALONE
+            before = redis.cpu_seconds()
+            seconds, cpu = runner.run(_pairs(redis.url, pairs, at_once, lanes))
+            redis_cpu = redis.cpu_seconds() - before
+            raw[title] = {"seconds": seconds, "cpu_seconds": cpu, "redis_cpu_seconds": redis_cpu}
             figures = [
-                Figure("acquire and release", pairs / seconds, "pairs/s", at_least=case.goal),
+                Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
                 Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
                 Figure("CPU of Redis", redis_cpu / pairs * 1e6, "µs a pair"),
             ]
-            title = f"{pairs:,} pairs over {UPSTREAMS} upstreams, {case.title}, one instance, one Redis"
-            sections.append(Section(title, figures))
-        redis = fleet.redis
-        sections += runner.run(ledger_scripts.measure(redis.url, redis.client, lambda text: steps.to(text)))
-    steps.done()
+            whole = f"{pairs:,} pairs over {PAIR_UPSTREAMS} upstreams, {title}, one instance, one Redis"
+            sections.append(Section(whole, figures))
+            bench.steps.done()
+        for upstreams in UPSTREAMS:
+            calls = []
+            for waiting in WAITING:
+                bench.steps.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
+                for what, cost in runner.run(_costs(redis, upstreams, waiting)).items():
+                    goal = BEAT_GOAL if what in {"beat", "reap"} else GOALS[upstreams]
+                    calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
+                bench.steps.done()
+            sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
     return Outcome(sections, raw)

@@ -5,21 +5,21 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from itertools import cycle, islice
-from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import uvloop
 from aiohttp import ClientResponse, ClientSession, DummyCookieJar, TCPConnector
+from typer import Option
 
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.processes import LOG, Processes, wait_until
-from bench.progress import Steps
+from bench.http import free_ports
+from bench.pods import start_pods
 from slb.client import Session
 
 GOAL_SHARE = 0.15
-READY_SECONDS = 15.0
 AT_ONCE = 8
 KEYS = 1000
 SESSIONS = 3
@@ -34,49 +34,37 @@ POLICIES: dict[str, dict[str, object]] = {
 Get = Callable[[int], AbstractAsyncContextManager[ClientResponse]]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """In each round both have a turn of `calls` calls, and each begins every other time; the rounds are shared by
-    SESSIONS new sessions."""
-
-    upstreams: int
-    rounds: int
-    calls: int
-
-
-def measure(processes: Processes, home: Path, steps: Steps, plan: Plan) -> Outcome:
-    """Each policy in turn."""
-    cores = sorted(os.sched_getaffinity(0))
-    members = _start_upstreams(processes, home, cores[0], plan.upstreams)
+def client(
+    bench: Bench,
+    upstreams: Annotated[int, Option(min=2, help="Of the route.")] = 20,
+    rounds: Annotated[int, Option(min=1, help="Turns that each has, for each policy.")] = 60,
+    calls: Annotated[int, Option(min=8, help="In each turn.")] = 800,
+) -> Outcome:
+    """The client library's own CPU a call, beside the aiohttp call that it wraps."""
+    bench.steps.expect(rounds * len(POLICIES))
+    cores, ports = sorted(os.sched_getaffinity(0)), free_ports(upstreams)
+    start_pods(bench.processes, bench.home / "upstreams", "plain", ports, core=cores[0])
     os.sched_setaffinity(0, {cores[-1]})
+    members = [f"127.0.0.1:{port}" for port in ports]
     sections: list[Section] = []
     raw: dict[str, object] = {}
     for name, settings in POLICIES.items():
-        steps.to(name)
+        bench.steps.to(name)
         pairs: list[tuple[float, float]] = []
-        for number in range(SESSIONS):
-            rounds = len(range(number, plan.rounds, SESSIONS))
+        for session in range(SESSIONS):
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                pairs += runner.run(_pairs(members, settings, rounds, plan.calls, steps))
-        sections.append(_section(name, pairs, plan))
+                shared = len(range(session, rounds, SESSIONS))
+                pairs += runner.run(_pairs(members, settings, shared, calls, bench.steps.done))
+        title = f"{name}: {upstreams} upstreams, {rounds} rounds of {calls:,} calls each, {AT_ONCE} at once"
+        sections.append(_section(title, pairs))
         raw[name] = pairs
     return Outcome(sections, raw)
 
 
-def _start_upstreams(processes: Processes, home: Path, core: int, count: int) -> list[str]:
-    addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
-    module = "bench.figures.library_upstreams"
-    running = processes.start_module(home / "upstreams", module, *addresses, core=core)
-    log = running.home / LOG
-    wait_until(lambda: log.read_text().endswith("\n"), running, READY_SECONDS, "starting the upstreams")
-    port = log.read_text().strip()
-    return [f"{address}:{port}" for address in addresses]
-
-
 async def _pairs(
-    members: Sequence[str], settings: dict[str, object], rounds: int, calls: int, steps: Steps
+    members: Sequence[str], settings: dict[str, object], rounds: int, calls: int, done: Callable[[], None]
 ) -> list[tuple[float, float]]:
-    """CPU a call in µs, of aiohttp alone and of the library, one pair a round."""
+    """CPU a call in µs, of aiohttp alone and of the library, one pair a round; each begins every other time."""
     async with _both(members, settings) as turns:
         for get in turns:
             await _turn(get, KEYS * 2)
@@ -85,7 +73,7 @@ async def _pairs(
             order = (0, 1) if number % 2 else (1, 0)
             took = {which: await _turn(turns[which], calls) for which in order}
             pairs.append((took[0], took[1]))
-            steps.done()
+            done()
     return pairs
 
 
@@ -119,7 +107,7 @@ async def _turn(get: Get, calls: int) -> float:
     return (time.process_time() - began) / calls * 1e6
 
 
-def _section(name: str, pairs: Sequence[tuple[float, float]], plan: Plan) -> Section:
+def _section(title: str, pairs: Sequence[tuple[float, float]]) -> Section:
     """The median of each round's share: the machine changes less within a round."""
     shares = [library / plain - 1 for plain, library in pairs]
     figures = [
@@ -128,7 +116,4 @@ def _section(name: str, pairs: Sequence[tuple[float, float]], plan: Plan) -> Sec
         Figure("the library's own share of the call it wraps", median(shares), "", at_most=GOAL_SHARE),
         Figure("the same, in nine of ten rounds at most", percentile(shares, 0.9)),
     ]
-    title = (
-        f"{name}: {plan.upstreams} upstreams, {plan.rounds} rounds of {plan.calls:,} calls each, {AT_ONCE} at once"
-    )
     return Section(title, figures)

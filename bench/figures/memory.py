@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from typing import Annotated
 
+from typer import Option
+
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet, Instance
 from bench.figures.local import MIB, PIECE, Loop, Upstream, allow_descriptors, read_slowly
 from bench.procstat import memory_mib
-from bench.progress import Steps
 
 GOAL_KIB_EACH = 8.0
 GOAL_GROWTH_MIB = 16.0
@@ -17,38 +19,27 @@ SPARE_DESCRIPTORS = 500
 LOOK_EVERY_SECONDS = 0.05
 AT_ONCE = 200
 WARM_UP = 10
-STEPS = 3
 REQUEST = b"GET /small HTTP/1.1\r\nHost: bench\r\n\r\n"
-Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the user asked for."""
-
-    connections: int = 10_000
-    mebibytes: int = 1024
-
-
-async def idle_connections(port: int, count: int) -> list[Wire]:
-    """Each has had one answer, as kept-alive connections have."""
-    wires: list[Wire] = []
-    for _ in range(0, count, AT_ONCE):
-        wires += await asyncio.gather(*(_one_idle(port) for _ in range(min(AT_ONCE, count - len(wires)))))
-    return wires
+async def idle_connections(port: int, count: int) -> list[asyncio.StreamWriter]:
+    """Each has had one reply, as kept-alive connections have."""
+    made: list[asyncio.StreamWriter] = []
+    while len(made) < count:
+        made += await asyncio.gather(*(_one_idle(port) for _ in range(min(AT_ONCE, count - len(made)))))
+    return made
 
 
-async def _one_idle(port: int) -> Wire:
+async def _one_idle(port: int) -> asyncio.StreamWriter:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
     writer.write(REQUEST)
     await reader.readuntil(b"\r\n\r\n")
     await reader.readexactly(2)
-    return reader, writer
+    return writer
 
 
-async def close(wires: list[Wire]) -> None:
-    """All of them."""
-    for _, writer in wires:
+async def close(made: list[asyncio.StreamWriter]) -> None:
+    for writer in made:
         writer.transport.abort()
 
 
@@ -84,32 +75,34 @@ async def most_resident(pid: int, work: Awaitable[None]) -> float:
 
 def fresh(fleet: Fleet, loop: Loop, member: str) -> tuple[Instance, float]:
     """A new instance that has served a few requests, and what it has resident, in MiB."""
-    instance = fleet.start_instance()
-    instance.wait_until_ready()
-    instance.register("/", member)
+    instance = fleet.start_ready(member)
     loop.run(close(loop.run(idle_connections(instance.port, WARM_UP))))
     return instance, memory_mib(instance.running.pid)[0]
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """An instance for each: memory that one of them freed would hide what the next one takes."""
-    allow_descriptors(plan.connections + SPARE_DESCRIPTORS)
-    size = plan.mebibytes * MIB
+def memory(
+    bench: Bench,
+    connections: Annotated[int, Option(min=1, help="Kept alive and idle.")] = 10_000,
+    mebibytes: Annotated[int, Option(min=1, help="Of a body with a slow side, each way.")] = 1024,
+) -> Outcome:
+    """What idle connections cost, and bodies whose receiver is slow."""
+    steps, size = bench.steps, mebibytes * MIB
+    steps.expect(3)
+    fleet = bench.fleet()
+    allow_descriptors(connections + SPARE_DESCRIPTORS)
     with Loop() as loop:
         member = loop.run(Upstream(SLOW_BYTES_PER_SECOND, size).start())
-        steps.to(f"{plan.connections} idle connections")
-        instance, before = fresh(fleet, loop, member)
-        wires = loop.run(idle_connections(instance.port, plan.connections))
-        each = (memory_mib(instance.running.pid)[0] - before) * 1024 / plan.connections
-        loop.run(close(wires))
+        steps.to(f"{connections} idle connections")
+        instance, before = fresh(fleet, loop, member)  # one for each: freed memory would hide what comes next
+        made = loop.run(idle_connections(instance.port, connections))
+        each = (memory_mib(instance.running.pid)[0] - before) * 1024 / connections
+        loop.run(close(made))
         steps.done()
-        figures = []
+        figures = [Figure(f"each of {connections:,} idle connections", each, "KiB", at_most=GOAL_KIB_EACH)]
         for what, work in (("slow reader", download_slowly), ("slow upstream", upload_to_slow)):
-            steps.to(f"{plan.mebibytes} MiB, {what}")
+            steps.to(f"{mebibytes} MiB, {what}")
             instance, before = fresh(fleet, loop, member)
             most = loop.run(most_resident(instance.running.pid, work(instance.port, size)))
-            what = f"growth, {plan.mebibytes} MiB, {what}"
-            figures.append(Figure(what, most - before, "MiB", below=GOAL_GROWTH_MIB))
+            figures.append(Figure(f"growth, {mebibytes} MiB, {what}", most - before, "MiB", below=GOAL_GROWTH_MIB))
             steps.done()
-    idle = Figure(f"each of {plan.connections:,} idle connections", each, "KiB", at_most=GOAL_KIB_EACH)
-    return Outcome([Section("Resident memory of one instance", [idle, *figures])])
+    return Outcome([Section("Resident memory of one instance", figures)])

@@ -2,15 +2,18 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import Annotated
+
+from typer import Option
 
 from bench.errors import BenchError
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet, Instance
+from bench.figures.fleet import Instance
 from bench.figures.large_table import LargeTable, set_of
 from bench.figures.traffic import Tally, Traffic
 from bench.http import ask
-from bench.progress import Steps
 
 STEADY = "/steady"
 NEWER = "/newer"
@@ -23,41 +26,29 @@ QUIET_SECONDS = 2.0
 
 UPSTREAMS_PER_ROUTE = 10
 GENERATION = "slb:generation"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the user asked for: requests a second, seconds without Redis, routes besides the one with traffic."""
-
-    rate: int = 500
-    outage_seconds: float = 10.0
-    routes: int = 100
-
+CASES = 6
 
 After = Callable[[float], Sequence[Figure]]
-"""What else is looked at once Redis is back; it is told when that was."""
+"""What else is measured once Redis is back, by when that was."""
 
 
 class Outages:
     """One fleet goes through all cases, one after another."""
 
-    def __init__(self, fleet: Fleet, steps: Steps, plan: Plan) -> None:
-        self._fleet = fleet
-        self._redis = fleet.redis
-        self._steps = steps
-        self._plan = plan
-        self._target = ""
+    def __init__(self, bench: Bench, rate: int, seconds: float, routes: int) -> None:
+        self._steps = bench.steps
+        self._fleet = bench.fleet()
+        self._redis = self._fleet.redis
+        self._rate = rate
+        self._seconds = seconds
         self.tallies: dict[str, Tally] = {}
-
-    def prepare(self) -> None:
-        """Two instances, their routes, and Redis marked as one that has its data."""
         self._steps.to("starting two instances")
         targets = self._fleet.start_upstreams()
         self._target = targets[0]
         first, _ = self._fleet.start_pair()
         for target in targets:
             first.register(STEADY, target)
-        LargeTable(self._plan.routes, UPSTREAMS_PER_ROUTE).write(self._redis.client, lambda _: None)
+        LargeTable(routes, UPSTREAMS_PER_ROUTE).write(self._redis.client, lambda _: None)
         self._steps.to("waiting until Redis is marked as having its data")
         self._until(lambda: bool(self._redis.client.exists(GENERATION)), "the generation of a new Redis")
         self._answered(STEADY, 200)
@@ -80,22 +71,32 @@ class Outages:
         return self._outage("empty", self._redis.lose_data, all_back)
 
     def older(self) -> Section:
-        """Brought back with what it had before a route was added: it has its generation, so it is right."""
+        """Brought back with what it had before a route was added: the instances keep it, and write it back."""
         self._redis.keep_copy()
         self._fleet.instances[0].register(NEWER, self._target)
         self._answered(NEWER, 200)
 
-        def newer_gone(since: float) -> Sequence[Figure]:
-            return [Figure("a route that it no longer has is gone", self._answered(NEWER, 404) - since, "s")]
+        def newer_back(since: float) -> Sequence[Figure]:
+            back = self._until(lambda: set_of(NEWER) in self._redis.contents(), f"{NEWER} to be in Redis")
+            lost = sum(status_of(each, NEWER) != 200 for each in self._fleet.instances)
+            return [
+                Figure("a newer route is back in Redis", back - since, "s"),
+                Figure("instances that do not serve it", lost, at_most=0),
+            ]
 
-        return self._outage("with older data", self._redis.return_to_copy, newer_gone)
+        return self._outage("with older data", self._redis.return_to_copy, newer_back)
 
     def emptied(self) -> Section:
         """By `slb reset`, while it is up."""
         self._steps.to("slb reset under traffic")
         with self._traffic() as traffic:
             time.sleep(QUIET_SECONDS)
-            there, gone = self._reset()
+            there = time.monotonic()
+            with self._fleet.resetting():
+                while self._redis.client.exists(set_of(STEADY)):
+                    there = time.monotonic()
+                    time.sleep(LOOK_EVERY_SECONDS)
+                gone = time.monotonic()
             followed = self._answered(STEADY, 404)
             time.sleep(QUIET_SECONDS)
         self._steps.done()
@@ -118,19 +119,19 @@ class Outages:
         back = self._restart(lambda: None)
         true_again = self._true_again("after reset") - back
         time.sleep(QUIET_SECONDS)
-        returned = [key for key in self._redis.contents() if key == set_of(STEADY)]
-        serving = [each for each in self._fleet.instances if status_of(each, STEADY) != 404]
+        places = [set_of(STEADY) in self._redis.contents()]
+        places += [status_of(each, STEADY) != 404 for each in self._fleet.instances]
         self._steps.done()
         return Section(
             "Redis killed after slb reset, and brought back",
             [
                 Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
-                Figure("places where the removed route is back", len(returned) + len(serving), at_most=0),
+                Figure("places where the removed route is back", sum(places), at_most=0),
             ],
         )
 
     def _outage(self, how: str, meanwhile: Callable[[], None], after: After) -> Section:
-        """Under traffic: kill Redis, do something `meanwhile`, bring it back, look at what comes `after`."""
+        """Under traffic: kill Redis, do something `meanwhile`, bring it back, measure what comes `after`."""
         title = f"Redis killed and brought back {how}"
         self._steps.to(title)
         with self._traffic() as traffic:
@@ -140,8 +141,7 @@ class Outages:
             more = after(back)
             time.sleep(QUIET_SECONDS)
         self._steps.done()
-        tally = Tally.of(traffic.answers)
-        self.tallies[how] = tally
+        self.tallies[how] = tally = Tally.of(traffic.answers)
         figures = [
             Figure("requests", tally.requests),
             Figure("failed", tally.failed(200), at_most=0),
@@ -157,7 +157,7 @@ class Outages:
         self._redis.kill()
         killed = time.monotonic()
         meanwhile()
-        time.sleep(max(0.0, killed + self._plan.outage_seconds - time.monotonic()))
+        time.sleep(max(0.0, killed + self._seconds - time.monotonic()))
         return self._redis.start()
 
     def _true_again(self, how: str) -> float:
@@ -167,16 +167,6 @@ class Outages:
         self._redis.client.sadd(set_of(path), self._target)
         self._answered(path, 200)
         return self._until(lambda: all(follows(each) for each in self._fleet.instances), "both to follow Redis")
-
-    def _reset(self) -> tuple[float, float]:
-        """Run `slb reset`: when the route with the traffic was last seen in Redis, and when it was gone."""
-        there = time.monotonic()
-        with self._fleet.resetting():
-            while self._redis.client.exists(set_of(STEADY)):
-                there = time.monotonic()
-                time.sleep(LOOK_EVERY_SECONDS)
-            gone = time.monotonic()
-        return there, gone
 
     def _answered(self, path: str, status: int) -> float:
         """When both instances answered `path` with `status`."""
@@ -189,15 +179,14 @@ class Outages:
         """When `condition()` held. Raises BenchError where it never does, or an instance ends."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while not condition():
-            for instance in self._fleet.instances:
-                instance.running.check_alive()
+            self._fleet.check_alive()
             if time.monotonic() > deadline:
                 raise BenchError(f"waited {GIVE_UP_SECONDS:g} s for {what}")
             time.sleep(LOOK_EVERY_SECONDS)
         return time.monotonic()
 
     def _traffic(self) -> Traffic:
-        return Traffic([each.port for each in self._fleet.instances], STEADY, self._plan.rate)
+        return Traffic([each.port for each in self._fleet.instances], STEADY, self._rate)
 
 
 def status_of(instance: Instance, path: str) -> int:
@@ -205,19 +194,20 @@ def status_of(instance: Instance, path: str) -> int:
 
 
 def follows(instance: Instance) -> bool:
-    """Whether it says that it hears of every change in Redis."""
+    """Whether it says that it is notified of every change in Redis."""
     redis = instance.status()["redis"]
     return bool(redis["up"]) and redis["mode"] == "sync"
 
 
-STEPS = 6
-"""Of the bar: what `measure` goes through."""
-
-
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """All cases in turn with one fleet."""
-    outages = Outages(fleet, steps, plan)
-    outages.prepare()
+def outage(
+    bench: Bench,
+    rate: Annotated[int, Option(min=1, help="Requests per second, whatever the replies.")] = 500,
+    seconds: Annotated[float, Option(min=0.1, help="Without Redis, each time.")] = 10.0,
+    routes: Annotated[int, Option(min=0, help="Routes of 10 upstreams besides the one under load.")] = 100,
+) -> Outcome:
+    """Redis killed under traffic and brought back: with its data, empty, with older data; and `slb reset`."""
+    bench.steps.expect(CASES)
+    outages = Outages(bench, rate, seconds, routes)
     cases = (outages.with_its_data, outages.empty, outages.older, outages.emptied, outages.stays_empty)
     sections = [case() for case in cases]
     return Outcome(sections, {"traffic": {how: asdict(tally) for how, tally in outages.tallies.items()}})

@@ -1,36 +1,24 @@
 """What the global view costs a small request: `least_inflight` beside `round_robin`, in turn in each round."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from statistics import median
+from typing import Annotated
+
+from typer import Option
 
 from bench.cases import CASES
 from bench.errors import BenchError
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
-from bench.http import free_ports
-from bench.load import Wrk
-from bench.measure import Measurement, Plan
-from bench.peers import SLB, Peer, find_program
-from bench.processes import Processes
-from bench.progress import Steps
-from bench.results import Sample, as_json
-from bench.upstream import Upstreams
+from bench.measure import Measurement, Sample, as_json, pinned_cores
+from bench.peers import SLB, Peer
 
 LOCAL, GLOBAL = "round_robin", "least_inflight"
 CONNECTIONS = (64, 8, 1)
 GOAL_CPU = 1.4
 GOAL_ADDED_P50_MS = 1.0
-STEPS_A_ROUND = 2 * len(CONNECTIONS)
-
-
-@dataclass(frozen=True)
-class Plans:
-    """How long each of the runs takes."""
-
-    rounds: int
-    seconds: int
+WARMUP_SECONDS = 1
 
 
 def _slb(policy: str) -> Peer:
@@ -38,40 +26,28 @@ def _slb(policy: str) -> Peer:
     return replace(SLB, arguments=(*SLB.arguments, "--config", f"@home@/{config}"), configs=(config,))
 
 
-def measure(processes: Processes, home: Path, steps: Steps, plans: Plans) -> Outcome:
-    """Small GETs whose heads repeat, over 64, 8 and 1 connections."""
-    program = find_program("wrk")
-    if program is None:
-        raise BenchError("wrk is not installed, and all the load comes from it: apt-get install wrk")
-    cores = sorted(os.sched_getaffinity(0))
-    load_core, proxy_core = cores[0], cores[-1]
-    os.sched_setaffinity(0, {load_core})
-    ports = free_ports(2)
-    Upstreams(processes, home / "site", load_core, (ports[0], ports[1])).start()
-    plan = Plan((ports[0], ports[1]), proxy_core, plans.seconds, 1)
+def policy(
+    bench: Bench,
+    rounds: Annotated[int, Option(min=1, help="Times that both have their turn.")] = 3,
+    seconds: Annotated[int, Option(min=1, help="Length of one counted run.")] = 4,
+) -> Outcome:
+    """What least_inflight costs a small request, beside round_robin."""
+    bench.steps.expect(2 * rounds * len(CONNECTIONS))
+    measurement = Measurement(bench, *pinned_cores(), seconds, WARMUP_SECONDS)
     sections: list[Section] = []
     raw: dict[str, object] = {}
     for connections in CONNECTIONS:
-        measurement = Measurement(processes, Wrk(program, load_core, connections), plan)
-        found = _pairs(measurement, connections, steps, plans.rounds)
-        sections.append(_section(connections, *found))
-        raw[str(connections)] = as_json([*found[0], *found[1]])
+        found: dict[str, list[Sample]] = {LOCAL: [], GLOBAL: []}
+        for number in range(rounds):
+            for name, samples in found.items():
+                bench.steps.to(f"{name}, {connections} connections")
+                samples.append(measurement.take(_slb(name), CASES[0], number, connections))
+                if samples[-1].failure:
+                    raise BenchError(f"{name}: {samples[-1].failure}")
+                bench.steps.done()
+        sections.append(_section(connections, found[LOCAL], found[GLOBAL]))
+        raw[str(connections)] = as_json([*found[LOCAL], *found[GLOBAL]])
     return Outcome(sections, raw)
-
-
-def _pairs(
-    measurement: Measurement, connections: int, steps: Steps, rounds: int
-) -> tuple[list[Sample], list[Sample]]:
-    found: dict[str, list[Sample]] = {LOCAL: [], GLOBAL: []}
-    for number in range(rounds):
-        for policy, samples in found.items():
-            steps.to(f"{policy}, {connections} connections")
-            sample = measurement.take(_slb(policy), CASES[0], number)
-            if sample.failure:
-                raise BenchError(f"{policy}: {sample.failure}")
-            samples.append(sample)
-            steps.done()
-    return found[LOCAL], found[GLOBAL]
 
 
 def _section(connections: int, local: Sequence[Sample], shared: Sequence[Sample]) -> Section:

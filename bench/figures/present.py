@@ -3,13 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 from bench.figures.traffic import KeptAlive
+from bench.pods import reply
 from bench.request_protocol import RequestProtocol
 
-REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REPLY = reply("present", b"ok")
 PATIENCE_SECONDS = 60.0
 """Of a client: longer than any request may wait in a queue and be served."""
 
@@ -35,7 +35,7 @@ class PresentUpstream:
         self.member = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Listen no more, and cut off whoever is there."""
+        """Listen no more, and cut off all connections."""
         self._server.close()
         for connection in list(self.connections):
             connection.abort()
@@ -70,7 +70,7 @@ class _Served(RequestProtocol):
 
     def _answer(self) -> None:
         self._running = None
-        self._upstream.went()  # before anybody can know that the slot is free
+        self._upstream.went()  # before it can be known that the slot is free
         self.transport.write(REPLY)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -81,22 +81,15 @@ class _Served(RequestProtocol):
             self._upstream.went()
 
 
-@dataclass
-class Door:
-    """An instance as its clients see it. `kills`: how often it was killed so far."""
-
-    target: KeptAlive
-    is_open: bool = True
-    kills: int = 0
-
-
 class Clients:
     """`count` clients, each with one request after another through an instance chosen at random among those that
     are there. `failed`: by status, what instances that lived all the while did not answer with 200; `lost`: what
     was with an instance when that was killed."""
 
     def __init__(self, ports: Sequence[int], path: str, count: int, rng: Random) -> None:
-        self._doors = [Door(KeptAlive(port, path, PATIENCE_SECONDS)) for port in ports]
+        self._instances = [KeptAlive(port, path, PATIENCE_SECONDS) for port in ports]
+        self._kills = Counter[KeptAlive]()
+        self._open = list(self._instances)
         self._count = count
         self._rng = rng
         self._stopping = False
@@ -114,34 +107,30 @@ class Clients:
         """Ask no more, and wait for what has been asked."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
-        for door in self._doors:
-            door.target.close()
+        for instance in self._instances:
+            instance.close()
 
     async def shut(self, number: int) -> None:
         """This instance is about to be killed."""
-        self._doors[number].is_open = False
-        self._doors[number].kills += 1
+        self._open.remove(self._instances[number])
+        self._kills[self._instances[number]] += 1
 
     async def open(self, number: int) -> None:
         """There is another in its place."""
-        self._doors[number].is_open = True
+        self._open.append(self._instances[number])
 
     async def _client(self) -> None:
         while not self._stopping:
-            door = self._rng.choice([door for door in self._doors if door.is_open])
-            kills = door.kills
+            instance = self._rng.choice(self._open)
+            kills = self._kills[instance]
             self.in_flight += 1
-            status = await door.target.ask()
+            status = await instance.ask()
             self.in_flight -= 1
-            if not self._note(status, door.kills != kills):
-                await asyncio.sleep(PAUSE_SECONDS)
-
-    def _note(self, status: int, was_killed: bool) -> bool:
-        """Whether it was answered with 200."""
-        if status == 200:
-            self.answered += 1
-        elif was_killed:
-            self.lost += 1
-        else:
-            self.failed[status] += 1
-        return status == 200
+            if status == 200:
+                self.answered += 1
+                continue
+            if self._kills[instance] != kills:
+                self.lost += 1
+            else:
+                self.failed[status] += 1
+            await asyncio.sleep(PAUSE_SECONDS)

@@ -3,6 +3,7 @@
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -67,6 +68,11 @@ class PrivateRedis:
         self.lose_data()
         (self._home / "copy").rename(self._home / DATA)
 
+    def cpu_seconds(self) -> float:
+        """User and system time since it started, as it says."""
+        used: Any = self.client.info("cpu")
+        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
     def contents(self) -> dict[str, object]:
         """Every key of routes, settings and upstreams with what it holds."""
         found: dict[str, object] = {}
@@ -84,12 +90,7 @@ class PrivateRedis:
             return False
 
     def _command(self) -> list[str]:
-        options = {
-            "port": "0",
-            "unixsocket": str(self._socket),
-            "dir": str(self._home),
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "save": "",
-        }
-        return [str(get_binary_path()), *(word for name, value in options.items() for word in (f"--{name}", value))]
+        return [
+            *(str(get_binary_path()), "--port", "0", "--unixsocket", str(self._socket), "--dir", str(self._home)),
+            *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        ]

@@ -1,19 +1,22 @@
 """The ring in process: what a pick costs, beside uhashring's, and what it costs to make a ring."""
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from random import Random
 from statistics import mean, median
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from typer import Option
+from xxhash import xxh64_intdigest
 
 from bench.errors import BenchError
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.ring_full import BusyRing
-from bench.figures.ring_other import OTHERS, SAME_RING, made_other
-from bench.progress import Steps
+from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring, endpoint
-from slb.balance.upstream import LiveUpstream
-from slb.model import Upstream
+from slb.balance.upstream import Handle, LiveUpstream
+from slb.model import RouteSettings, Upstream
 
 GOAL_PICK_US = 1.5
 GOAL_FULL_PICK_US = 8.0
@@ -25,19 +28,30 @@ BATCH = 50
 BATCHES_A_ROUND = 100
 KEYS = [f"/products/{number}" for number in range(BATCH * BATCHES_A_ROUND)]
 SLB, FULL = "slb", "slb: fading in, zones, bounded load"
-STEPS = 2
+AS_IT_COMES, KETAMA, SAME_RING = "uhashring", "uhashring, ketama", "uhashring, the same ring"
+OTHERS: dict[str, dict[str, object]] = {
+    AS_IT_COMES: {},
+    KETAMA: {"hash_fn": "ketama"},
+    SAME_RING: {"hash_fn": lambda key: xxh64_intdigest(key.encode()), "vnodes": 100},
+}
+"""uhashring, the ring that Python programs commonly use, and its settings."""
+
+INFLIGHT_EACH = 2
+"""Requests in flight for each upstream, all the while."""
+SETTINGS = RouteSettings.model_validate(
+    {
+        "policy": "consistent_hash",
+        "fade_in": "60m",
+        "zone_affinity": True,
+        "zone_delay": "0s",
+        "zone_fade_in": "60m",
+    }
+)
+HALFWAY_SECONDS = 1800.0
+"""Of what takes an hour: so the measurement is an instant."""
 
 T = TypeVar("T")
-Samples = dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """`rounds`: turns of everybody who picks; `tries`: rings made of each kind."""
-
-    endpoints: int
-    rounds: int
-    tries: int
+Samples = Mapping[str, list[float]]
 
 
 def fleet(count: int, net: int = 0) -> list[LiveUpstream]:
@@ -48,36 +62,52 @@ def fleet(count: int, net: int = 0) -> list[LiveUpstream]:
     ]
 
 
-def measure(steps: Steps, plan: Plan) -> Outcome:
-    """Everything in this process. It is CPU time that is told, so that others on the machine count for less."""
-    steps.to("picks")
-    picks = _picks(plan)
-    steps.done()
-    steps.to("rings")
-    made = _made(plan)
-    steps.done()
-    sections = [pick_section(plan, picks), made_section(plan, made)]
-    return Outcome(sections, {"picks_us": picks, "made_ms": made})
+class BusyRing:
+    """The whole policy in a fleet that grows by a third under load: a quarter of `upstreams` are halfway through
+    their fade-in, and the zone through its ramp."""
+
+    def __init__(self, upstreams: Sequence[LiveUpstream]) -> None:
+        self._passed = 0.0
+        self._eligible = tuple(upstreams)
+        self.policy = ConsistentHash(Random(1), lambda: time.monotonic() + self._passed, zone="z0")
+        self._handles: deque[Handle] = deque()
+        self._picked: list[LiveUpstream] = []
+        self._follow(self._eligible[: len(upstreams) * 3 // 4])
+        self.pick(b"the ramp begins with the first pick")
+        self._follow(self._eligible)
+        self._passed += HALFWAY_SECONDS
+
+    def pick(self, key: bytes) -> None:
+        """What is measured."""
+        self._picked.append(self.policy.pick(self._eligible, key))
+
+    def turn_over(self) -> None:
+        """The upstreams picked last have their requests, and as many others have ended."""
+        self._handles.extend(map(Handle, self._picked))
+        self._picked.clear()
+        while len(self._handles) > INFLIGHT_EACH * len(self._eligible):
+            self._handles.popleft().release()
+
+    def rest(self) -> None:
+        """All requests have ended: none is to look stuck that only waits for the next turn."""
+        while self._handles:
+            self._handles.popleft().release()
+
+    def _follow(self, upstreams: tuple[LiveUpstream, ...]) -> None:
+        self.policy.follow(upstreams, SETTINGS)
+        self._passed += SETTINGS.ring_debounce
+        for _ in self.policy.steps():
+            pass
 
 
-# -- picks
-
-
-def _picks(plan: Plan) -> Samples:
-    """Microseconds a pick, one entry a batch; each round gives everybody one turn, on the same keys."""
-    ring, busy = Ring.of(fleet(plan.endpoints)), BusyRing(fleet(plan.endpoints))
-    names = [endpoint(upstream) for upstream in ring.upstreams]
-    others = {name: made_other(name, names) for name in OTHERS}
-    keys = [key.encode() for key in KEYS]
-    same_owners(ring, others[SAME_RING])
-    samples: Samples = {name: [] for name in (SLB, *OTHERS, FULL)}
-    for _ in range(plan.rounds):
-        samples[SLB] += _timed(ring.pick, keys)
-        for name, pick in others.items():
-            samples[name] += _timed(pick, KEYS)
-        samples[FULL] += _timed(busy.pick, keys, busy.turn_over)
-        busy.rest()
-    return samples
+def made_other(name: str, endpoints: Sequence[str]) -> Callable[[str], str]:
+    """What gives the owner of a key, of one of OTHERS."""
+    try:
+        from uhashring import HashRing  # only the bench extra has it
+    except ImportError as error:
+        raise BenchError("uhashring is not installed: make bench-ring does that") from error
+    pick: Callable[[str], str] = HashRing(nodes=list(endpoints), **OTHERS[name]).get_node
+    return pick
 
 
 def same_owners(ring: Ring, other: Callable[[str], str]) -> None:
@@ -87,11 +117,47 @@ def same_owners(ring: Ring, other: Callable[[str], str]) -> None:
             raise BenchError(f"uhashring with the same hash has another owner for {key}: they cannot be compared")
 
 
-def _nothing() -> None:
-    pass
+def ring(
+    bench: Bench,
+    endpoints: Annotated[int, Option(min=4, help="In the ring.")] = 200,
+    rounds: Annotated[int, Option(min=1, help="Turns that each has at picking 5,000 keys.")] = 20,
+    tries: Annotated[int, Option(min=1, help="Rings made of each kind.")] = 20,
+) -> Outcome:
+    """The ring in process: a pick beside uhashring's, a pick with all that can come to it, and making rings.
+
+    It is CPU time that is measured, so that other work on the machine counts for less.
+    """
+    bench.steps.expect(2)
+    bench.steps.to("picks")
+    picks = _picks(endpoints, rounds)
+    bench.steps.done()
+    bench.steps.to("rings")
+    made = _made(endpoints, tries)
+    bench.steps.done()
+    sections = [pick_section(endpoints, picks), made_section(endpoints, made)]
+    return Outcome(sections, {"picks_us": picks, "made_ms": made})
 
 
-def _timed(pick: Callable[[T], object], keys: Sequence[T], between: Callable[[], None] = _nothing) -> list[float]:
+def _picks(endpoints: int, rounds: int) -> Samples:
+    """Microseconds a pick, one entry a batch; each round gives each ring one turn, on the same keys."""
+    plain, busy = Ring.of(fleet(endpoints)), BusyRing(fleet(endpoints))
+    names = [endpoint(upstream) for upstream in plain.upstreams]
+    others = {name: made_other(name, names) for name in OTHERS}
+    keys = [key.encode() for key in KEYS]
+    same_owners(plain, others[SAME_RING])
+    samples: dict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        samples[SLB] += _timed(plain.pick, keys)
+        for name, pick in others.items():
+            samples[name] += _timed(pick, KEYS)
+        samples[FULL] += _timed(busy.pick, keys, busy.turn_over)
+        busy.rest()
+    return samples
+
+
+def _timed(
+    pick: Callable[[T], object], keys: Sequence[T], between: Callable[[], None] = lambda: None
+) -> list[float]:
     """Microseconds a pick, of each batch; `between` batches comes what is not counted."""
     found: list[float] = []
     for start in range(0, len(keys), BATCH):
@@ -104,12 +170,12 @@ def _timed(pick: Callable[[T], object], keys: Sequence[T], between: Callable[[],
     return found
 
 
-def pick_section(plan: Plan, samples: Samples) -> Section:
-    """Medians, and who is how much faster."""
+def pick_section(endpoints: int, samples: Samples) -> Section:
+    """Medians, and how many times as fast slb is."""
     us = {name: median(found) for name, found in samples.items()}
     goals = {name: None if name == SAME_RING else GOAL_TIMES_AS_FAST for name in OTHERS}
     return Section(
-        f"one pick of {plan.endpoints} endpoints, CPU; median of {len(samples[SLB])} batches of {BATCH}",
+        f"one pick of {endpoints} endpoints, CPU; median of {len(samples[SLB])} batches of {BATCH}",
         [
             Figure(SLB, us[SLB], "µs", below=GOAL_PICK_US),
             *(Figure(name, us[name], "µs") for name in OTHERS),
@@ -128,24 +194,21 @@ def pick_section(plan: Plan, samples: Samples) -> Section:
     )
 
 
-# -- rings
-
-
-def _made(plan: Plan) -> Samples:
+def _made(endpoints: int, tries: int) -> Samples:
     """Milliseconds, one entry a try."""
-    upstreams = fleet(plan.endpoints)
-    ring, (one, *_) = Ring.of(upstreams), fleet(1, net=1)
-    more = fleet(max(1, plan.endpoints // 4), net=2)
-    made: Samples = {"cold": [], "cold_slice": [], "one_more": [], "more": [], "more_slice": [], "one_less": []}
-    for _ in range(plan.tries):
-        cold, grown = slices(Ring.build(upstreams)), slices(ring.growing(more))
+    upstreams = fleet(endpoints)
+    whole, (one, *_) = Ring.of(upstreams), fleet(1, net=1)
+    more = fleet(max(1, endpoints // 4), net=2)
+    made: dict[str, list[float]] = defaultdict(list)
+    for _ in range(tries):
+        cold, grown = slices(Ring.build(upstreams)), slices(whole.growing(more))
         made["cold"].append(sum(cold))
         made["cold_slice"].append(max(cold))
-        made["one_more"].append(sum(slices(ring.growing([one]))))
+        made["one_more"].append(sum(slices(whole.growing([one]))))
         made["more"].append(sum(grown))
         made["more_slice"].append(max(grown))
         began = time.thread_time_ns()
-        ring.without(upstreams[:1])
+        whole.without(upstreams[:1])
         made["one_less"].append((time.thread_time_ns() - began) / 1e6)
     return made
 
@@ -161,12 +224,12 @@ def slices(building: Generator[None, None, Ring]) -> list[float]:
     return found
 
 
-def made_section(plan: Plan, made: Samples) -> Section:
+def made_section(endpoints: int, made: Samples) -> Section:
     """Medians over the tries."""
     ms = {name: median(found) for name, found in made.items()}
-    more = max(1, plan.endpoints // 4)
+    more = max(1, endpoints // 4)
     return Section(
-        f"a ring of {plan.endpoints} endpoints, CPU; medians of {plan.tries} tries",
+        f"a ring of {endpoints} endpoints, CPU; medians of {len(made['cold'])} tries",
         [
             Figure("made cold", ms["cold"], "ms", at_most=GOAL_COLD_MS),
             Figure("made cold: its longest slice", ms["cold_slice"], "ms", at_most=GOAL_HELD_MS),

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from typer import Option
 
 from bench.errors import BenchError
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet, Instance
 from bench.figures.large_table import LargeTable, set_of
 from bench.http import ask
-from bench.processes import LOG, Running, wait_until
+from bench.processes import LOG, wait_until
 from bench.procstat import MIB, memory_mib
 from bench.progress import Steps
 
@@ -25,25 +27,35 @@ FOLLOWER_SECONDS = 300.0
 LOOK_EVERY_SECONDS = 0.05
 MB = 1_000_000
 NO_ROUTE = 404
-NOBODY = "127.0.0.1:1"
+CLOSED = "127.0.0.1:1"
 """An upstream that refuses connections."""
 
 FOLLOWER = "bench.figures.follower"
 STEPS = 3
-"""Of the bar, besides one a route: what `measure` goes through."""
+"""Of the bar, besides one a route."""
 
 Stretches = Sequence[dict[str, float]]
 """Milliseconds for which the loop was held at the longest, one entry a stretch of time: `wall` and `cpu`."""
 
 
-def measure(fleet: Fleet, steps: Steps, table: LargeTable, resyncs: int) -> Outcome:
-    """Fill Redis, look at one instance from outside, then at a follower from inside."""
-    steps.to("writing routes into Redis")
-    table.write(fleet.redis.client, steps.done)
-    outside = _instance(fleet, steps, resyncs)
-    steps.to("resyncs, seen from inside")
-    inside = _follower(fleet, table, resyncs)
-    steps.done()
+def routes(
+    bench: Bench,
+    count: Annotated[int, Option("--routes", min=100, help="Routes in Redis.")] = 10_000,
+    upstreams: Annotated[int, Option(min=1, help="Of each route; no two have one in common.")] = 10,
+    resyncs: Annotated[int, Option(min=1, help="Of each kind.")] = 5,
+) -> Outcome:
+    """A large table: the first sync, memory, lookups, and how long a resync holds the event loop."""
+    bench.steps.expect(count + STEPS)
+    fleet, table = bench.fleet(), LargeTable(count, upstreams)
+    bench.steps.to("writing routes into Redis")
+    table.write(fleet.redis.client, bench.steps.done)
+    outside = _instance(fleet, bench.steps, resyncs)
+    bench.steps.to("resyncs, seen from inside")
+    running = fleet.start_module(FOLLOWER, fleet.redis.url, count, upstreams, resyncs)
+    if code := running.process.wait(FOLLOWER_SECONDS):
+        raise BenchError(f"{FOLLOWER} ended with {code}: {running.tail()}")
+    inside = orjson.loads((running.home / LOG).read_bytes().splitlines()[-1])
+    bench.steps.done()
     sections = [size_section(table, outside, inside), held_section(inside)]
     return Outcome(sections, {"instance": outside, "follower": inside})
 
@@ -60,20 +72,16 @@ def _instance(fleet: Fleet, steps: Steps, resyncs: int) -> dict[str, float]:
     for number in range(resyncs):
         _resync(fleet, instance, number)
     steps.done()
-    resident, peak = memory_mib(instance.running.pid)
+    resident, peak = (mib * MIB / MB for mib in memory_mib(instance.running.pid))
     fleet.stop_instance(instance)
-    return {
-        "start_seconds": ready - started,
-        "resident_mb": resident * MIB / MB,
-        "peak_mb": peak * MIB / MB,
-    }
+    return {"start_seconds": ready - started, "resident_mb": resident, "peak_mb": peak}
 
 
 def _resync(fleet: Fleet, instance: Instance, number: int) -> None:
     """Cut the instance's subscription, and add a route that it can now only find by reading everything again."""
     path = f"/resync/{number}"
     fleet.redis.client.client_kill_filter(_type="pubsub")
-    fleet.redis.client.sadd(set_of(path), NOBODY)
+    fleet.redis.client.sadd(set_of(path), CLOSED)
     wait_until(
         lambda: ask(instance.port, path)[0] not in (0, NO_ROUTE),
         instance.running,
@@ -81,22 +89,6 @@ def _resync(fleet: Fleet, instance: Instance, number: int) -> None:
         "a resync",
         LOOK_EVERY_SECONDS,
     )
-
-
-def _follower(fleet: Fleet, table: LargeTable, resyncs: int) -> dict[str, Any]:
-    """What `bench.figures.follower` says in its last line."""
-    running = fleet.start_module(FOLLOWER, table.routes, table.each, resyncs)
-    try:
-        return _last_line(running, running.process.wait(FOLLOWER_SECONDS))
-    finally:
-        fleet.stop(running)
-
-
-def _last_line(running: Running, code: int) -> dict[str, Any]:
-    if code:
-        raise BenchError(f"{FOLLOWER} ended with {code}: {running.tail()}")
-    found: dict[str, Any] = orjson.loads((running.home / LOG).read_bytes().splitlines()[-1])
-    return found
 
 
 def size_section(table: LargeTable, outside: dict[str, float], inside: dict[str, Any]) -> Section:

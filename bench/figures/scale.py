@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import uvloop
+from typer import Option
 
 from bench.errors import BenchError
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.figures.fleet import Fleet
+from bench.figures.redis import PrivateRedis
 from bench.figures.simulated import Request, Simulated, simulated
 from bench.gpu.timers import Timers
-from bench.progress import Steps
+from bench.outcome import instance_counts, refuse
 from slb.model import RouteSettings
 
 GOAL_GROWTH = 1.5
@@ -30,7 +32,7 @@ BUSY = 0.6
 
 IDLE_SECONDS = 3.0
 STEP_SECONDS = 2.0
-"""Of each load on the way to the one at which somebody decides alone."""
+"""Of each load on the way to the one at which an instance decides alone."""
 
 STEP = 1.5
 """Each of these loads in units of the one before."""
@@ -44,9 +46,9 @@ LATE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Plan:
-    """`rate`: requests a second through all instances together; `most`: the highest that is tried."""
+    """What all numbers of instances have in common. `rate`: requests a second through all instances together;
+    `most`: the highest that is tried."""
 
-    instances: Sequence[int]
     pods: int
     rate: float
     seconds: float
@@ -62,30 +64,12 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What Redis says of itself: CPU seconds, and bytes it has read and written."""
-
-    cpu: float
-    read: int
-    written: int
-
-    @classmethod
-    def by(cls, client: Any) -> "Spent":
-        cpu, net = client.info("cpu"), client.info("stats")
-        seconds = float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
-        return cls(seconds, int(net["total_net_input_bytes"]), int(net["total_net_output_bytes"]))
-
-    def since(self, before: "Spent") -> "Spent":
-        return Spent(self.cpu - before.cpu, self.read - before.read, self.written - before.written)
-
-
-@dataclass(frozen=True)
 class Row:
     """One number of instances. `idle`: share of a core that Redis takes while no request comes; `cpu_us`: of Redis,
     a request that it decided; `read`, `written`: its bytes, the same way; `grant_p50`, `grant_p99`: seconds from
     asking to having a slot; `sent_late`: p99, seconds that this process was late; `alone`: slots given out without
-    Redis. `alone_at`: requests a second at which somebody first decided alone, or the highest tried (`reached` is
-    False then); `late`: this process was the limit."""
+    Redis. `alone_at`: requests a second at which an instance first decided alone, or the highest tried (where
+    `reached` is False); `late`: this process was the limit."""
 
     instances: int
     idle: float
@@ -102,8 +86,7 @@ class Row:
 
 
 class Load:
-    """Requests at a steady rate, each through an instance chosen at random, each holding its slot for `held`
-    seconds."""
+    """Poisson arrivals, each through an instance chosen at random, each holding its slot for `held` seconds."""
 
     def __init__(self, fleet: Sequence[Simulated], timers: Timers, rng: Random, held: float) -> None:
         self._fleet = fleet
@@ -112,14 +95,13 @@ class Load:
         self._held = held
         self._open = 0
         self._all_ended = asyncio.Event()
+        self._refused: list[str] = []
         self.grants: list[float] = []
         self.late: list[float] = []
-        self.refused = 0
-        self._why = ""
 
     async def run(self, rate: float, seconds: float) -> None:
-        """Poisson arrivals; returns when the last slot has been given back. Raises BenchError where one was
-        refused: a figure would leave it out."""
+        """Returns when the last slot has been given back. Raises BenchError where one was refused: a figure would
+        leave it out."""
         begun = time.monotonic()
         due = begun
         while (due := due + self._rng.expovariate(rate)) < begun + seconds:
@@ -130,24 +112,23 @@ class Load:
         if self._open:
             self._all_ended.clear()
             await self._all_ended.wait()
-        if self.refused:
-            raise BenchError(f"{self.refused} requests were refused, the last one: {self._why}")
+        if self._refused:
+            raise BenchError(f"{len(self._refused)} requests were refused, the last one: {self._refused[-1]}")
 
     def _ask(self, due: float) -> None:
-        self.late.append(time.monotonic() - due)
         asked = time.monotonic()
+        self.late.append(asked - due)
 
         def admitted(member: str, release: Callable[[], None]) -> None:
             now = time.monotonic()
             self.grants.append(now - asked)
             self._timers.at(now + self._held, lambda: self._ended(release))
 
-        self._rng.choice(self._fleet).enter(Request(admitted, self._refused))
+        def refused(why: str) -> None:
+            self._refused.append(why)
+            self._ended(lambda: None)
 
-    def _refused(self, why: str) -> None:
-        self.refused += 1
-        self._why = why
-        self._ended(lambda: None)
+        self._rng.choice(self._fleet).enter(Request(admitted, refused))
 
     def _ended(self, release: Callable[[], None]) -> None:
         release()
@@ -156,70 +137,84 @@ class Load:
             self._all_ended.set()
 
 
-async def _row(client: Any, url: str, instances: int, plan: Plan, steps: Steps) -> Row:
-    members = [f"10.0.{number // 256}.{number % 256}:80" for number in range(plan.pods)]
-    rng = Random(plan.seed)
-    timers = Timers(asyncio.get_running_loop())
-    async with simulated(url, instances, members, plan.settings(), plan.seed) as fleet:
-        steps.to(f"{instances} instances, idle")
-        before = Spent.by(client)
-        await asyncio.sleep(IDLE_SECONDS)
-        idle = Spent.by(client).since(before).cpu / IDLE_SECONDS
-        steps.to(f"{instances} instances, {plan.rate:g} requests a second")
-        load = Load(fleet, timers, rng, plan.pods * BUSY / plan.rate)
-        alone = _alone(fleet)
-        before = Spent.by(client)
-        await load.run(plan.rate, plan.seconds)
-        spent, alone = Spent.by(client).since(before), _alone(fleet) - alone
-        count = max(1, len(load.grants) - alone)
-        steps.to(f"{instances} instances, until somebody decides alone")
-        alone_at, reached, late = await _until_alone(fleet, timers, rng, plan)
-    timers.close()
-    return Row(
-        instances,
-        idle,
-        spent.cpu / count * 1e6,
-        percentile(load.grants, 0.5),
-        percentile(load.grants, 0.99),
-        percentile(load.late, 0.99),
-        spent.read / count,
-        spent.written / count,
-        alone,
-        alone_at,
-        reached,
-        late,
-    )
-
-
-async def _until_alone(
-    fleet: Sequence[Simulated], timers: Timers, rng: Random, plan: Plan
-) -> tuple[float, bool, bool]:
-    """The load at which the first slot was given out without Redis, or the last tried; whether it came to that; and
-    whether this process was late by then."""
-    rate = plan.rate
-    while True:
-        load, alone = Load(fleet, timers, rng, plan.pods * BUSY / rate), _alone(fleet)
-        await load.run(rate, STEP_SECONDS)
-        reached = _alone(fleet) > alone
-        late = percentile(load.late, 0.99) > LATE_SECONDS
-        if reached or late or rate * STEP > plan.most:
-            return rate, reached, late
-        rate *= STEP
+def _bytes(redis: PrivateRedis) -> tuple[int, int]:
+    """What it says that it has read and written."""
+    stats: Any = redis.client.info("stats")
+    return int(stats["total_net_input_bytes"]), int(stats["total_net_output_bytes"])
 
 
 def _alone(fleet: Sequence[Simulated]) -> int:
     return sum(each.local for each in fleet)
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """One number of instances after another, each on an empty Redis."""
+async def _row(redis: PrivateRedis, instances: int, plan: Plan, to: Callable[[str], None]) -> Row:
+    members = [f"10.0.{number // 256}.{number % 256}:80" for number in range(plan.pods)]
+    rng, timers = Random(plan.seed), Timers(asyncio.get_running_loop())
+    async with simulated(redis.url, instances, members, plan.settings(), plan.seed) as fleet:
+
+        def load_at(rate: float) -> Load:
+            return Load(fleet, timers, rng, plan.pods * BUSY / rate)
+
+        to(f"{instances} instances, idle")
+        cpu = redis.cpu_seconds()
+        await asyncio.sleep(IDLE_SECONDS)
+        idle = (redis.cpu_seconds() - cpu) / IDLE_SECONDS
+        to(f"{instances} instances, {plan.rate:g} requests a second")
+        load, alone = load_at(plan.rate), _alone(fleet)
+        cpu, before = redis.cpu_seconds(), _bytes(redis)
+        await load.run(plan.rate, plan.seconds)
+        cpu, after, alone = redis.cpu_seconds() - cpu, _bytes(redis), _alone(fleet) - alone
+        count = max(1, len(load.grants) - alone)
+        to(f"{instances} instances, until one decides alone")
+        rate = plan.rate
+        while True:
+            step, had = load_at(rate), _alone(fleet)
+            await step.run(rate, STEP_SECONDS)
+            reached = _alone(fleet) > had
+            late = percentile(step.late, 0.99) > LATE_SECONDS
+            if reached or late or rate * STEP > plan.most:
+                break
+            rate *= STEP
+    timers.close()
+    return Row(
+        instances,
+        idle,
+        cpu / count * 1e6,
+        percentile(load.grants, 0.5),
+        percentile(load.grants, 0.99),
+        percentile(load.late, 0.99),
+        (after[0] - before[0]) / count,
+        (after[1] - before[1]) / count,
+        alone,
+        rate,
+        reached,
+        late,
+    )
+
+
+def scale(
+    bench: Bench,
+    instances: Annotated[str, Option(help="Numbers of instances, with commas.")] = "2,10,50,100",
+    pods: Annotated[int, Option(min=1, max=60_000, help="Upstreams of the one pool.")] = 1000,
+    rate: Annotated[float, Option(min=1, help="Requests a second through all of them together.")] = 200,
+    seconds: Annotated[float, Option(min=1, help="That each number is loaded.")] = 10,
+    most: Annotated[float, Option(min=1, help="The highest load tried, in requests a second.")] = 10_000,
+    policy: Annotated[str, Option(help="Of the route: least_inflight or round_robin.")] = "least_inflight",
+    seed: Annotated[int, Option(help="Of arrivals, and of which instance each is for.")] = 1,
+) -> Outcome:
+    """Instances without HTTP on one pool of many pods: what a request costs Redis, and where local mode begins."""
+    if policy not in POLICIES:
+        refuse(f"--policy: {policy}: known are {', '.join(POLICIES)}")
+    counts, plan = instance_counts(instances), Plan(pods, rate, seconds, most, policy, seed)
+    bench.steps.expect(len(counts))
+    redis = bench.fleet().redis
     rows: list[Row] = []
-    for instances in plan.instances:
-        fleet.redis.client.flushall()
+    for count in counts:
+        redis.client.flushall()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            rows.append(runner.run(_row(fleet.redis.client, fleet.redis.url, instances, plan, steps)))
-        steps.done()
-    sections = [*(section_of(row, plan) for row in rows), *growth(rows, plan)]
+            rows.append(runner.run(_row(redis, count, plan, bench.steps.to)))
+        bench.steps.done()
+    sections = [*(section_of(row, plan) for row in rows), *growth(rows, pods)]
     return Outcome(sections, {"rows": [asdict(row) for row in rows]})
 
 
@@ -247,16 +242,16 @@ def alone_words(row: Row) -> str:
     """What the last figure of a row is."""
     if row.reached:
         of = ", this process being late itself" if row.late else ""
-        return f"somebody decides alone at{of}"
-    return "nobody decides alone; this process can send no more than" if row.late else "nobody decides alone up to"
+        return f"an instance decides alone at{of}"
+    return "none decides alone; this process can send no more than" if row.late else "none decides alone up to"
 
 
-def growth(rows: Sequence[Row], plan: Plan) -> list[Section]:
+def growth(rows: Sequence[Row], pods: int) -> list[Section]:
     """What the most instances cost beside the fewest."""
     if len(rows) < 2:
         return []
     few, many = rows[0], rows[-1]
-    goal = GOAL_GROWTH if (few.instances, many.instances, plan.pods) == GOAL_AT else None
+    goal = GOAL_GROWTH if (few.instances, many.instances, pods) == GOAL_AT else None
     figures = [Figure("Redis CPU a request, in units", many.cpu_us / few.cpu_us, at_most=goal)]
     notes = ["What each instance says of itself (beats, leases) is in it: Redis's CPU, by the requests it decided."]
     return [Section(f"{many.instances} instances beside {few.instances}", figures, notes)]

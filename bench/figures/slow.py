@@ -1,42 +1,78 @@
-"""Slow clients beside healthy ones, and each attacker: what the healthy ones notice."""
+"""Slow clients, and single ones that do their worst, beside healthy ones: what the healthy ones notice."""
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Self
+from typing import Annotated
 
-from bench.figures import attacks
-from bench.figures.attacks import Plan as AttackPlan
-from bench.figures.attacks import healthy
+from typer import Option
+
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
 from bench.figures.fleet import Fleet, Instance
 from bench.figures.local import MIB, Loop, Upstream, allow_descriptors
-from bench.figures.traffic import Tally
-from bench.progress import Steps
+from bench.figures.slow_clients import BEGUN
+from bench.figures.traffic import Tally, Traffic
+from bench.processes import wait_until
 
 GOAL_RATIO = 2.0
 DESCRIPTORS = 4096
+READY_SECONDS = 60.0
 SETTLE_SECONDS = 2.0
 LOOK_EVERY_SECONDS = 0.1
 BACK_SECONDS = 10.0
 LARGE = 64 * MIB
+MEGABYTE = 1_000_000
+PATHS = ("/small", "/large", "/slow", "/sink")
+"""The routes: for other paths slb itself answers."""
+
+ATTACKS: Sequence[tuple[str, str, float]] = (
+    ("pipelined", "pipelines requests that slb answers itself", 1),
+    ("pipelined", "the same, ten times as fast", 10),
+    ("chunks", "uploads in chunks of one byte, with extensions", 1),
+    ("chunks", "the same, ten times as fast", 10),
+    ("registration", "uploads such chunks to /register, ten times as fast", 10),
+    ("api", "the same to the API", 10),
+    ("connects", "connects and closes, all the time", 1),
+    ("held", "connects, and holds 2,000 connections", 1),
+    ("heads", "sends heads of 64 KB that are long to read", 1),
+    ("idle", "holds 600 idle connections to the API", 1),
+)
+"""One of `slow_clients.KINDS`, in words, and how many times a client's bandwidth it has."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the user asked for."""
+class Healthy:
+    """Requests at a steady rate, and what they see."""
 
-    slow: int = 200
-    rate: int = 500
-    seconds: float = 4.0
-    rounds: int = 7
+    rate: int
+    seconds: float
+
+    def through(self, instance: Instance) -> Tally:
+        with Traffic([instance.port], "/small", self.rate) as traffic:
+            time.sleep(self.seconds)
+        return Tally.of(traffic.answers)
 
 
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
+@dataclass(frozen=True)
+class Turn:
+    """One stretch of time alone, and one beside others; open descriptors of the instance before, during and after
+    the second, and client connections left then."""
+
+    alone: Tally
+    beside: Tally
+    before: int = 0
+    during: int = 0
+    after: int = 0
+    left: int = 0
+
+
+def descriptors(instance: Instance) -> int:
+    return len(os.listdir(f"/proc/{instance.running.pid}/fd"))
 
 
 def connections(port: int, states: str = "01 08") -> int:
@@ -45,70 +81,111 @@ def connections(port: int, states: str = "01 08") -> int:
     return sum(row[1].endswith(f":{port:04X}") and row[3] in states.split() for row in rows)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     """Until it holds or time is up: what it is then is the figure."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BACK_SECONDS
     while not condition() and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_SECONDS)
 
 
-@dataclass(frozen=True)
-class Turn:
-    """One stretch of time alone, and one beside slow clients; open descriptors of the instance before, during and
-    after the second, and client connections left then."""
+@contextmanager
+def beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterator[None]:
+    """The clients of one kind are at work, and gone afterwards."""
+    folder = fleet.folder("clients")
+    words = (folder, kind, amount, instance.port, instance.api_port)
+    clients = fleet.start_module("bench.figures.slow_clients", *words)
+    try:
+        wait_until((folder / BEGUN).exists, clients, READY_SECONDS, "beginning to attack")
+        yield
+        clients.check_alive()
+    finally:
+        fleet.processes.stop(clients)
 
-    alone: Tally
-    beside: Tally
-    before: int
-    during: int
-    after: int
-    left: int
 
-    @classmethod
-    def of(cls, fleet: Fleet, instance: Instance, plan: Plan) -> Self:
-        alone = healthy(instance, plan.rate, plan.seconds)
+def beside_slow(fleet: Fleet, instance: Instance, clients: int, healthy: Healthy) -> Turn:
+    alone = healthy.through(instance)
+    time.sleep(SETTLE_SECONDS)
+    before = descriptors(instance)
+    with beside(fleet, "slow", clients, instance):
+        wait_for(lambda: connections(instance.port) >= clients)
         time.sleep(SETTLE_SECONDS)
-        before = descriptors(instance.running.pid)
-        clients = fleet.start_module("bench.figures.slow_clients", instance.port, plan.slow)
-        wait_for(lambda: connections(instance.port) >= plan.slow, BACK_SECONDS)
+        during, slowed = descriptors(instance), healthy.through(instance)
+    wait_for(lambda: connections(instance.port) == 0)
+    return Turn(alone, slowed, before, during, descriptors(instance), connections(instance.port))
+
+
+def attacked(fleet: Fleet, kind: str, bandwidth: float, member: str, healthy: Healthy, rounds: int) -> list[Turn]:
+    """By an attacker with so many bytes a second; an instance of its own for each attack."""
+    instance = fleet.start_ready(member, PATHS)
+    turns = []
+    for _ in range(rounds):
+        alone = healthy.through(instance)
+        with beside(fleet, kind, bandwidth, instance):
+            turns.append(Turn(alone, healthy.through(instance)))
         time.sleep(SETTLE_SECONDS)
-        during = descriptors(instance.running.pid)
-        beside = healthy(instance, plan.rate, plan.seconds)
-        fleet.stop(clients)
-        wait_for(lambda: connections(instance.port) == 0, BACK_SECONDS)
-        left, after = connections(instance.port), descriptors(instance.running.pid)
-        return cls(alone, beside, before, during, after, left)
+    fleet.stop_instance(instance)
+    return turns
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan, attack_plan: AttackPlan) -> Outcome:
-    """Healthy requests alone and beside slow clients, in turn; then the same with each attacker."""
+def ratio_figures(turns: Sequence[Turn], alone: str, beside: str, indent: str) -> list[Figure]:
+    """`alone`, `beside`: what the two medians of p99 are called."""
+    without, with_them = (median(tally.p99_ms for tally in of) for of in zip(*_tallies(turns), strict=True))
+    failed = sum(tally.failed(200) for pair in _tallies(turns) for tally in pair)
+    return [
+        Figure(alone, without, "ms"),
+        Figure(beside, with_them, "ms"),
+        Figure(f"{indent}how many times as much", with_them / without, below=GOAL_RATIO),
+        Figure(f"{indent}healthy requests failed", failed, at_most=0),
+    ]
+
+
+def _tallies(turns: Sequence[Turn]) -> list[tuple[Tally, Tally]]:
+    return [(turn.alone, turn.beside) for turn in turns]
+
+
+def slow(
+    bench: Bench,
+    clients: Annotated[int, Option(min=3, help="Slow ones: heads, bodies and readers, a third each.")] = 200,
+    rate: Annotated[int, Option(min=1, help="Healthy requests per second.")] = 500,
+    seconds: Annotated[float, Option(min=0.1, help="Without slow clients, and again with them.")] = 4.0,
+    rounds: Annotated[int, Option(min=1, help="How often; noise of the machine goes to both.")] = 7,
+    attack_rounds: Annotated[int, Option(min=1, help="The same, of each attacker.")] = 3,
+    bandwidth: Annotated[float, Option(min=0.01, help="MB/s that one attacker sends.")] = 0.8,
+) -> Outcome:
+    """Slow clients, and single ones that do their worst, beside healthy ones: what the healthy ones notice."""
+    steps, healthy = bench.steps, Healthy(rate, seconds)
+    steps.expect(rounds + len(ATTACKS))
     allow_descriptors(DESCRIPTORS)
+    fleet = bench.fleet()
     turns: list[Turn] = []
+    attacks: list[Figure] = []
+    raw: dict[str, object] = {}
     with Loop() as loop:
         member = loop.run(Upstream(MIB, LARGE).start())
-        instance = fleet.start_instance()
-        instance.wait_until_ready()
-        instance.register("/", member)
-        for number in range(plan.rounds):
-            steps.to(f"round {number + 1}: alone, and beside {plan.slow} slow clients")
-            turns.append(Turn.of(fleet, instance, plan))
+        instance = fleet.start_ready(member)
+        for number in range(rounds):
+            steps.to(f"round {number + 1}: alone, and beside {clients} slow clients")
+            turns.append(beside_slow(fleet, instance, clients, healthy))
             steps.done()
         fleet.stop_instance(instance)
-        attacked, attacks_raw = attacks.measure(fleet, steps, attack_plan, member)
-    alone = median(turn.alone.p99_ms for turn in turns)
-    beside = median(turn.beside.p99_ms for turn in turns)
+        for kind, words, times in ATTACKS:
+            steps.to(f"one client {words}")
+            found = attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
+            attacks += ratio_figures(found, f"{words}: p99 alone", "  beside it", "  ")
+            raw[f"{kind} x{times:g}"] = [asdict(turn) for turn in found]
+            steps.done()
+    of = "healthy requests, p99, "
     figures = [
-        Figure("healthy requests, p99, alone", alone, "ms"),
-        Figure(f"healthy requests, p99, beside {plan.slow} slow clients", beside, "ms"),
-        Figure("how many times as much", beside / alone, below=GOAL_RATIO),
-        Figure(
-            "healthy requests failed", sum(t.alone.failed(200) + t.beside.failed(200) for t in turns), at_most=0
-        ),
+        *ratio_figures(turns, f"{of}alone", f"{of}beside {clients} slow clients", ""),
         Figure("descriptors before", max(turn.before for turn in turns)),
         Figure("descriptors meanwhile", max(turn.during for turn in turns)),
         Figure("descriptors afterwards, with idle connections to the upstream", max(turn.after for turn in turns)),
         Figure("client connections left", max(turn.left for turn in turns), at_most=0),
     ]
-    raw: dict[str, object] = {"rounds": [asdict(turn) for turn in turns], "attacks": attacks_raw}
-    title = f"{plan.rate} healthy requests a second, {plan.rounds} rounds (medians of p99; most descriptors)"
-    return Outcome([Section(title, figures), attacked], raw)
+    title = f"{rate} healthy requests a second, {rounds} rounds (medians of p99; most descriptors)"
+    worst = (
+        f"One client with {bandwidth:g} MB/s beside {rate} healthy requests a second, "
+        f"{attack_rounds} rounds (medians of p99)"
+    )
+    raw["rounds"] = [asdict(turn) for turn in turns]
+    return Outcome([Section(title, figures), Section(worst, attacks)], raw)

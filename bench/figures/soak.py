@@ -1,77 +1,60 @@
-"""Whether memory stops growing: one instance under steady mixed load, for as long as one likes to wait."""
+"""Whether memory stops growing: one instance under steady mixed load, for as long as is asked for."""
 
 import asyncio
 import random
 import time
-from dataclasses import dataclass
+from typing import Annotated
 
+from typer import Option
+
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet
 from bench.figures.local import MIB, Loop, Upstream
 from bench.figures.memory import fresh
-from bench.figures.traffic import KeptAlive
+from bench.figures.traffic import KeptAlive, get
 from bench.procstat import memory_mib
-from bench.progress import Steps
 
 GOAL_MIB_A_MINUTE = 0.1
 PARTS = 6
 MOST_AT_ONCE = 500
 ABORTED_AFTER_SECONDS = 0.002
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the user asked for. `rate`: requests a second."""
-
-    minutes: int = 30
-    rate: int = 250
+KINDS = 6
 
 
 class Mix:
     """In equal parts: the same request again and again, a new trace, a new query, a path of no route, a connection
-    of its own, and a client that leaves before the answer."""
+    of its own, and a client that leaves before the reply."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._kept = KeptAlive(port, "/small")
         self._rng = random.Random(1)
-        self._kinds = (self._plain, self._trace, self._query, self._nowhere, self._new, self._abort)
 
     async def one(self) -> None:
-        await self._rng.choice(self._kinds)()
+        match self._rng.randrange(KINDS):
+            case 0:
+                await self._kept.fetch(get("/small"))
+            case 1:
+                await self._kept.fetch(get("/small", f"traceparent: 00-{self._hex(128)}-{self._hex(64)}-01\r\n"))
+            case 2:
+                await self._kept.fetch(get(f"/small?q={self._hex(64)}"))
+            case 3:
+                await self._kept.fetch(get(f"/nowhere/{self._hex(64)}"))
+            case 4:
+                own = KeptAlive(self._port, "/small")
+                await own.ask()
+                own.close()
+            case _:
+                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                writer.write(get("/small"))
+                await asyncio.sleep(ABORTED_AFTER_SECONDS)
+                writer.transport.abort()
 
     def close(self) -> None:
         self._kept.close()
 
-    async def _plain(self) -> None:
-        await self._kept.fetch(_request("/small"))
-
-    async def _trace(self) -> None:
-        await self._kept.fetch(_request("/small", f"traceparent: 00-{self._hex(128)}-{self._hex(64)}-01\r\n"))
-
-    async def _query(self) -> None:
-        await self._kept.fetch(_request(f"/small?q={self._hex(64)}"))
-
-    async def _nowhere(self) -> None:
-        await self._kept.fetch(_request(f"/nowhere/{self._hex(64)}"))
-
-    async def _new(self) -> None:
-        own = KeptAlive(self._port, "/small")
-        await own.ask()
-        own.close()
-
-    async def _abort(self) -> None:
-        _, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(_request("/small"))
-        await asyncio.sleep(ABORTED_AFTER_SECONDS)
-        writer.transport.abort()
-
     def _hex(self, bits: int) -> str:
         return f"{self._rng.getrandbits(bits):0{bits // 4}x}"
-
-
-def _request(path: str, more: str = "") -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{more}\r\n".encode()
 
 
 async def load(port: int, rate: int, seconds: float) -> None:
@@ -90,21 +73,25 @@ async def load(port: int, rate: int, seconds: float) -> None:
     mix.close()
 
 
-def measure(fleet: Fleet, steps: Steps, plan: Plan) -> Outcome:
-    """What it has resident after each part of the time, and how fast that grew. Only the last part has a goal:
-    caches fill first, each to its bound."""
-    part = plan.minutes / PARTS
+def soak(
+    bench: Bench,
+    minutes: Annotated[int, Option(min=1, help="Of load; growth is shown for each sixth.")] = 30,
+    rate: Annotated[int, Option(min=1, help="Requests a second, of six kinds.")] = 250,
+) -> Outcome:
+    """Whether memory stops growing under steady mixed load."""
+    bench.steps.expect(PARTS)
+    fleet = bench.fleet()
+    part = minutes / PARTS
     figures: list[Figure] = []
     with Loop() as loop:
-        member = loop.run(Upstream(MIB, MIB).start())
-        instance, before = fresh(fleet, loop, member)
+        instance, before = fresh(fleet, loop, loop.run(Upstream(MIB, MIB).start()))
         for number in range(1, PARTS + 1):
-            steps.to(f"{part * number:.3g} of {plan.minutes} minutes")
-            loop.run(load(instance.port, plan.rate, part * 60))
+            bench.steps.to(f"{part * number:.3g} of {minutes} minutes")
+            loop.run(load(instance.port, rate, part * 60))
             now = memory_mib(instance.running.pid)[0]
-            goal = GOAL_MIB_A_MINUTE if number == PARTS else None
+            goal = GOAL_MIB_A_MINUTE if number == PARTS else None  # caches fill first, each to its bound
             figures.append(Figure(f"resident after {part * number:.3g} min", now, "MiB"))
             figures.append(Figure("growth since the line before", (now - before) / part, "MiB/min", below=goal))
             before = now
-            steps.done()
-    return Outcome([Section(f"Resident memory of one instance, {plan.rate} mixed requests a second", figures)])
+            bench.steps.done()
+    return Outcome([Section(f"Resident memory of one instance, {rate} mixed requests a second", figures)])

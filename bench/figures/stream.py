@@ -2,14 +2,15 @@
 
 import asyncio
 import time
+from typing import Annotated
 
+from typer import Option
+
+from bench.figures.command import Bench
 from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.figures.fleet import Fleet
-from bench.figures.local import EVENT, EVENTS_HEAD, MIB, Loop, Upstream
-from bench.progress import Steps
+from bench.figures.local import EVENT, MIB, Loop, Upstream
 
 GOAL_MS = 2.0
-STEPS = 2
 WARM_UP = 50
 REQUEST = b"GET /events HTTP/1.1\r\nHost: bench\r\n\r\n"
 
@@ -28,26 +29,23 @@ async def first_tokens(port: int, upstream: Upstream, count: int) -> list[float]
     return delays[WARM_UP:]
 
 
-def measure(fleet: Fleet, steps: Steps, count: int) -> Outcome:
-    """`count` streams each way."""
-    assert EVENTS_HEAD.endswith(b"\r\n\r\n")
+def stream(bench: Bench, count: Annotated[int, Option("--streams", min=1, help="Each way.")] = 500) -> Outcome:
+    """The first token of a stream, through slb and directly."""
+    bench.steps.expect(2)
+    fleet = bench.fleet()
     with Loop() as loop:
         upstream = Upstream(MIB, MIB)
         member = loop.run(upstream.start())
-        instance = fleet.start_instance()
-        instance.wait_until_ready()
-        instance.register("/", member)
-        steps.to("directly")
-        direct = loop.run(first_tokens(int(member.rpartition(":")[2]), upstream, count))
-        steps.done()
-        steps.to("through slb")
-        through = loop.run(first_tokens(instance.port, upstream, count))
-        steps.done()
+        instance = fleet.start_ready(member)
+        found: dict[str, list[float]] = {}
+        for way, port in (("directly", int(member.rpartition(":")[2])), ("through slb", instance.port)):
+            bench.steps.to(way)
+            found[way] = loop.run(first_tokens(port, upstream, count))
+            bench.steps.done()
     figures = [
-        Figure("directly, p50", percentile(direct, 0.5), "ms"),
-        Figure("directly, p99", percentile(direct, 0.99), "ms"),
-        Figure("through slb, p50", percentile(through, 0.5), "ms", at_most=GOAL_MS),
-        Figure("through slb, p99", percentile(through, 0.99), "ms", at_most=GOAL_MS),
+        Figure(f"{way}, p{share * 100:.0f}", percentile(delays, share), "ms", GOAL_MS if "slb" in way else None)
+        for way, delays in found.items()
+        for share in (0.5, 0.99)
     ]
     title = f"From the upstream's write of the first token to the client's read, {count} streams"
-    return Outcome([Section(title, figures)], {"direct_ms": direct, "through_ms": through})
+    return Outcome([Section(title, figures)], dict(found))

@@ -1,15 +1,15 @@
-"""Requests at a steady rate that wait for nobody, and when each was answered with what."""
+"""Clients with kept-alive connections, and requests at a steady rate that do not wait for replies."""
 
 import asyncio
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
+import httptools
 import uvloop
 
 from bench.figures.figure import percentile
@@ -19,7 +19,96 @@ NO_REPLY = 0
 NOT_CONNECTED = -1
 """No connection could be made, so nothing was sent."""
 
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+UPSTREAM = b"x-upstream"
+
+
+def get(path: str, more: str = "") -> bytes:
+    """A GET as every client of the bench sends it; `more` are further lines of the head."""
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{more}\r\n".encode()
+
+
+class _Wire(asyncio.Protocol):
+    """One connection, with at most one request on it; among `idle` while it has none."""
+
+    def __init__(self, idle: list["_Wire"]) -> None:
+        self._idle = idle
+        self._parser = httptools.HttpResponseParser(self)
+        self._replied: asyncio.Future[tuple[int, str]] | None = None
+        self._upstream = ""
+
+    async def fetch(self, request: bytes) -> tuple[int, str]:
+        self._replied = asyncio.get_running_loop().create_future()
+        self._upstream = ""
+        self.transport.write(request)
+        try:
+            return await self._replied
+        except asyncio.CancelledError:
+            self.transport.abort()  # its reply may still come
+            raise
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == UPSTREAM:
+            self._upstream = value.decode("latin-1")
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200 and self._replied is not None:
+            if self._parser.should_keep_alive():
+                self._idle.append(self)
+            else:
+                self.transport.close()
+            self._end(status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self in self._idle:
+            self._idle.remove(self)
+        self._end(NO_REPLY)
+
+    def _end(self, status: int) -> None:
+        if self._replied is not None and not self._replied.done():
+            self._replied.set_result((status, self._upstream))
+        self._replied = None
+
+
+class KeptAlive:
+    """Connections to one port, as many as are needed at once. A request that fails is not sent again: it counts.
+    `patience`: seconds until one without a reply has failed."""
+
+    def __init__(self, port: int, path: str, patience: float = GIVE_UP_SECONDS) -> None:
+        self._port = port
+        self._patience = patience
+        self._request = get(path)
+        self._idle: list[_Wire] = []
+
+    async def ask(self) -> int:
+        """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
+        return (await self.fetch(self._request))[0]
+
+    async def fetch(self, request: bytes) -> tuple[int, str]:
+        """The same for a request without a body, and the reply's `X-Upstream`: empty where there is none."""
+        try:
+            async with asyncio.timeout(self._patience):
+                wire = self._idle.pop() if self._idle else await self._connected()
+                return await wire.fetch(request)
+        except TimeoutError:
+            return NO_REPLY, ""
+        except OSError:
+            return NOT_CONNECTED, ""
+
+    def close(self) -> None:
+        for wire in self._idle:
+            wire.transport.close()
+
+    async def _connected(self) -> _Wire:
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_connection(lambda: _Wire(self._idle), "127.0.0.1", self._port)
+        return wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,82 +133,12 @@ class Tally:
     def of(cls, answers: Iterable[Answer]) -> Self:
         seen = list(answers)
         latencies = [(answer.ended - answer.due) * 1e3 for answer in seen]
-        return cls(
-            len(seen),
-            dict(Counter(answer.status for answer in seen)),
-            percentile(latencies, 0.99),
-            percentile(latencies, 1.0),
-        )
+        by_status = dict(Counter(answer.status for answer in seen))
+        return cls(len(seen), by_status, percentile(latencies, 0.99), percentile(latencies, 1.0))
 
-    def failed(self, *good: int) -> int:
-        """Those whose status is none of `good`."""
-        return self.requests - sum(self.by_status.get(status, 0) for status in good)
-
-
-class KeptAlive:
-    """Connections to one port, as many as are needed at once. A request that fails is not sent again: it counts.
-    `patience`: seconds until one without an answer has failed."""
-
-    def __init__(self, port: int, path: str, patience: float = GIVE_UP_SECONDS) -> None:
-        self._port = port
-        self._patience = patience
-        self._request = get(path)
-        self._idle: list[Stream] = []
-
-    async def ask(self) -> int:
-        """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
-        return (await self.fetch(self._request))[0]
-
-    async def fetch(self, request: bytes) -> tuple[int, bytes]:
-        """The same for a request without a body, and the head of the reply: empty where there is none."""
-        with suppress(OSError, EOFError, TimeoutError):
-            async with asyncio.timeout(self._patience):
-                try:
-                    stream = await self._connection()
-                except OSError:
-                    return NOT_CONNECTED, b""
-                return await self._asked(stream, request)
-        return NO_REPLY, b""
-
-    def close(self) -> None:
-        for _, writer in self._idle:
-            writer.close()
-
-    async def _asked(self, stream: Stream, request: bytes) -> tuple[int, bytes]:
-        reader, writer = stream
-        whole = False
-        try:
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            status, length, stays = parse_head(head)
-            await reader.readexactly(length)
-            whole = stays
-            return status, head
-        finally:
-            if whole:
-                self._idle.append(stream)
-            else:
-                writer.close()
-
-    async def _connection(self) -> Stream:
-        while self._idle:
-            stream = self._idle.pop()
-            if not stream[0].at_eof():
-                return stream
-            stream[1].close()
-        return await asyncio.open_connection("127.0.0.1", self._port)
-
-
-def get(path: str) -> bytes:
-    """A GET as every client of the bench sends it."""
-    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
-
-
-def parse_head(head: bytes) -> tuple[int, int, bool]:
-    """Status, length of the body, and whether the connection stays open. Every reply of the bench has a length."""
-    first, *lines = head.decode("latin-1").lower().split("\r\n")
-    fields = dict(line.split(": ", 1) for line in lines if line)
-    return int(first.split()[1]), int(fields["content-length"]), fields.get("connection") != "close"
+    def failed(self, good: int) -> int:
+        """Requests whose status is another."""
+        return self.requests - self.by_status.get(good, 0)
 
 
 class Traffic:
@@ -133,7 +152,7 @@ class Traffic:
         self._pause = 1 / rate
         self._tries = len(ports) if tries_others else 1
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traffic")
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._flow()), name="traffic")
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Self:
@@ -145,10 +164,6 @@ class Traffic:
     ) -> None:
         self._stopping.set()
         self._thread.join()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._flow())
 
     async def _flow(self) -> None:
         targets = [KeptAlive(port, self._path) for port in self._ports]

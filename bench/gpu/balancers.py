@@ -1,123 +1,77 @@
 """The fleets that are compared, and how each is started. A balancer is data: a peer's configuration, or the
 settings of slb's route."""
 
-import getpass
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from bench.errors import BenchError
-from bench.figures.fleet import Fleet, Instance
-from bench.http import ask, free_ports, get_text, send_json
-from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer, Site
+from bench.figures.fleet import READY_SECONDS, Fleet, Instance
+from bench.http import ask, get_text, send_json
+from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer
 from bench.processes import Processes, Running, wait_until
 
-READY_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.05
 PATIENCE = "600s"
 """How long any of them waits for an upstream: in a burst, requests queue for longer than their defaults."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Where a fleet is to be started: an owner of processes and a folder of its own, the pods' ports, and of how
-    many proxies it is to be."""
-
-    processes: Processes
-    home: Path
-    pods: Sequence[int]
-    proxies: int
-
-
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """A fleet that answers: its processes and their data ports."""
 
     running: Sequence[Running]
     ports: Sequence[int]
 
-    def end(self) -> None:
-        """Tell all of them at once; waiting for each is left to their owner."""
-        for one in self.running:
-            one.process.terminate()
-
-
-class Balancer(Protocol):
-    """A fleet of one kind. `name` is for `--only`, `label` for tables and the chart."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def needs(self) -> Peer: ...
-    def start(self, stage: Stage) -> Started:
-        """Start it and wait until every proxy serves. Raises BenchError."""
-
 
 @dataclass(frozen=True)
-class PeerFleet:
-    """Proxies with a static configuration, each of which knows only its own requests."""
+class Balancer:
+    """A fleet of one kind. `name` is for `--only`, `label` for tables and the chart. `settings` are those of slb's
+    one route; a peer has a static configuration, and each of its proxies knows only its own requests."""
 
     name: str
     label: str
     needs: Peer
+    settings: Mapping[str, object] | None = None
 
-    def start(self, stage: Stage) -> Started:
-        program = self.needs.program()
-        if program is None:
-            raise BenchError(f"not installed: {self.needs.install}")
-        ports = free_ports(stage.proxies)
-        running = [self._start_one(stage, program, port) for port in ports]
-        for one, port in zip(running, ports, strict=True):
-            wait_until(lambda port=port: ask(port, "/")[0] == 200, one, READY_SECONDS, "starting")  # type: ignore[misc]
-        return Started(running, ports)
+    def start(self, processes: Processes, home: Path, pods: Sequence[int], proxies: int) -> Started:
+        """In a folder of its own; every proxy serves on return. Raises BenchError."""
+        if self.settings is None:
+            return self._peers(processes, home, pods, proxies)
+        return self._slb(Fleet(processes, home), pods, proxies, self.settings)
 
-    def _start_one(self, stage: Stage, program: str, port: int) -> Running:
-        home = stage.home / f"{self.name}-{port}"
-        home.mkdir()
-        site = Site(home, port, 0, tuple(stage.pods), getpass.getuser())
-        argv = self.needs.command(program, site)
-        return stage.processes.start(argv, None, home, self.needs.environment_at(site))
+    def _peers(self, processes: Processes, home: Path, pods: Sequence[int], proxies: int) -> Started:
+        started = [self.needs.start(processes, home / str(number), pods) for number in range(proxies)]
+        for each in started:
+            wait_until(partial(_answers, each.site.port), each.running, READY_SECONDS, "starting")
+        return Started([each.running for each in started], [each.site.port for each in started])
 
-
-@dataclass(frozen=True)
-class SlbFleet:
-    """slb instances on one Redis of their own, with these settings on their one route."""
-
-    name: str
-    label: str
-    settings: Mapping[str, object]
-    needs: Peer = SLB
-
-    def start(self, stage: Stage) -> Started:
-        fleet = Fleet(stage.processes, stage.home)
-        instances = [fleet.start_instance() for _ in range(stage.proxies)]
+    def _slb(self, fleet: Fleet, pods: Sequence[int], proxies: int, settings: Mapping[str, object]) -> Started:
+        """Instances on one Redis of their own."""
+        instances = [fleet.start_instance() for _ in range(proxies)]
         for instance in instances:
             instance.wait_until_ready()
-        self._set_up(instances[0], stage.pods)
-        for instance in instances:
-            wait_until(
-                lambda each=instance: _shows(each, stage.pods),  # type: ignore[misc]
-                instance.running,
-                READY_SECONDS,
-                "showing the route",
-                LOOK_EVERY_SECONDS,
-            )
-        return Started([each.running for each in instances], [each.port for each in instances])
-
-    def _set_up(self, instance: Instance, pods: Sequence[int]) -> None:
-        status, text = send_json("PUT", instance.api_port, "/routes/", self.settings)
+        status, text = send_json("PUT", instances[0].api_port, "/routes/", settings)
         if status != 200:
             raise BenchError(f"the route's settings were refused: {status} {text}")
-        for port in pods:
-            instance.register("/", f"127.0.0.1:{port}")
+        members = [f"127.0.0.1:{port}" for port in pods]
+        for member in members:
+            instances[0].register("/", member)
+
+        for instance in instances:
+            serves = partial(_serves, instance, members)
+            wait_until(serves, instance.running, READY_SECONDS, "showing the route", LOOK_EVERY_SECONDS)
+        return Started([each.running for each in instances], [each.port for each in instances])
 
 
-def _shows(instance: Instance, pods: Sequence[int]) -> bool:
+def _answers(port: int) -> bool:
+    return ask(port, "/")[0] == 200
+
+
+def _serves(instance: Instance, members: Sequence[str]) -> bool:
     shown = get_text(instance.api_port, "/routes/")
-    return all(f"127.0.0.1:{port}" in shown for port in pods) and ask(instance.port, "/")[0] == 200
+    return all(member in shown for member in members) and _answers(instance.port)
 
 
 def in_fleet(peer: Peer) -> Peer:
@@ -130,11 +84,11 @@ def in_fleet(peer: Peer) -> Peer:
 PATIENT = {"first_byte_timeout": PATIENCE}
 QUEUED = {"max_inflight": 1, "when_full": "queue", "queue_timeout": PATIENCE, "queue_limit": 100_000}
 
-BALANCERS: tuple[Balancer, ...] = (
-    PeerFleet("envoy", "Envoy LEAST_REQUEST", in_fleet(ENVOY)),
-    PeerFleet("nginx", "nginx least_conn", in_fleet(NGINX)),
-    PeerFleet("haproxy", "HAProxy leastconn", in_fleet(HAPROXY)),
-    SlbFleet("slb-local", "slb least_local", {"policy": "least_local", **PATIENT}),
-    SlbFleet("slb", "slb least_inflight", {"policy": "least_inflight", **PATIENT}),
-    SlbFleet("slb-queue", "slb shared queue", {"policy": "least_inflight", **QUEUED, **PATIENT}),
+BALANCERS = (
+    Balancer("envoy", "Envoy LEAST_REQUEST", in_fleet(ENVOY)),
+    Balancer("nginx", "nginx least_conn", in_fleet(NGINX)),
+    Balancer("haproxy", "HAProxy leastconn", in_fleet(HAPROXY)),
+    Balancer("slb-local", "slb least_local", SLB, {"policy": "least_local", **PATIENT}),
+    Balancer("slb", "slb least_inflight", SLB, {"policy": "least_inflight", **PATIENT}),
+    Balancer("slb-queue", "slb shared queue", SLB, {"policy": "least_inflight", **QUEUED, **PATIENT}),
 )

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.chart import BLACK, COLOURS, OURS, panels, save
-from bench.gpu.report import CaseResult
-from bench.gpu.standing import Standing
+from bench.gpu.report import CaseResult, Standing
 
 PANEL_INCHES = (6.4, 4.4)
 COLUMNS = 2

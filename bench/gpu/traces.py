@@ -8,11 +8,13 @@ from random import Random
 
 from bench.errors import BenchError
 from bench.gpu.work import Shape, Work, chosen_proxies
+from bench.processes import REPOSITORY
 
 Line = tuple[float, int]
 """Seconds since the first line; tokens generated."""
 
 TRACES = {"code": "AzureLLMInferenceTrace_code.csv", "conv": "AzureLLMInferenceTrace_conv.csv"}
+TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"
 LEAST_LINES = 2
 
 

@@ -13,9 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from bench.chart import BLACK, COLOURS, OURS, panels, save
 from bench.figures.figure import Figure, RowsSection, Section
-from bench.lab.experiment import Report, Tick
-from bench.lab.fleet import Fleet, Shape, view
-from bench.lab.measures import Occupancies
+from bench.lab.fleet import Fleet, Report, Shape, Tick, view
+from bench.lab.model import Occupancies
 from bench.lab.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
@@ -133,7 +132,7 @@ def _sampled(fleet: Fleet, occupancies: Occupancies, until: float, tick: Tick) -
 
 
 def _measured(fleet: Fleet, occupancies: Occupancies, settled: int, since: Counter[int]) -> Outcome:
-    lows, highs = occupancies.lows(), occupancies.highs()
+    lows, highs = ([pick(sample.values()) for sample in occupancies.samples] for pick in (min, max))
     begin, end = settled * EVERY, len(lows) * EVERY
     steady = fleet.measures.between(begin, end)
     return Outcome(

@@ -3,18 +3,17 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from bench.chart import check_pictures
-from bench.figures.command import Job
+from bench.figures.command import Bench
 from bench.figures.figure import Outcome, Section
 from bench.lab.bounded import BoundedExperiment
-from bench.lab.experiment import Experiment
 from bench.lab.fade_in import FadeInExperiment
+from bench.lab.fleet import Experiment
 from bench.lab.ring import RingExperiment
 from bench.lab.zones import ZonesExperiment
 from bench.outcome import ALL, chosen
-from bench.progress import Steps
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     "ring": RingExperiment,
@@ -25,24 +24,21 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
 
 
 def simulate(
-    names: Annotated[str, typer.Argument(metavar="EXPERIMENTS", help=f"Some of: {', '.join(EXPERIMENTS)}.")] = ALL,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same figures.")] = 1,
-    scale: Annotated[float, typer.Option(min=0.01, max=1, help="Part of the fleet and its traffic.")] = 1.0,
-    out: Annotated[Path | None, typer.Option(help="Draw a picture of each into this folder.")] = None,
-) -> Job:
+    bench: Bench,
+    names: Annotated[str, Argument(metavar="EXPERIMENTS", help=f"Some of: {', '.join(EXPERIMENTS)}.")] = ALL,
+    seed: Annotated[int, Option(help="The same seed gives the same figures.")] = 1,
+    scale: Annotated[float, Option(min=0.01, max=1, help="Part of the fleet and its traffic.")] = 1.0,
+    out: Annotated[Path | None, Option(help="Draw a picture of each into this folder.")] = None,
+) -> Outcome:
     """What the hash ring and its policies do for upstreams with caches, in simulated time."""
     check_pictures("--out", out)
     experiments = {name: EXPERIMENTS[name](seed, scale) for name in chosen("EXPERIMENTS", names, EXPERIMENTS)}
-    total = sum(each.seconds() for each in experiments.values())
-
-    def measure(steps: Steps) -> Outcome:
-        sections: list[Section] = []
-        for name, experiment in experiments.items():
-            steps.to(name)
-            report = experiment.run(steps.done)
-            sections += report.sections
-            if out is not None:
-                report.draw(out / f"simulate-{name}.png")
-        return Outcome(sections)
-
-    return Job(lambda _, __, steps: measure(steps), total)
+    bench.steps.expect(sum(each.seconds() for each in experiments.values()))
+    sections: list[Section] = []
+    for name, experiment in experiments.items():
+        bench.steps.to(name)
+        report = experiment.run(bench.steps.done)
+        sections += report.sections
+        if out is not None:
+            report.draw(out / f"simulate-{name}.png")
+    return Outcome(sections)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
 from bench.figures.figure import Figure, RowsSection, Section
-from bench.lab.experiment import Report, Tick
-from bench.lab.fleet import Fleet, Shape, view
-from bench.lab.measures import Measures
+from bench.lab.fleet import Fleet, Report, Shape, Tick, view
+from bench.lab.model import Measures
 from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve

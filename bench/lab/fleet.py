@@ -1,20 +1,36 @@
 """A fleet in simulated time: upstreams with caches, client processes, keys that come; and how big they all are."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
+from typing import NamedTuple, Protocol
 
-from bench.lab.arrivals import Arrivals
-from bench.lab.cache import LruCache
-from bench.lab.client import Choose, Client
-from bench.lab.events import Schedule
-from bench.lab.experiment import Tick
-from bench.lab.keys import ZipfKeys
-from bench.lab.measures import Measures
-from bench.lab.server import USUAL_WORK, Server, Work
+from bench.figures.figure import Section
+from bench.lab.model import Arrivals, Choose, Client, LruCache, Measures, Schedule, Server, Work, ZipfKeys
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
+
+Tick = Callable[[], None]
+"""Called after each second of simulated time."""
+
+
+class Report(NamedTuple):
+    """`draw` writes the picture to a file."""
+
+    sections: Sequence[Section]
+    draw: Callable[[Path], None]
+
+
+class Experiment(Protocol):
+    """One of the lab's. The same seed and scale give the same figures; `scale` is the part of the fleet."""
+
+    def __init__(self, seed: int, scale: float) -> None: ...
+    def seconds(self) -> int:
+        """How much simulated time it takes, for a progress bar."""
+
+    def run(self, tick: Tick) -> Report: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +46,6 @@ class Shape:
     keys: int
     exponent: float
     cache: int
-    work: Work = USUAL_WORK
 
     def scaled(self, scale: float) -> "Shape":
         """As many upstreams and keys, and as much traffic, as this part of it; each upstream has as much to do."""
@@ -60,7 +75,7 @@ class Fleet:
         """Upstreams with empty caches; `cache` is how much room each has, where they are not all alike."""
         for number in numbers:
             room = cache(number) if cache is not None else self.shape.cache
-            server = Server(member(number), self.schedule, LruCache(room), self.shape.work)
+            server = Server(member(number), self.schedule, LruCache(room), Work())
             self.servers[server.member] = server
 
     def add_client(self, choose: Choose) -> None:

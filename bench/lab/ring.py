@@ -10,8 +10,7 @@ from xxhash import xxh64_intdigest
 
 from bench.chart import BLACK, COLOURS, OURS, panels, save
 from bench.figures.figure import Figure, RowsSection, Section
-from bench.lab.experiment import Report, Tick
-from bench.lab.fleet import view
+from bench.lab.fleet import Report, Tick, view
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 

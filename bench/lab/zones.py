@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
 from bench.figures.figure import Figure, RowsSection, Section
-from bench.lab.experiment import Report, Tick
-from bench.lab.fleet import Fleet, Shape, view
+from bench.lab.fleet import Fleet, Report, Shape, Tick, view
 from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring

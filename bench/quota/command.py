@@ -11,7 +11,7 @@ from bench.chart import check_pictures
 from bench.errors import BenchError
 from bench.figures.command import Job
 from bench.figures.figure import Outcome, Section
-from bench.gpu.choice import TRACES_FOLDER
+from bench.gpu.traces import TRACES_FOLDER
 from bench.outcome import refuse
 from bench.processes import Processes
 from bench.progress import Steps

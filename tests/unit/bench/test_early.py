@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from bench.early.asking import status_of_upload
-from bench.early.measure import served
-from bench.early.servers import SERVERS
+from bench.early.measure import SERVERS, served, status_of_upload
 from bench.processes import Processes
 
 

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from bench.figures import register, routes
 from bench.figures.figure import Figure, Outcome, RowsSection, Section, percentile, short
-from bench.figures.heartbeat import Heartbeat, Held
+from bench.figures.follower import Heartbeat, Held
 from bench.figures.large_table import LargeTable, set_of
-from bench.figures.traffic import NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, parse_head
+from bench.figures.traffic import NO_REPLY, NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, get
 from slb.control.keys import path_of, route_key
 from slb.names import normal_member
 from tests.support.waiting import patience
@@ -90,12 +90,7 @@ def test_a_tally_counts_latency_from_when_a_request_was_due() -> None:
 
 def test_requests_without_a_reply_and_other_statuses_have_failed() -> None:
     tally = Tally.of([Answer(0, 1, 200), Answer(0, 1, 404), Answer(0, 1, 0)])
-    assert (tally.failed(200), tally.failed(404), tally.failed(200, 404)) == (2, 2, 1)
-
-
-def test_a_head_gives_status_length_and_whether_the_connection_stays() -> None:
-    assert parse_head(REPLY.removesuffix(b"ok")) == (200, 2, True)
-    assert parse_head(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\nConnection: Close\r\n\r\n") == (404, 0, False)
+    assert (tally.failed(200), tally.failed(404), tally.failed(500)) == (2, 2, 3)
 
 
 @asynccontextmanager
@@ -132,9 +127,26 @@ async def test_requests_at_the_same_time_have_a_connection_each() -> None:
         target.close()
 
 
-async def test_a_connection_that_closes_without_a_reply_is_status_0() -> None:
+async def test_a_connection_that_closes_without_a_reply_is_no_reply() -> None:
     async with serving(replies=0) as (port, _):
-        assert await KeptAlive(port, "/").ask() == 0
+        assert await KeptAlive(port, "/").ask() == NO_REPLY
+
+
+async def test_a_connection_whose_reply_is_late_is_not_used_again() -> None:
+    late = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        if path == b"/late":
+            await late.wait()
+        writer.write(REPLY.replace(b"\r\n\r\n", b"\r\nX-Upstream: %b\r\n\r\n" % path))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        target = KeptAlive(server.sockets[0].getsockname()[1], "/", patience=patience(0.2))
+        assert await target.fetch(get("/late")) == (NO_REPLY, "")
+        late.set()
+        assert await target.fetch(get("/soon")) == (200, "/soon")
 
 
 def test_no_two_routes_of_a_large_table_have_an_upstream_in_common() -> None:

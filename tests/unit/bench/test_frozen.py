@@ -1,63 +1,25 @@
-"""An upstream that stands still: caches, the load, and what is told of it."""
+"""An upstream that stands still, and what is shown of it."""
 
-import asyncio
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from bench.figures.caches import HIT, HIT_SECONDS, MISS, MISS_SECONDS, CachingUpstream
-from bench.figures.frozen import busiest, stopped
-from bench.figures.frozen_case import Case, Freeze, section
-from bench.figures.open_loop import Fetched, Plan, send
+from bench.figures.frozen import Case, Fetched, Freeze, busiest, fetched, section, stopped
 from bench.figures.traffic import NO_REPLY, NOT_CONNECTED
-from bench.http import free_ports
-from bench.lab.keys import ZipfKeys
+from bench.lab.model import ZipfKeys
+from bench.pods import HIT
 from bench.processes import Running
+from bench.sending import Plan, Result
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 
 FREEZE = Freeze(100.0, 103.0, 8001)
-
-
-class Cache:
-    """A caching upstream whose time does not pass, and what it answered after how long."""
-
-    def __init__(self, capacity: int) -> None:
-        self.answers: list[tuple[float, bytes]] = []
-        self._seconds = 0.0
-        self._upstream = CachingUpstream("8001", capacity, self._later)
-
-    def ask(self, *paths: bytes) -> list[tuple[float, bool]]:
-        """For each, how long it takes and whether it was there."""
-        first = len(self.answers)
-        for path in paths:
-            self._upstream.take(path, lambda reply: self.answers.append((self._seconds, reply)))
-        return [(seconds, HIT in reply) for seconds, reply in self.answers[first:]]
-
-    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._seconds = seconds
-        callback()
-
-
-def test_what_was_asked_for_last_is_a_hit_and_the_rest_a_miss() -> None:
-    slow, fast = (MISS_SECONDS, False), (HIT_SECONDS, True)
-    assert Cache(2).ask(b"/a", b"/b", b"/a", b"/c", b"/b", b"/c") == [slow, slow, fast, slow, slow, fast]
-
-
-def test_a_reply_says_whose_it_is_and_where_it_is_from() -> None:
-    cache = Cache(1)
-    cache.ask(b"/a")
-    reply = cache.answers[0][1]
-    assert MISS in reply
-    assert Fetched.of(1.0, 200, reply).upstream == 8001
 
 
 def seen(due: float, seconds: float = 0.002, status: int = 200, hit: bool = True, port: int = 8001) -> Fetched:
@@ -121,31 +83,13 @@ def test_the_busiest_has_the_keys_that_are_asked_for_most() -> None:
     assert busiest(ports, zipf) == ring.pick(zipf.keys[0]).spec.port
 
 
-async def test_requests_are_sent_when_they_are_due_whether_or_not_others_were_answered() -> None:
-    go_on = asyncio.Event()
-    heads: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append(await reader.readuntil(b"\r\n\r\n"))
-        if len(heads) == 3:
-            go_on.set()  # none is answered before all are there
-        await go_on.wait()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n%b\r\nX-Upstream: 7\r\n\r\nok" % HIT)
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        begin = time.monotonic()
-        found = await send(Plan(port, begin, [0.0, 0.001, 0.002], ["/a", "/b", "/c"], 10.0))
-    assert sorted(head.split()[1] for head in heads) == [b"/a", b"/b", b"/c"]
-    assert sorted(each.due for each in found) == [begin, begin + 0.001, begin + 0.002]
-    assert {(each.status, each.hit, each.upstream) for each in found} == {(200, True, 7)}
-
-
-async def test_who_cannot_connect_has_no_reply_and_no_upstream() -> None:
-    (port,) = free_ports(1)
-    (one,) = await send(Plan(port, time.monotonic(), [0.0], ["/a"], 1.0))
-    assert replace(one, due=0.0, ended=0.0) == Fetched(0.0, 0.0, NOT_CONNECTED, False, 0)
+def test_a_reply_says_from_which_upstream_it_is_and_whether_from_its_cache() -> None:
+    plan = Plan(10.0, [1], [0.5, 1.0], ["", ""], [0, 0], 1.0)
+    result = Result([200, NOT_CONNECTED], [0.25, 2.0], [0.0, 0.0], [f"8001 {HIT}", ""])
+    assert fetched(plan, result) == [
+        Fetched(10.5, 10.75, 200, True, 8001),
+        Fetched(11.0, 13.0, NOT_CONNECTED, False, 0),
+    ]
 
 
 def test_a_process_that_was_stopped_runs_again(tmp_path: Path) -> None:

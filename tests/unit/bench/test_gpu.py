@@ -1,53 +1,23 @@
-"""The lab in front of pods that serve one request at a time: its parts, without a proxy between them."""
+"""Fleets in front of pods that serve one request at a time: how they are set up, and what is shown of them."""
 
 import asyncio
 import math
-import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
 from rich.console import Console
 
-from bench.gpu.balancers import BALANCERS, PeerFleet
+from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.chart import draw, nines, wrapped
-from bench.gpu.choice import CASES, Choice, Fast, chosen_balancers, chosen_cases, chosen_services
-from bench.gpu.load import NO_REPLY, Plan, Result, send
-from bench.gpu.pods import Pod, PodProtocol
-from bench.gpu.report import CaseResult, case_section, goals_section
-from bench.gpu.standing import Standing
+from bench.gpu.command import chosen_services
+from bench.gpu.report import CaseResult, Standing, case_section, goals_section
 from bench.gpu.timers import Timers
-from bench.gpu.work import Shape, Work
-from bench.http import free_ports
-from bench.peers import Site
-from tests.support.waiting import eventually
-
-
-class Clock:
-    """A clock that is set, and timers that note what was asked of them."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.asked: list[float] = []
-
-    def at(self, when: float, _: Callable[[], None]) -> None:
-        self.asked.append(when)
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_a_pod_serves_one_request_at_a_time_in_the_order_they_came() -> None:
-    clock = Clock()
-    pod = Pod("a", clock, clock)
-    for seconds in (3, 1):
-        pod.take(seconds, print)
-    clock.now = 110
-    pod.take(2, print)
-    assert clock.asked == [103, 104, 112]
+from bench.gpu.work import Work
+from bench.peers import SLB, Site
+from bench.sending import Result
 
 
 async def test_timers_fire_in_the_order_of_their_times_and_not_before() -> None:
@@ -65,59 +35,6 @@ async def test_timers_fire_in_the_order_of_their_times_and_not_before() -> None:
     await done.wait()
     timers.close()
     assert fired == [("gone by", True), ("early", True), ("late", True)]
-
-
-class WatchedPod(PodProtocol):
-    """Counts itself among the connections until it is lost."""
-
-    def __init__(self, pod: Pod, connections: set[asyncio.Protocol]) -> None:
-        super().__init__(pod)
-        self._connections = connections
-        connections.add(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._connections.discard(self)
-
-
-@asynccontextmanager
-async def pods(count: int) -> AsyncIterator[list[int]]:
-    """Pods on ports of their own, in this loop."""
-    loop = asyncio.get_running_loop()
-    timers = Timers(loop)
-    servers, connections = [], set[asyncio.Protocol]()
-    for number in range(count):
-        pod = Pod(str(number), timers, time.monotonic)
-        servers.append(await loop.create_server(lambda pod=pod: WatchedPod(pod, connections), "127.0.0.1", 0))  # type: ignore[misc]
-    try:
-        yield [server.sockets[0].getsockname()[1] for server in servers]
-    finally:
-        for server in servers:
-            server.close()
-        await eventually(lambda: not connections)
-        timers.close()
-
-
-async def test_the_load_waits_for_no_reply_and_counts_latency_from_when_a_request_was_due() -> None:
-    async with pods(1) as ports:
-        result = await send(Plan(ports, [0.0, 0.001, 0.002], [0.03, 0.03, 0.03], [0, 0, 0], give_up=10))
-    assert result.statuses == [200, 200, 200]
-    # In the pod they are served one after another, however late each was sent.
-    assert [latency >= share for latency, share in zip(result.latencies, (0.03, 0.059, 0.088), strict=True)] == [
-        True
-    ] * 3
-
-
-async def test_each_request_goes_to_the_proxy_it_was_given() -> None:
-    async with pods(2) as ports:
-        (closed,) = free_ports(1)
-        result = await send(Plan([*ports, closed], [0, 0, 0], [0, 0, 0], [0, 2, 1], give_up=10))
-    assert result.statuses == [200, NO_REPLY, 200]
-
-
-async def test_what_is_never_answered_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        result = await send(Plan([silent.getsockname()[1]], [0.0], [0.0], [0], give_up=0.05))
-    assert result.statuses == [NO_REPLY]
 
 
 def test_shed_requests_are_no_errors_and_have_no_part_in_the_percentiles() -> None:
@@ -154,12 +71,6 @@ def test_shorter_services_have_goals_of_their_own(service: float, most: dict[str
 
 def test_a_service_time_that_nobody_set_a_goal_for_has_none() -> None:
     assert goals_section(case(0.3, envoy=1000, slb=100)) is None
-
-
-def test_poisson_arrivals_come_once_with_each_service_time(tmp_path: Path) -> None:
-    choice = Choice(Shape(2, 1, 5, 1), 0.5, chosen_services("0.1,0.2"), 0.25, Fast(10, 0.002, 1), tmp_path)
-    assert [work.service for work in choice.works("poisson")] == [0.1, 0.2]
-    assert [work.service for work in choice.works("fast")] == [0.002]
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0.1,", "0.0001", "inf"])
@@ -213,15 +124,10 @@ def test_a_long_title_is_broken_at_a_comma() -> None:
     assert wrapped("2,000 requests") == "2,000 requests"
 
 
-def test_names_may_come_in_any_order_and_none_means_all() -> None:
-    assert [balancer.name for balancer in chosen_balancers("slb, envoy")] == ["envoy", "slb"]
-    assert chosen_cases("") == list(CASES)
-
-
 @pytest.mark.parametrize(
-    "balancer", [each for each in BALANCERS if isinstance(each, PeerFleet)], ids=lambda each: each.name
+    "balancer", [each for each in BALANCERS if each.needs is not SLB], ids=lambda each: each.name
 )
-def test_a_fleet_s_proxy_listens_on_the_loopback_and_knows_every_pod(balancer: PeerFleet, tmp_path: Path) -> None:
+def test_a_fleet_s_proxy_listens_on_the_loopback_and_knows_every_pod(balancer: Balancer, tmp_path: Path) -> None:
     site = Site(tmp_path, 8000, 0, tuple(range(9001, 9021)), "someone")
     argv = balancer.needs.command("/bin/program", site)
     (name,) = balancer.needs.configs

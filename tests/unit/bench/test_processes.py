@@ -8,6 +8,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.http import ask, free_ports, post_json
+from bench.pods import start_pods
 from bench.processes import Processes, marked, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pins to cores and reads /proc")
@@ -80,7 +81,6 @@ def test_one_that_never_becomes_ready_is_given_up(tmp_path: Path, core: int) -> 
 def test_the_upstream_without_nginx_answers_as_both_and_reads_bodies(tmp_path: Path, core: int) -> None:
     first, second = free_ports(2)
     with Processes() as processes:
-        running = processes.start_module(tmp_path, "bench.upstream_server", first, second, core=core)
-        wait_until(lambda: ask(first, "/")[0] == 200, running, START_SECONDS, "starting")
-        assert (ask(first, "/"), ask(second, "/v1/models")) == ((200, "a"), (200, "b"))
+        start_pods(processes, tmp_path, "plain", [first, second], core=core)
+        assert (ask(first, "/"), ask(second, "/v1/models")) == ((200, str(first)), (200, str(second)))
         assert post_json(first, "/upload", {"prompt": "x" * 3000}) == (200, '{"received":true}')

@@ -8,16 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.procstat import (
-    MIB,
-    PAGE_BYTES,
-    TICKS_PER_SECOND,
-    CoreTimes,
-    ProcessTree,
-    parse_core_times,
-    parse_resident_mib,
-    parse_stat,
-)
+from bench.procstat import TICKS_PER_SECOND, ProcessTree, core_times, memory_mib, parse_stat
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -37,18 +28,18 @@ def proc(tmp_path: Path) -> Path:
         (13, "forked", 12, "900 900 0 0", 4096),
         (20, "stranger", 1, "700 700 0 0", 1024),
     ]
-    for pid, name, parent, times, pages in processes:
+    for pid, name, parent, times, mib in processes:
         folder = tmp_path / str(pid)
         folder.mkdir()
         (folder / "stat").write_text(stat_line(pid, name, parent, times))
-        (folder / "statm").write_text(f"99999 {pages} 10 1 0 50 0\n")
+        (folder / "status").write_text(f"Name:\t{name}\nVmHWM:\t{9 * mib << 10} kB\nVmRSS:\t{mib << 10} kB\n")
     (tmp_path / "meminfo").write_text("not a process")
     return tmp_path
 
 
 def test_a_stat_line_gives_pid_name_parent_and_all_four_times() -> None:
     stat = parse_stat(stat_line(4242, "nginx", 17, "1 20 300 4000"))
-    assert (stat.pid, stat.name, stat.state, stat.parent, stat.ticks) == (4242, "nginx", "S", 17, 4321)
+    assert (stat.pid, stat.name, stat.parent, stat.ticks) == (4242, "nginx", 17, 4321)
 
 
 @pytest.mark.parametrize("name", ["tmux: server", "a) S 9 (b", "((", "x) y"])
@@ -57,22 +48,23 @@ def test_a_name_with_spaces_and_brackets_does_not_shift_the_fields(name: str) ->
     assert (stat.pid, stat.name, stat.parent, stat.ticks) == (7, name, 3, 11)
 
 
-def test_resident_memory_is_the_second_field_in_pages() -> None:
-    assert parse_resident_mib("5000 512 100 1 0 400 0") == 512 * PAGE_BYTES / MIB
+def test_resident_memory_and_its_peak_are_in_mib_and_nothing_of_one_that_has_ended(proc: Path) -> None:
+    assert memory_mib(11, proc) == (512, 9 * 512)
+    assert memory_mib(99, proc) == (0, 0)
 
 
-def test_a_core_counts_user_nice_and_system_and_apart_from_them_what_was_stolen() -> None:
-    text = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\ncpu1 100 20 3 4000 500 60 7 80 0 0\nintr 5\n"
-    assert parse_core_times(text, 1) == CoreTimes(123 / TICKS_PER_SECOND, 80 / TICKS_PER_SECOND)
-
-
-def test_a_core_is_not_mistaken_for_one_whose_number_starts_alike() -> None:
-    text = "cpu10 7 7 7 7 7 7 7 7\ncpu1 1 2 3 4 5 6 7 8\n"
-    assert parse_core_times(text, 1) == CoreTimes(6 / TICKS_PER_SECOND, 8 / TICKS_PER_SECOND)
-
-
-def test_what_passed_between_two_looks_is_the_difference() -> None:
-    assert CoreTimes(5.0, 2.0).since(CoreTimes(1.0, 0.5)) == CoreTimes(4.0, 1.5)
+def test_cores_count_user_nice_and_system_and_apart_from_them_what_was_stolen(tmp_path: Path) -> None:
+    """The sum of all is no core, and core 1 is not mistaken for one whose number starts alike."""
+    lines = (
+        "cpu  9 9 9 9 9 9 9 9",
+        "cpu0 1 1 1 1 1 1 1 1",
+        "cpu10 7 7 7 7 7 7 7 7",
+        "cpu1 100 20 3 4 5 6 7 80",
+        "intr 5",
+    )
+    (tmp_path / "stat").write_text("\n".join(lines))
+    assert core_times([1], tmp_path) == (123 / TICKS_PER_SECOND, 80 / TICKS_PER_SECOND)
+    assert core_times([0, 1], tmp_path) == (126 / TICKS_PER_SECOND, 81 / TICKS_PER_SECOND)
 
 
 def test_a_tree_holds_the_root_and_its_descendants_only(proc: Path) -> None:
@@ -83,7 +75,7 @@ def test_what_is_not_counted_leaves_with_everything_under_it(proc: Path) -> None
     tree = ProcessTree(10, {"valkey-server"}, proc)
     assert [stat.pid for stat in tree.members()] == [10, 11]
     assert tree.cpu_seconds() == (150 + 307) / TICKS_PER_SECOND
-    assert tree.resident_mib() == (256 + 512) * PAGE_BYTES / MIB
+    assert tree.resident_mib() == 256 + 512
 
 
 def test_a_tree_whose_root_has_gone_is_empty(proc: Path) -> None:

@@ -4,12 +4,22 @@ import pytest
 
 from bench.errors import BenchError
 from bench.figures.figure import Section
-from bench.figures.ring import FULL, SLB, Plan, fleet, made_section, pick_section, same_owners, slices
-from bench.figures.ring_full import BusyRing
-from bench.figures.ring_other import AS_IT_COMES, KETAMA, OTHERS, SAME_RING, made_other
+from bench.figures.ring import (
+    AS_IT_COMES,
+    FULL,
+    KETAMA,
+    OTHERS,
+    SAME_RING,
+    SLB,
+    BusyRing,
+    fleet,
+    made_other,
+    made_section,
+    pick_section,
+    same_owners,
+    slices,
+)
 from slb.balance.ring import Ring, endpoint
-
-PLAN = Plan(endpoints=8, rounds=1, tries=1)
 
 
 def verdicts(section: Section) -> dict[str, bool | None]:
@@ -18,7 +28,7 @@ def verdicts(section: Section) -> dict[str, bool | None]:
 
 def test_slb_is_held_to_its_own_goals_and_to_three_times_what_uhashring_does_as_it_comes() -> None:
     picks = {SLB: [0.5], AS_IT_COMES: [1.4], KETAMA: [1.5], SAME_RING: [0.6], FULL: [7.0, 7.0, 100.0]}
-    found = verdicts(pick_section(PLAN, picks))
+    found = verdicts(pick_section(8, picks))
     assert found[SLB]
     assert found[FULL]
     assert found[f"slb is faster than {AS_IT_COMES}"] is False
@@ -28,7 +38,7 @@ def test_slb_is_held_to_its_own_goals_and_to_three_times_what_uhashring_does_as_
 
 def test_a_slow_ring_misses_its_goals() -> None:
     names = ("cold", "cold_slice", "one_more", "more", "more_slice", "one_less")
-    found = verdicts(made_section(PLAN, {name: [26.0] for name in names}))
+    found = verdicts(made_section(8, {name: [26.0] for name in names}))
     assert [what for what, met in found.items() if met is False] == [
         "made cold",
         "made cold: its longest slice",

@@ -3,19 +3,13 @@
 from collections.abc import Callable
 from random import Random
 
-from bench.lab.arrivals import Arrivals
-from bench.lab.cache import LruCache
-from bench.lab.client import Client
-from bench.lab.events import Schedule
-from bench.lab.keys import ZipfKeys
-from bench.lab.measures import Measures
-from bench.lab.server import USUAL_WORK, Server, Work
+from bench.lab.model import Arrivals, Client, LruCache, Measures, Schedule, Server, Work, ZipfKeys
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 
 
-def server(schedule: Schedule, capacity: int = 10, work: Work = USUAL_WORK) -> Server:
-    return Server("10.0.0.1:80", schedule, LruCache(capacity), work)
+def server(schedule: Schedule, capacity: int = 10, work: Work | None = None) -> Server:
+    return Server("10.0.0.1:80", schedule, LruCache(capacity), work or Work())
 
 
 def note(schedule: Schedule, into: list[tuple[float, bool]]) -> Callable[[bool], None]:

@@ -5,11 +5,7 @@ from random import Random
 
 import pytest
 
-from bench.lab.arrivals import Arrivals
-from bench.lab.client import Client
-from bench.lab.events import Schedule
-from bench.lab.keys import ZipfKeys
-from bench.lab.server import Work
+from bench.lab.model import Arrivals, Client, Schedule, Work, ZipfKeys
 from tests.unit.bench.lab.rig import OneServer
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.lab.events import Schedule
+from bench.lab.model import Schedule
 
 
 def test_things_happen_in_order_of_time_and_equals_as_they_were_scheduled() -> None:

@@ -1,6 +1,6 @@
 """What a run is judged by."""
 
-from bench.lab.measures import Measures, Second
+from bench.lab.model import Measures, Second
 
 
 def measured() -> Measures:

@@ -4,9 +4,7 @@ from random import Random
 
 import pytest
 
-from bench.lab.events import Schedule
-from bench.lab.measures import Occupancies
-from bench.lab.server import Work
+from bench.lab.model import Occupancies, Schedule, Work
 from tests.unit.bench.lab.rig import OneServer, note, server
 
 
@@ -18,7 +16,7 @@ def test_a_miss_takes_a_hundred_milliseconds_and_a_hit_one() -> None:
     here.serve(b"a", note(schedule, seen))
     schedule.drain()
     assert seen == [(0.1, False), (1.001, True)]
-    assert (here.reads, here.answered, here.present) == (1, 2, 0)
+    assert here.present == 0
 
 
 def test_who_asks_while_the_read_is_out_reads_too() -> None:
@@ -29,7 +27,6 @@ def test_who_asks_while_the_read_is_out_reads_too() -> None:
     here.serve(b"a", note(schedule, seen))
     schedule.drain()
     assert seen == [(0.1, False), (0.15, False)]
-    assert here.reads == 2
 
 
 def test_beyond_the_slots_requests_wait_their_turn() -> None:
@@ -62,7 +59,7 @@ def test_littles_law_holds_of_the_engine() -> None:
     lab = OneServer(seed, rate=300.0, keys=500, capacity=400, work=Work(slots=8))
     lab.run(20.0)
     times = lab.measures.latencies
-    assert len(times) == lab.server.answered > 4000, seed
+    assert len(times) > 4000, seed
     assert lab.server.present == lab.only.inflight == 0
     mean_present = lab.server.occupied() / lab.schedule.now
     assert mean_present == pytest.approx(len(times) / lab.schedule.now * (sum(times) / len(times)), rel=1e-9), seed

@@ -1,0 +1,287 @@
+"""Simulated time, and what lives in it: keys, caches, upstreams, clients; and what a run is judged by."""
+
+import math
+from array import array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import accumulate, count
+from random import Random
+from typing import NamedTuple
+
+from slb.balance.upstream import Handle, LiveUpstream
+
+Choose = Callable[[bytes], LiveUpstream]
+"""From a key to the upstream that is to answer it."""
+
+Answered = Callable[[bool], None]
+"""Called with whether the cache had the key, when the reply is there."""
+
+DRAWN_AT_ONCE = 4096
+
+
+class Schedule:
+    """What is still to happen, in order of time; equals in the order in which they were scheduled. Seconds. Time
+    stands still while something happens, and leaps to what happens next."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def clock(self) -> float:
+        return self.now
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Have `action` called at `when`. Raises ValueError for what is past."""
+        if when < self.now:
+            raise ValueError(f"{when} is before {self.now}")
+        heappush(self._due, (when, next(self._numbers), action))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due at `until` or before, also what comes of it."""
+        due = self._due
+        while due and due[0][0] <= until:
+            self.now, _, action = heappop(due)
+            action()
+        self.now = until
+
+    def drain(self) -> None:
+        """Let everything happen; for ever, where something schedules itself anew each time."""
+        while self._due:
+            self.run(self._due[0][0])
+
+
+class ZipfKeys:
+    """Of `number` keys the k-th is drawn in proportion to 1 / k ** `exponent` (Zipf's law)."""
+
+    def __init__(self, number: int, exponent: float, rng: Random) -> None:
+        self.keys = tuple(f"/products/{rank}".encode() for rank in range(1, number + 1))
+        self._up_to = list(accumulate(math.pow(rank, -exponent) for rank in range(1, number + 1)))
+        self._rng = rng
+        self._drawn: list[bytes] = []
+
+    def draw(self) -> bytes:
+        if not self._drawn:
+            self._drawn = self._rng.choices(self.keys, cum_weights=self._up_to, k=DRAWN_AT_ONCE)
+        return self._drawn.pop()
+
+    def share(self, rank: int) -> float:
+        """The part of all requests that is for the key of this rank, 1 being the first."""
+        before = self._up_to[rank - 2] if rank > 1 else 0.0
+        return (self._up_to[rank - 1] - before) / self._up_to[-1]
+
+
+class LruCache:
+    """The `capacity` keys that were requested last. It holds no values: the bench only asks whether there is
+    one."""
+
+    __slots__ = ("_keys", "capacity")
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"a cache of {capacity}")
+        self.capacity = capacity
+        self._keys: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """In the order in which they will be forgotten."""
+        return iter(self._keys)
+
+    def get(self, key: bytes) -> bool:
+        """Whether it is here; then it is the last to be forgotten."""
+        if key not in self._keys:
+            return False
+        self._keys.move_to_end(key)
+        return True
+
+    def put(self, key: bytes) -> None:
+        """Keep it, as the last to be forgotten."""
+        self._keys[key] = None
+        self._keys.move_to_end(key)
+        if len(self._keys) > self.capacity:
+            self._keys.popitem(last=False)
+
+
+class Work(NamedTuple):
+    """How long what takes, in seconds: a reply from the cache, and from the database. `slots` is how many requests
+    one upstream works on at a time."""
+
+    hit: float = 0.001
+    miss: float = 0.100
+    slots: int = 32
+
+
+class Server:
+    """A cache in front of a slow database. Serves up to `work.slots` requests at a time, the others wait. A
+    key is in the cache when its read is back: a request for it meanwhile reads it too."""
+
+    def __init__(self, member: str, schedule: Schedule, cache: LruCache, work: Work) -> None:
+        self.member = member
+        self.cache = cache
+        self.present = 0
+        self._schedule = schedule
+        self._work = work
+        self._serving = 0
+        self._waiting: deque[tuple[bytes, Answered]] = deque()
+        self._occupied = 0.0
+        self._since = 0.0
+
+    def serve(self, key: bytes, answered: Answered) -> None:
+        """Take a request now."""
+        self._count(1)
+        if self._serving < self._work.slots:
+            self._start(key, answered)
+        else:
+            self._waiting.append((key, answered))
+
+    def occupied(self) -> float:
+        """Seconds of requests present up to now: one for one second is 1.0, two for one second are 2.0."""
+        return self._occupied + self.present * (self._schedule.now - self._since)
+
+    def _count(self, more: int) -> None:
+        self._occupied = self.occupied()
+        self._since = self._schedule.now
+        self.present += more
+
+    def _start(self, key: bytes, answered: Answered) -> None:
+        self._serving += 1
+        hit = self.cache.get(key)
+        takes = self._work.hit if hit else self._work.miss
+        self._schedule.at(self._schedule.now + takes, partial(self._finish, key, answered, hit))
+
+    def _finish(self, key: bytes, answered: Answered, hit: bool) -> None:
+        if not hit:
+            self.cache.put(key)
+        self._serving -= 1
+        self._count(-1)
+        if self._waiting:
+            self._start(*self._waiting.popleft())
+        answered(hit)
+
+
+class Second(NamedTuple):
+    """What was answered within one second of simulated time."""
+
+    requests: int
+    hits: int
+
+    @property
+    def reads(self) -> int:
+        """Reads of the database: whatever a cache did not have."""
+        return self.requests - self.hits
+
+    @property
+    def hit_rate(self) -> float:
+        """1.0 where there was no request."""
+        return self.hits / self.requests if self.requests else 1.0
+
+
+class Measures:
+    """Filled by the clients of a run: one call for each reply."""
+
+    def __init__(self) -> None:
+        self._requests: defaultdict[int, int] = defaultdict(int)
+        self._hits: defaultdict[int, int] = defaultdict(int)
+        self.latencies = array("d")
+
+    def answered(self, now: float, hit: bool, latency: float) -> None:
+        second = int(now)
+        self._requests[second] += 1
+        self._hits[second] += hit
+        self.latencies.append(latency)
+
+    def second(self, number: int) -> Second:
+        """The one that begins at `number`."""
+        return self.between(number, number + 1)
+
+    def between(self, begin: int, end: int) -> Second:
+        """All seconds from `begin` up to, without, `end` in one."""
+        span = range(begin, end)
+        return Second(sum(self._requests[each] for each in span), sum(self._hits[each] for each in span))
+
+
+class Occupancies:
+    """Samples of every server's occupancy: seconds of requests present for each second since the last sample."""
+
+    def __init__(self, servers: Mapping[str, Server]) -> None:
+        self._servers = servers
+        self._last: dict[str, float] = {}
+        self._at = 0.0
+        self.samples: list[dict[str, float]] = []
+
+    def sample(self, now: float) -> None:
+        """Of the time since the last one."""
+        passed = now - self._at
+        occupied = {member: server.occupied() for member, server in self._servers.items()}
+        self.samples.append({each: (occupied[each] - self._last.get(each, 0.0)) / passed for each in occupied})
+        self._last, self._at = occupied, now
+
+
+class Client:
+    """A client process, which sees its own requests only. It sends every request to the server that `choose` names.
+    A reply takes no time on the way: what the client measures is the server's own time, waiting included."""
+
+    def __init__(
+        self, choose: Choose, servers: Mapping[str, Server], schedule: Schedule, measures: Measures
+    ) -> None:
+        self._choose = choose
+        self._servers = servers
+        self._schedule = schedule
+        self._measures = measures
+
+    def send(self, key: bytes) -> None:
+        upstream = self._choose(key)
+        answered = partial(self._answered, Handle(upstream), self._schedule.now)
+        self._servers[upstream.member].serve(key, answered)
+
+    def _answered(self, handle: Handle, sent: float, hit: bool) -> None:
+        handle.release()
+        now = self._schedule.now
+        self._measures.answered(now, hit, now - sent)
+
+
+class Arrivals:
+    """Batches at the instants of a Poisson process. `rate` is keys in each second, over all clients; `fan_out` of
+    them, no two alike, make a batch that one client, drawn evenly, sends in parallel. With a `fan_out` of 1 each
+    client sees a Poisson process of single requests.
+
+    Keys that come together differ, as one question does not ask twice for a thing: the more there are in a batch,
+    the less the commonest stand out.
+    """
+
+    def __init__(
+        self, schedule: Schedule, clients: Sequence[Client], keys: ZipfKeys, rate: float, fan_out: int, rng: Random
+    ) -> None:
+        if not 0 < fan_out <= len(keys.keys):
+            raise ValueError(f"batches of {fan_out} different keys of {len(keys.keys)}")
+        self._schedule = schedule
+        self._clients = clients
+        self._keys = keys
+        self._batches = rate / fan_out
+        self._fan_out = fan_out
+        self._rng = rng
+        self._until = 0.0
+
+    def begin(self, until: float) -> None:
+        """Let them come from now on, and none after `until`."""
+        self._until = until
+        self._next()
+
+    def _next(self) -> None:
+        when = self._schedule.now + self._rng.expovariate(self._batches)
+        if when <= self._until:
+            self._schedule.at(when, self._arrive)
+
+    def _arrive(self) -> None:
+        client = self._clients[int(self._rng.random() * len(self._clients))]
+        batch: dict[bytes, None] = {}  # keeps their order, which a set would not from run to run
+        while len(batch) < self._fan_out:
+            batch[self._keys.draw()] = None
+        for key in batch:
+            client.send(key)
+        self._next()

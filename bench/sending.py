@@ -1,0 +1,110 @@
+"""Requests at times that were decided beforehand, from a process of its own: `python -m bench.sending PLAN RESULT`,
+both JSON files. A request is sent when it is due, whether or not earlier ones have a reply."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import orjson
+import uvloop
+
+from bench.errors import BenchError
+from bench.figures.traffic import NO_REPLY, KeptAlive
+from bench.gpu.timers import Timers
+from bench.processes import Processes, Running
+
+START_SECONDS = 1.5
+"""For the process to be there."""
+
+SPARE_SECONDS = 15.0
+LOOK_EVERY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`requests[n]` goes to `ports[to[n]]`, `arrivals[n]` seconds after `begin` (`time.monotonic`); one without a
+    reply after `patience` seconds is given up."""
+
+    begin: float
+    ports: Sequence[int]
+    arrivals: Sequence[float]
+    requests: Sequence[str]
+    to: Sequence[int]
+    patience: float
+
+
+@dataclass
+class Result:
+    """By request, in the plan's order: its status (0 or below: no reply), the seconds from when it was due until
+    its reply was whole, how late it was sent, and the reply's `X-Upstream`."""
+
+    statuses: list[int] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    sent_late: list[float] = field(default_factory=list)
+    upstreams: list[str] = field(default_factory=list)
+
+
+async def send(plan: Plan) -> Result:
+    """Do what a plan says."""
+    count = len(plan.arrivals)
+    result = Result([NO_REPLY] * count, [0.0] * count, [0.0] * count, [""] * count)
+    clients = [KeptAlive(port, "/", plan.patience) for port in plan.ports]
+    timers, begun = Timers(asyncio.get_running_loop()), set[asyncio.Task[None]]()
+    all_begun = asyncio.Event()
+
+    async def one(number: int) -> None:
+        due = plan.begin + plan.arrivals[number]
+        result.sent_late[number] = time.monotonic() - due
+        found = await clients[plan.to[number]].fetch(plan.requests[number].encode())
+        result.statuses[number], result.upstreams[number] = found
+        result.latencies[number] = time.monotonic() - due
+
+    def begin(number: int) -> None:
+        begun.add(asyncio.create_task(one(number)))
+        if number == count - 1:
+            all_begun.set()
+
+    for number, arrival in enumerate(plan.arrivals):
+        timers.at(plan.begin + arrival, lambda number=number: begin(number))  # type: ignore[misc]
+    await all_begun.wait()
+    await asyncio.gather(*begun)
+    timers.close()
+    for client in clients:
+        client.close()
+    return result
+
+
+def begin_in(seconds: float = START_SECONDS) -> float:
+    """When a plan that is made now may begin (`time.monotonic`)."""
+    return time.monotonic() + seconds
+
+
+class Sending:
+    """A process that sends what `plan` says; `home` is a folder of its own."""
+
+    def __init__(self, processes: Processes, home: Path, plan: Plan) -> None:
+        self._plan = plan
+        self._processes = processes
+        self._result = home / "result.json"
+        (home / "plan.json").write_bytes(orjson.dumps(asdict(plan)))
+        self._running: Running = processes.start_module(home, "bench.sending", home / "plan.json", self._result)
+
+    def result(self, passed: Callable[[float], None] = lambda seconds: None) -> Result:
+        """Once all have ended; `passed` is called now and then with the seconds since the plan began. Raises
+        BenchError where the process fails."""
+        end = self._plan.begin + self._plan.arrivals[-1] + self._plan.patience + SPARE_SECONDS
+        while (code := self._running.process.poll()) is None and time.monotonic() < end:
+            time.sleep(LOOK_EVERY_SECONDS)
+            passed(time.monotonic() - self._plan.begin)
+        if code != 0:
+            raise BenchError(f"the load ended with {code}: {self._running.tail()}")
+        self._processes.stop(self._running)
+        return Result(**orjson.loads(self._result.read_bytes()))
+
+
+if __name__ == "__main__":
+    outcome = uvloop.run(send(Plan(**orjson.loads(Path(sys.argv[1]).read_bytes()))))
+    Path(sys.argv[2]).write_bytes(orjson.dumps(asdict(outcome)))
