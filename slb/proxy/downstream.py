@@ -9,17 +9,19 @@ from typing import cast
 
 from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
 from slb.proxy.body import Body, MalformedBody
+from slb.proxy.clients import Clients
+from slb.proxy.deadlines import NEVER
 from slb.proxy.disconnect_watcher import acknowledged, reset_at_end
-from slb.proxy.exchange import NEVER, Exchange
+from slb.proxy.exchange import Exchange
 from slb.proxy.flow import FULL_READ, PIPELINE, TURN, TURN_OVER, UPLOAD, ClientFlow
 from slb.proxy.handed_over import HandedOver
 from slb.proxy.headers import RequestHead
 from slb.proxy.held import appended
 from slb.proxy.messages import connection_line, keeps_open
 from slb.proxy.peer import Peer
-from slb.proxy.plane import Plane
 from slb.proxy.reader import reason_of, without_empty_lines
 from slb.proxy.refusal import answer, no_way, note, unreadable
+from slb.proxy.request import Request
 from slb.proxy.target import RequestLine
 
 _BUFFER = 64 * 1024
@@ -41,9 +43,10 @@ class Downstream(asyncio.Protocol, ClientFlow):
         "_advancing",
         "_body",
         "_buffer",
+        "_clients",
+        "_context",
         "_head_since",
         "_lingered",
-        "_plane",
         "_reader",
         "_served",
         "_taken",
@@ -54,9 +57,10 @@ class Downstream(asyncio.Protocol, ClientFlow):
         "peer",
     )
 
-    def __init__(self, plane: Plane) -> None:
-        ClientFlow.__init__(self, plane.disconnects)
-        self._plane = plane
+    def __init__(self, clients: "Clients[Downstream]") -> None:
+        ClientFlow.__init__(self, clients.disconnects)
+        self._clients = clients
+        self._context = clients.context
         self.exchange: Exchange | None = None
         self.is_stalled = False
         self.lingering = False
@@ -71,16 +75,19 @@ class Downstream(asyncio.Protocol, ClientFlow):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
-        plane = self._plane
-        self.peer = Peer(transport, plane.settings.trusted_proxies)
-        self._reader = plane.readers[self.peer.is_trusted]
-        if not plane.places.take(self, self.peer.address):
+        clients, places = self._clients, self._clients.places
+        self.peer = Peer(transport, clients.settings.trusted_proxies)
+        self._reader = clients.readers[self.peer.is_trusted]
+        if not places.take(self, self.peer.address):
             self._refuse_unread(Refused(OVERLOADED, "too many connections"))
-            if not plane.places.turn_away(self):
+            if not places.turn_away(self):
                 transport.abort()
             return
-        now = self._head_since = plane.clock()
-        plane.wheel.arm(self, now + plane.settings.head_timeout)
+        self._await_request()
+
+    def _await_request(self) -> None:
+        now = self._head_since = self._context.clock()
+        self._context.wheel.arm(self, now + self._clients.settings.head_timeout)
 
     # -- bytes from the client
 
@@ -130,14 +137,14 @@ class Downstream(asyncio.Protocol, ClientFlow):
                     data = without_empty_lines(data)
                     continue
                 line, head = self._reader.whole(data, end)
-                methods = self._plane.reserved.get(line.path)
+                methods = self._clients.reserved.get(line.path)
                 if methods is not None and line.method in methods:
                     self._hand_over(data)
                 else:
                     data = self._serve(line, head, data[end:])
                     if self.exchange is None:  # answered at once: does the client read that, before it gets more?
-                        self._plane.outbox.flush()
-                        now = self._plane.clock()
+                        self._context.outbox.flush()
+                        now = self._context.clock()
                         until = until or now + TURN
                         if now > until:
                             self._end_turn()
@@ -152,33 +159,32 @@ class Downstream(asyncio.Protocol, ClientFlow):
     def _await_head(self, data: bytes, seen: int) -> bytes:
         data = self._reader.partial(data, seen)
         if self._head_since is NEVER:
-            plane = self._plane
-            now = self._head_since = plane.clock()
-            plane.wheel.arm(self, now + plane.settings.head_timeout)
+            self._await_request()
         return data
 
     def _serve(self, line: RequestLine, head: RequestHead, rest: bytes) -> bytes:
-        plane, route = self._plane, line.route
+        context, clients, route = self._context, self._clients, line.route
         body, payload = None, b""
         if head.length:
             body, payload, rest = self._reader.body(line, head, rest)
         self._buffer = rest  # which an answer given at once must know of, should it be the last
         if route is None or head.looped:
-            reason, detail = no_way(plane, head)
-            request_id = head.request_id or plane.new_request_id()
-            note(plane, reason, detail, request_id, self.peer.address, 0.0, line)
-            self.refuse(reason, detail, request_id, line, head, body is None)
+            reason, detail = no_way(head.looped, clients.mirror.ready)
+            request_id = head.request_id or context.identity.new_request_id()
+            note(context, reason, detail, request_id, self.peer.address, 0.0, line)
+            self._answer(reason, detail, request_id, line, head, body is None)
             return rest
-        if plane.max_requests:
+        if clients.max_requests:
             self._served += 1
-            self.is_last = self._served >= plane.max_requests
-        now = plane.clock()
-        exchange = self.exchange = Exchange(plane, self, line, route, head, now)
+            self.is_last = self._served >= clients.max_requests
+        now = context.clock()
+        request = Request(line, head, self.peer, route, head.request_id or context.identity.new_request_id())
+        exchange = self.exchange = Exchange(context, self, request, now)
         self._body = body
         if body is None:
             self.due = NEVER
         else:
-            plane.wheel.arm(self, now + route.settings.idle_timeout)
+            context.wheel.arm(self, now + route.settings.idle_timeout)
             if body.has_more:
                 self._end_turn()
         exchange.begin(payload, body is None)
@@ -202,21 +208,23 @@ class Downstream(asyncio.Protocol, ClientFlow):
             exchange.upload.arrives(payload, body.done)
 
     def _hand_over(self, data: bytes) -> None:
-        plane = self._plane
-        plane.outbox.flush()
-        plane.wheel.forget(self)
+        clients = self._clients
+        self._context.outbox.flush()
+        self._context.wheel.forget(self)
         self.lingering = True
         self._release(TURN_OVER)
-        HandedOver(plane.handover(), lambda: plane.connection_ended(self)).begin(self.transport, data)
+        HandedOver(clients.handover(), lambda: clients.connection_ended(self)).begin(self.transport, data)
 
     # -- for the exchange
 
-    def exchange_ended(self, exchange: Exchange, keep: bool, request_ended: bool, now: float) -> None:
+    def exchange_ended(self, exchange: object, keep: bool, request_ended: bool, now: float) -> None:
         """The reply is written. Next request, or a close that lets the client read it."""
-        if self.exchange is not exchange:
+        ended = self.exchange
+        if ended is None or ended is not exchange:
             return
         self.exchange = None
-        self._next_or_close(keep and keeps_open(exchange.line, exchange.head), request_ended, now)
+        request = ended.request
+        self._next_or_close(keep and keeps_open(request.line, request.head), request_ended, now)
 
     def _next_or_close(self, keep: bool, request_ended: bool, now: float) -> None:
         self._body = None
@@ -225,13 +233,12 @@ class Downstream(asyncio.Protocol, ClientFlow):
         if not request_ended:
             self._linger()
         elif not keep and self._buffer:  # and more may be on its way
-            self._linger(self._plane.keepalive_timeout if self.is_stalled else _LINGER)
+            self._linger(self._clients.keepalive_timeout if self.is_stalled else _LINGER)
         elif not keep:
             self._close()
         else:
             self._head_since = NEVER
-            plane = self._plane
-            plane.wheel.arm(self, now + plane.keepalive_timeout)
+            self._context.wheel.arm(self, now + self._clients.keepalive_timeout)
             if not self.is_stalled:
                 self._serve_next()
 
@@ -244,24 +251,28 @@ class Downstream(asyncio.Protocol, ClientFlow):
             self._advance(data)
 
     def _arm(self, seconds: float) -> None:
-        self._plane.wheel.arm(self, self._plane.clock() + seconds)
+        self._context.wheel.arm(self, self._context.clock() + seconds)
 
-    def refuse(
-        self, reason: Reason, detail: str, request_id: bytes, line: RequestLine, head: RequestHead, ended: bool
-    ) -> None:
+    def refuse(self, request: Request, reason: Reason, detail: str, request_ended: bool) -> None:
         """Answer in slb's own name. The connection goes on where the whole request was read."""
         self.exchange = None
-        keep = ended and not self._plane.draining and not self.is_last
+        self._answer(reason, detail, request.id, request.line, request.head, request_ended)
+
+    def _answer(
+        self, reason: Reason, detail: str, request_id: bytes, line: RequestLine, head: RequestHead, ended: bool
+    ) -> None:
+        context = self._context
+        keep = ended and not context.draining and not self.is_last
         connection = connection_line(line, head, keep)
-        message = answer(reason, detail, request_id, connection, line.method != b"HEAD", self._plane.tells_all)
-        self._plane.outbox.post(self.transport, message)
-        self._next_or_close(keep and keeps_open(line, head), ended, self._plane.clock())
+        message = answer(reason, detail, request_id, connection, line.method != b"HEAD", context.tells_all)
+        context.outbox.post(self.transport, message)
+        self._next_or_close(keep and keeps_open(line, head), ended, context.clock())
 
     def becomes_tunnel(self) -> bytes:
         """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
-        self._plane.outbox.flush()  # what was posted to either side
-        self._plane.wheel.forget(self)
-        self._plane.disconnects.forget(self.transport)  # whoever closes one half of a tunnel has not left
+        self._context.outbox.flush()  # what was posted to either side
+        self._context.wheel.forget(self)
+        self._clients.disconnects.forget(self.transport)  # a client that closes one half of a tunnel has not left
         self._paused = 0
         early, self._buffer = bytes(self._buffer), b""
         return early
@@ -274,8 +285,8 @@ class Downstream(asyncio.Protocol, ClientFlow):
 
     def reply_broken(self) -> None:
         """The reply cannot be ended, and the client must see that."""
-        self._plane.outbox.flush()
-        if self.exchange is not None and self.exchange.line.minor == 0:
+        self._context.outbox.flush()
+        if self.exchange is not None and self.exchange.request.line.minor == 0:
             reset_at_end(self.transport)
         self.exchange = None
         self._forget()
@@ -327,16 +338,16 @@ class Downstream(asyncio.Protocol, ClientFlow):
 
     def _refuse_unread(self, refusal: Refused) -> None:
         """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
-        plane = self._plane
-        seconds = max(0.0, plane.clock() - self._head_since)
-        plane.outbox.post(self.transport, unreadable(plane, refusal, self.peer.address, seconds))
+        context = self._context
+        seconds = max(0.0, context.clock() - self._head_since)
+        context.outbox.post(self.transport, unreadable(context, refusal, self.peer.address, seconds))
         self._linger()
 
     def _linger(self, seconds: float = _LINGER) -> None:
         """Say that nothing more comes from here, and let the client read that before the connection ends."""
         self.lingering = True
         self._buffer = b""
-        self._plane.outbox.flush()
+        self._context.outbox.flush()
         self._release(UPLOAD | PIPELINE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -351,8 +362,8 @@ class Downstream(asyncio.Protocol, ClientFlow):
 
     def _close(self) -> None:
         self.lingering = True
-        self._arm(self._plane.settings.keepalive_timeout)
-        self._plane.outbox.flush()
+        self._arm(self._clients.settings.keepalive_timeout)
+        self._context.outbox.flush()
         self.transport.close()
 
     @property
@@ -366,8 +377,8 @@ class Downstream(asyncio.Protocol, ClientFlow):
             self._close()
 
     def _forget(self) -> None:
-        self._plane.wheel.forget(self)
-        self._plane.connection_ended(self)
+        self._context.wheel.forget(self)
+        self._clients.connection_ended(self)
 
     def eof_received(self) -> None:
         """Who says no more takes its request back. What was written before may be read still, but not for ever: a
@@ -381,7 +392,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
                 self._close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._plane.disconnects.forget(self.transport)
+        self._clients.disconnects.forget(self.transport)
         self._forget()
         self._buffer = b""
         self.lingering = True
