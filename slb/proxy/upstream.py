@@ -20,7 +20,7 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 class UpstreamConnection(asyncio.Protocol, Flow):
-    """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it. `unsent`: it
+    """One connection. Idle in its pool, or carrying one exchange; whatever it sends unasked ends it. `unsent`: it
     ended before a byte of the request it carries was written."""
 
     __slots__ = (
@@ -225,13 +225,13 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         return self._body.trailers if isinstance(self._body, ChunkedBody) else []
 
     def becomes_tunnel(self) -> None:
-        """HTTP ends here: the transport is somebody else's from now on."""
+        """HTTP ends here: the transport is the tunnel's from now on."""
         self.exchange = None
         self._paused = 0
         self.pool.discard(self)
 
     def tunnel_ended(self) -> None:
-        """And is gone."""
+        """The tunnel's transport has ended."""
         self.pool.ended(self)
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class UpstreamConnection(asyncio.Protocol, Flow):
             transport.abort()
 
     def eof_received(self) -> None:
-        """The upstream said that this is the end. Over TLS a connection can end without: cut off by somebody."""
+        """The upstream has ended its side. Over TLS a connection can end without that: it was cut off."""
         self._ended = True
         self.unsent = self._posted_at == self.pool.outbox.flushes
         if self.transport.get_write_buffer_size():  # it would end once all of that is read, if ever
