@@ -46,7 +46,7 @@ def listening_socket(address: str, setting: str) -> socket.socket:
 
 
 def begin_listening(bound: socket.socket, setting: str) -> None:
-    """Let clients connect from now on. Raises CannotListen, the socket closed, where somebody was faster."""
+    """Accept connects from now on. Raises CannotListen, the socket closed, where another process was faster."""
     try:
         bound.listen(BACKLOG)
     except OSError as error:
@@ -56,7 +56,7 @@ def begin_listening(bound: socket.socket, setting: str) -> None:
 
 
 def bound_socket(address: str, setting: str) -> socket.socket:
-    """As `listening_socket`, but nobody can connect yet: clients are refused, and go elsewhere."""
+    """As `listening_socket`, but not listening yet: clients are refused, and go elsewhere."""
     try:
         host, port = host_port(address)
         family, kind, protocol, _, where = socket.getaddrinfo(
@@ -87,11 +87,11 @@ def listening_unix_socket(path: Path) -> socket.socket:
 
 
 def hold_newcomers(bound: socket.socket) -> bool:
-    """Let nobody begin to connect to a listening socket any more; handshakes under way go on. False where the
-    system cannot do that.
+    """Take no new handshake on a listening socket; those under way go on. False where the system cannot do that.
 
-    Closing a listener resets whoever waits in its queue: to a client that is a connection that was made and then
-    broke. One whose SYN was dropped sends it again a second later, and is refused, or meets the next listener.
+    Closing a listener resets the connections that wait in its queue: to a client that is a connection that was made
+    and then broke. One whose SYN was dropped sends it again a second later, and is refused, or meets the next
+    listener.
     """
     if sys.platform != "linux":
         return False
@@ -106,17 +106,17 @@ def hold_newcomers(bound: socket.socket) -> bool:
 
 
 def queued(bound: socket.socket) -> int:
-    """How many stand in a listening socket's queue; where the system cannot tell, as many as can. To ask is cheaper
-    than to accept from an empty queue, for which the kernel makes a socket first."""
+    """How many connections wait in a listening socket's queue; where the system cannot tell, as many as can. To ask
+    is cheaper than to accept from an empty queue, for which the kernel makes a socket first."""
     if sys.platform != "linux" or bound.family not in (socket.AF_INET, socket.AF_INET6):
         return BACKLOG
-    told = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUED.stop)
-    return int.from_bytes(told[_QUEUED], sys.byteorder)
+    info = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUED.stop)
+    return int.from_bytes(info[_QUEUED], sys.byteorder)
 
 
 def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """Who stands in a listening socket's queue now, accepted, and from where. Ends early where no descriptor is
-    left."""
+    """The connections that wait in a listening socket's queue now, accepted, and from where. Ends early where no
+    descriptor is left."""
     while True:
         try:
             accepted, peer = bound.accept()

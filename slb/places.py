@@ -1,4 +1,4 @@
-"""Who is connected to a listener: how many there may be in all, and from one address."""
+"""The connections to a listener: how many there may be in all, and from one address."""
 
 from collections import Counter
 from collections.abc import Hashable
@@ -22,7 +22,7 @@ class Places(Generic[Connection]):
         self._peers: Counter[str] = Counter()
 
     def set_limits(self, limit: int, per_peer: int, lingering: int) -> None:
-        """Let these hold for who comes from now on."""
+        """Apply these limits to connections that come from now on."""
         self.limit, self.per_peer, self.lingering = limit, per_peer, lingering
 
     def take(self, connection: Connection, address: str) -> bool:
@@ -35,8 +35,8 @@ class Places(Generic[Connection]):
         return not 0 < self.limit < len(self.taken)
 
     def turn_away(self, connection: Connection) -> bool:
-        """It was refused, and while it lingers it takes nobody's place. False where too many linger: it has to end
-        now, lest those who were refused take all descriptors."""
+        """It was refused, and while it lingers it takes no place. False where too many linger: it has to end now,
+        or refused connections would take all descriptors."""
         self.leave(connection)
         if 0 < self.lingering <= len(self.rejected):
             return False
@@ -44,7 +44,7 @@ class Places(Generic[Connection]):
         return True
 
     def leave(self, connection: Connection) -> bool:
-        """It has ended, which may be said more than once. Whether it gave back a place."""
+        """It has ended; further calls do nothing. Whether it gave back a place."""
         self.rejected.discard(connection)
         address = self.taken.pop(connection, None)
         if address is None:

@@ -12,6 +12,8 @@ from slb.proxy.last_resort import report
 
 TICK = 0.05
 """Seconds between two looks: the most by which a deadline is late."""
+NEVER = math.inf
+"""The deadline of what has none."""
 _SLOTS = 2048
 
 
@@ -22,9 +24,9 @@ class Timed:
     __slots__ = ("_looked_at", "_slot", "due")
 
     def __init__(self) -> None:
-        self.due = math.inf
+        self.due = NEVER
         self._slot = -1
-        self._looked_at = math.inf
+        self._looked_at = NEVER
 
     def expired(self) -> None:
         """The deadline passed."""
@@ -59,11 +61,11 @@ class Wheel:
 
     def forget(self, item: Timed) -> None:
         """No deadline any more: the wheel keeps no reference."""
-        item.due = math.inf
+        item.due = NEVER
         if item._slot >= 0:
             self._slots[item._slot % _SLOTS].discard(item)
             item._slot = -1
-            item._looked_at = math.inf
+            item._looked_at = NEVER
 
     def tick(self) -> None:
         """Expire everything that is due by now."""
@@ -84,14 +86,14 @@ class Wheel:
                 self._slots[index].add(item)
                 continue
             item._slot = -1
-            item._looked_at = math.inf
+            item._looked_at = NEVER
             if item.due <= now:
                 due.append(item)
-            elif item.due < math.inf:
+            elif item.due < NEVER:
                 self.arm(item, item.due)
         for item in due:
             if item.due <= now:
-                item.due = math.inf
+                item.due = NEVER
                 try:
                     item.expired()
                 except Exception as error:  # noqa: BLE001 -- the others are due too, and in no slot any more

@@ -1,9 +1,9 @@
-"""Clients that leave while nobody reads from them.
+"""Clients that leave while their connections are not read.
 
-A connection whose reading is paused (its upstream takes no more of the body, or it has sent too much ahead) tells
-of its end to nobody: the event loop no longer looks at it. The kernel knows all the same, and is asked a few times
-a second. Linux says it in TCP_INFO; elsewhere such a client is noticed when reading goes on, or at its deadline. So
-it is where the client closed in peace with bytes still to send: its goodbye stands behind them.
+A connection whose reading is paused (its upstream takes no more of the body, or it has sent too much ahead) does
+not report its end: the event loop no longer looks at it. The kernel knows all the same, and is asked a few times a
+second. Linux has it in TCP_INFO; elsewhere such a client is noticed when reading goes on, or at its deadline. So it
+is where the client closed in order with bytes still to send: its FIN stands behind them.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ _PERIOD = 0.2
 RESET = frozenset({7})
 """tcp_info.tcpi_state: CLOSE, which a reset leads to."""
 GONE = RESET | {8}
-"""CLOSE_WAIT too: the client has said that it says no more."""
+"""CLOSE_WAIT too: the client sends no more."""
 
 _ACKNOWLEDGED = slice(120, 128)
-"""tcp_info.tcpi_bytes_acked; kernels before 4.1 tell less."""
+"""tcp_info.tcpi_bytes_acked; kernels before 4.1 have less."""
 
 
 class DisconnectWatcher(Timed):
@@ -68,8 +68,8 @@ def acknowledged(transport: asyncio.Transport) -> int:
     connection = transport.get_extra_info("socket")
     if sys.platform != "linux" or connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return 0
-    told: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
-    return int.from_bytes(told[_ACKNOWLEDGED], sys.byteorder)
+    info: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+    return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
 
 
 def reset_at_end(transport: asyncio.Transport) -> None:

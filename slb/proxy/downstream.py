@@ -1,95 +1,52 @@
-"""One client connection: where a request's life begins and ends.
+"""The requests on one client connection: where a request's life begins.
 
 Frames requests, refuses what is malformed, and has at most one exchange at a time; what a pipelining client sends
 meanwhile waits. Handing over to the applications is for good: they answer one request and close.
 """
 
 import asyncio
-from typing import cast
 
-from slb.errors import OVERLOADED, REQUEST_TIMEOUT, Reason, Refused
+from slb.errors import REQUEST_TIMEOUT, Refused
 from slb.proxy.body import Body, MalformedBody
-from slb.proxy.disconnect_watcher import acknowledged, reset_at_end
-from slb.proxy.exchange import NEVER, Exchange
-from slb.proxy.flow import FULL_READ, PIPELINE, TURN, TURN_OVER, UPLOAD, ClientFlow
+from slb.proxy.client_connection import BUFFER, ClientConnection
+from slb.proxy.clients import Clients
+from slb.proxy.deadlines import NEVER
+from slb.proxy.disconnect_watcher import acknowledged
+from slb.proxy.exchange import Exchange
+from slb.proxy.flow import FULL_READ, PIPELINE, TURN, TURN_OVER, UPLOAD
 from slb.proxy.handed_over import HandedOver
 from slb.proxy.headers import RequestHead
 from slb.proxy.held import appended
-from slb.proxy.messages import connection_line, keeps_open
-from slb.proxy.peer import Peer
-from slb.proxy.plane import Plane
 from slb.proxy.reader import reason_of, without_empty_lines
-from slb.proxy.refusal import answer, no_way, note, unreadable
+from slb.proxy.refusal import no_way, note
+from slb.proxy.request import Request
+from slb.proxy.states import CLIENT, ClientEvent, ClientState
 from slb.proxy.target import RequestLine
-
-_BUFFER = 64 * 1024
-"""Bytes that wait on either side of a connection before its reading is paused."""
-_LINGER = 5.0
-"""Seconds a client that gets no further answer has to stop sending: closing on unread bytes resets the connection
-and can destroy the answer before it is read (RFC 9112, 9.6)."""
-_LINGER_BYTES = 64 << 20
-"""And how much it may send meanwhile. Many clients see the answer only once their upload has gone through."""
 
 _FIRST_LOOK = 1.0
 """Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""
 
+_READING, _REQUEST = ClientState.READING, ClientEvent.REQUEST
 
-class Downstream(asyncio.Protocol, ClientFlow):
-    """`exchange` is the request being served, None between requests."""
 
-    __slots__ = (
-        "_advancing",
-        "_body",
-        "_buffer",
-        "_head_since",
-        "_lingered",
-        "_plane",
-        "_reader",
-        "_served",
-        "_taken",
-        "exchange",
-        "is_last",
-        "is_stalled",
-        "lingering",
-        "peer",
-    )
+class Downstream(ClientConnection):
+    """Reads requests, and starts an exchange for each."""
 
-    def __init__(self, plane: Plane) -> None:
-        ClientFlow.__init__(self, plane.disconnects)
-        self._plane = plane
-        self.exchange: Exchange | None = None
-        self.is_stalled = False
-        self.lingering = False
-        self._buffer = b""
-        self._body: Body | None = None
-        self._lingered = 0
+    __slots__ = ("_advancing", "_reader", "_served_so_far", "_taken")
+
+    def __init__(self, clients: "Clients[Downstream]") -> None:
+        super().__init__(clients)
         self._advancing = False
-        self._head_since = NEVER
-        self._served = 0
-        self.is_last = False
+        self._served_so_far = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
-        transport.set_write_buffer_limits(high=_BUFFER)
-        plane = self._plane
-        self.peer = Peer(transport, plane.settings.trusted_proxies)
-        self._reader = plane.readers[self.peer.is_trusted]
-        if not plane.places.take(self, self.peer.address):
-            self._refuse_unread(Refused(OVERLOADED, "too many connections"))
-            if not plane.places.turn_away(self):
-                transport.abort()
-            return
-        now = self._head_since = plane.clock()
-        plane.wheel.arm(self, now + plane.settings.head_timeout)
-
-    # -- bytes from the client
+        super().connection_made(transport)
+        self._reader = self._clients.readers[self.peer.is_trusted]
 
     def data_received(self, data: bytes) -> None:
         if len(data) > FULL_READ:
             self._end_turn()
-        if self.lingering:
-            self._discard(data)
-        elif self.exchange is None:
+        if self.state is _READING:
             seen = len(self._buffer)
             if not seen:
                 self._advance(data)
@@ -98,19 +55,23 @@ class Downstream(asyncio.Protocol, ClientFlow):
             else:
                 data, self._buffer = appended(self._buffer, data), b""
                 self._advance(data, seen)
+        elif self.exchange is None:
+            self._discard(data)
         elif self._body is not None:
             self._read_body(self.exchange, self._body, data)
         else:
             self._buffer = appended(self._buffer, data)
-            if len(self._buffer) > _BUFFER:
+            if len(self._buffer) > BUFFER:
                 self._hold(PIPELINE)
 
     def go_on(self) -> None:
-        if self.exchange is None:
-            if not (self.lingering or self.is_stalled):
+        if self.state is _READING:
+            if not self.is_stalled:
                 self._serve_next()
-        elif self._body is not None and self._body.has_more:
+        elif self.exchange is not None and self._body is not None and self._body.has_more:
             self._read_body(self.exchange, self._body, b"")
+
+    # -- heads
 
     def _advance(self, data: bytes, seen: int = 0) -> None:
         """Serve what stands at the front of `data` until a request is under way or more must come. Nothing is
@@ -119,7 +80,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
         self._advancing = True
         until = 0.0
         try:
-            while data and self.exchange is None and not (self.lingering or self.is_stalled):
+            while data and self.state is _READING and not self.is_stalled:
                 end = data.find(b"\r\n\r\n", seen and max(0, seen - 3)) + 4
                 if end < 4:
                     data = self._await_head(data, seen)
@@ -130,14 +91,14 @@ class Downstream(asyncio.Protocol, ClientFlow):
                     data = without_empty_lines(data)
                     continue
                 line, head = self._reader.whole(data, end)
-                methods = self._plane.reserved.get(line.path)
+                methods = self._clients.reserved.get(line.path)
                 if methods is not None and line.method in methods:
                     self._hand_over(data)
                 else:
                     data = self._serve(line, head, data[end:])
                     if self.exchange is None:  # answered at once: does the client read that, before it gets more?
-                        self._plane.outbox.flush()
-                        now = self._plane.clock()
+                        self._context.outbox.flush()
+                        now = self._context.clock()
                         until = until or now + TURN
                         if now > until:
                             self._end_turn()
@@ -145,40 +106,57 @@ class Downstream(asyncio.Protocol, ClientFlow):
         except Refused as refusal:
             self._refuse_unread(refusal)
         self._advancing = False
-        self._buffer = b"" if self.lingering else data
-        if len(data) > _BUFFER and (self.exchange is not None or self.is_stalled):
+        waits = self.exchange is not None
+        self._buffer = data if waits or self.state is _READING else b""
+        if len(data) > BUFFER and (waits or self.is_stalled):
             self._hold(PIPELINE)
 
     def _await_head(self, data: bytes, seen: int) -> bytes:
         data = self._reader.partial(data, seen)
         if self._head_since is NEVER:
-            plane = self._plane
-            now = self._head_since = plane.clock()
-            plane.wheel.arm(self, now + plane.settings.head_timeout)
+            self._await_request()
         return data
 
+    def _serve_next(self) -> None:
+        if self._paused:
+            self._release(UPLOAD | PIPELINE)
+        if self._buffer and not self._advancing:
+            data, self._buffer = bytes(self._buffer), b""
+            self._advance(data)
+
+    def _hand_over(self, data: bytes) -> None:
+        clients = self._clients
+        self._context.outbox.flush()
+        self._context.wheel.forget(self)
+        self.state = CLIENT[self.state][ClientEvent.HAND_OVER]
+        self._release(TURN_OVER)
+        HandedOver(clients.handover(), lambda: clients.connection_ended(self)).begin(self.transport, data)
+
+    # -- requests and their bodies
+
     def _serve(self, line: RequestLine, head: RequestHead, rest: bytes) -> bytes:
-        plane, route = self._plane, line.route
+        context, clients, route = self._context, self._clients, line.route
         body, payload = None, b""
         if head.length:
             body, payload, rest = self._reader.body(line, head, rest)
         self._buffer = rest  # which an answer given at once must know of, should it be the last
+        request_id = head.request_id or context.identity.new_request_id()
         if route is None or head.looped:
-            reason, detail = no_way(plane, head)
-            request_id = head.request_id or plane.new_request_id()
-            note(plane, reason, detail, request_id, self.peer.address, 0.0, line)
-            self.refuse(reason, detail, request_id, line, head, body is None)
+            reason, detail = no_way(head.looped, clients.mirror.ready)
+            note(context, reason, detail, request_id, self.peer.address, 0.0, line)
+            self._answer(reason, detail, request_id, line, head, body is None)
             return rest
-        if plane.max_requests:
-            self._served += 1
-            self.is_last = self._served >= plane.max_requests
-        now = plane.clock()
-        exchange = self.exchange = Exchange(plane, self, line, route, head, now)
+        if clients.max_requests:
+            self._served_so_far += 1
+            self.is_last = self._served_so_far >= clients.max_requests
+        now = context.clock()
+        exchange = self.exchange = Exchange(context, self, Request(line, head, self.peer, route, request_id), now)
+        self.state = CLIENT[self.state][_REQUEST]
         self._body = body
         if body is None:
             self.due = NEVER
         else:
-            plane.wheel.arm(self, now + route.settings.idle_timeout)
+            context.wheel.arm(self, now + route.settings.idle_timeout)
             if body.has_more:
                 self._end_turn()
         exchange.begin(payload, body is None)
@@ -201,87 +179,7 @@ class Downstream(asyncio.Protocol, ClientFlow):
         if exchange.upload is not None:
             exchange.upload.arrives(payload, body.done)
 
-    def _hand_over(self, data: bytes) -> None:
-        plane = self._plane
-        plane.outbox.flush()
-        plane.wheel.forget(self)
-        self.lingering = True
-        self._release(TURN_OVER)
-        HandedOver(plane.handover(), lambda: plane.connection_ended(self)).begin(self.transport, data)
-
-    # -- for the exchange
-
-    def exchange_ended(self, exchange: Exchange, keep: bool, request_ended: bool, now: float) -> None:
-        """The reply is written. Next request, or a close that lets the client read it."""
-        if self.exchange is not exchange:
-            return
-        self.exchange = None
-        self._next_or_close(keep and keeps_open(exchange.line, exchange.head), request_ended, now)
-
-    def _next_or_close(self, keep: bool, request_ended: bool, now: float) -> None:
-        self._body = None
-        if self.transport.is_closing():
-            return
-        if not request_ended:
-            self._linger()
-        elif not keep and self._buffer:  # and more may be on its way
-            self._linger(self._plane.keepalive_timeout if self.is_stalled else _LINGER)
-        elif not keep:
-            self._close()
-        else:
-            self._head_since = NEVER
-            plane = self._plane
-            plane.wheel.arm(self, now + plane.keepalive_timeout)
-            if not self.is_stalled:
-                self._serve_next()
-
-    def _serve_next(self) -> None:
-        """Read on, beginning with what a pipelining client has sent already."""
-        if self._paused:
-            self._release(UPLOAD | PIPELINE)
-        if self._buffer and not self._advancing:
-            data, self._buffer = bytes(self._buffer), b""
-            self._advance(data)
-
-    def _arm(self, seconds: float) -> None:
-        self._plane.wheel.arm(self, self._plane.clock() + seconds)
-
-    def refuse(
-        self, reason: Reason, detail: str, request_id: bytes, line: RequestLine, head: RequestHead, ended: bool
-    ) -> None:
-        """Answer in slb's own name. The connection goes on where the whole request was read."""
-        self.exchange = None
-        keep = ended and not self._plane.draining and not self.is_last
-        connection = connection_line(line, head, keep)
-        message = answer(reason, detail, request_id, connection, line.method != b"HEAD", self._plane.tells_all)
-        self._plane.outbox.post(self.transport, message)
-        self._next_or_close(keep and keeps_open(line, head), ended, self._plane.clock())
-
-    def becomes_tunnel(self) -> bytes:
-        """HTTP ends here: the transport is somebody else's. What the client has already said behind its request."""
-        self._plane.outbox.flush()  # what was posted to either side
-        self._plane.wheel.forget(self)
-        self._plane.disconnects.forget(self.transport)  # whoever closes one half of a tunnel has not left
-        self._paused = 0
-        early, self._buffer = bytes(self._buffer), b""
-        return early
-
-    def tunnel_ended(self) -> None:
-        """Both sides are gone."""
-        self.exchange = None
-        self.lingering = True
-        self._forget()
-
-    def reply_broken(self) -> None:
-        """The reply cannot be ended, and the client must see that."""
-        self._plane.outbox.flush()
-        if self.exchange is not None and self.exchange.line.minor == 0:
-            reset_at_end(self.transport)
-        self.exchange = None
-        self._forget()
-        self.transport.abort()
-
-    # -- flow and end
+    # -- clients that do not read, deadlines
 
     def pause_writing(self) -> None:
         self.is_stalled, self._taken = True, -1
@@ -301,14 +199,14 @@ class Downstream(asyncio.Protocol, ClientFlow):
                 self._arm(exchange.route.settings.idle_timeout)
             if exchange.connection is not None:
                 exchange.connection.resume_reading()
-        elif not self.lingering:
+        elif self.state is _READING:
             self._serve_next()
 
     def expired(self) -> None:
-        if self.lingering:
-            self.transport.abort()
-        elif self.exchange is not None:
+        if self.exchange is not None:
             self._late(self.exchange)
+        elif self.state is not _READING:
+            self.transport.abort()
         elif self._buffer:
             self._refuse_unread(Refused(REQUEST_TIMEOUT, "the request's head did not come in time"))
         else:
@@ -324,67 +222,3 @@ class Downstream(asyncio.Protocol, ClientFlow):
             self._arm(exchange.route.settings.idle_timeout)
         else:
             exchange.client_late()
-
-    def _refuse_unread(self, refusal: Refused) -> None:
-        """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
-        plane = self._plane
-        seconds = max(0.0, plane.clock() - self._head_since)
-        plane.outbox.post(self.transport, unreadable(plane, refusal, self.peer.address, seconds))
-        self._linger()
-
-    def _linger(self, seconds: float = _LINGER) -> None:
-        """Say that nothing more comes from here, and let the client read that before the connection ends."""
-        self.lingering = True
-        self._buffer = b""
-        self._plane.outbox.flush()
-        self._release(UPLOAD | PIPELINE)
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:  # TLS: its close says so, and reads on until the client has closed too
-            self.transport.close()
-        self._arm(seconds)
-
-    def _discard(self, data: bytes) -> None:
-        self._lingered += len(data)
-        if self._lingered > _LINGER_BYTES:
-            self.transport.abort()
-
-    def _close(self) -> None:
-        self.lingering = True
-        self._arm(self._plane.settings.keepalive_timeout)
-        self._plane.outbox.flush()
-        self.transport.close()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is being served, and nothing of a request has come."""
-        return self.exchange is None and not self.lingering and not self._buffer
-
-    def close_when_idle(self) -> None:
-        """Draining: end now if nothing is being served; else the reply under way says that it is the last."""
-        if self.is_idle:
-            self._close()
-
-    def _forget(self) -> None:
-        self._plane.wheel.forget(self)
-        self._plane.connection_ended(self)
-
-    def eof_received(self) -> None:
-        """Who says no more takes its request back. What was written before may be read still, but not for ever: a
-        client that never does would keep this connection."""
-        if (exchange := self.exchange) is not None:
-            exchange.client_lost()
-            if exchange.status:
-                self.reply_broken()
-            else:
-                self.exchange = None
-                self._close()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._plane.disconnects.forget(self.transport)
-        self._forget()
-        self._buffer = b""
-        self.lingering = True
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.client_lost()

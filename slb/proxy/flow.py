@@ -15,7 +15,7 @@ FULL_READ = 128 * 1024
 TURN = 0.0001
 """Seconds for what is done at once with what was read. A request of others takes some five turns."""
 
-# Why reading is paused; several reasons can hold at once. Whoever inherits may have further ones.
+# Why reading is paused; several reasons can hold at once. Subclasses may have further ones.
 TURN_OVER = 1
 UPLOAD = 2
 PIPELINE = 4
@@ -23,7 +23,7 @@ PIPELINE = 4
 
 class Flow(Timed):
     """A connection, read from while there is no reason in `_paused` not to. `go_on` does what was left for the next
-    turn, and may end that too. Who gives the transport to somebody else sets `_paused` to 0 before."""
+    turn, and may end that too. Code that gives the transport away sets `_paused` to 0 before."""
 
     __slots__ = ("_paused", "transport")
 
@@ -47,7 +47,7 @@ class Flow(Timed):
             self._read_on()
 
     def _end_turn(self) -> None:
-        """Let all others have theirs before this one goes on."""
+        """Give all others their turn before this one goes on."""
         if not self._paused & TURN_OVER:
             self._pause(TURN_OVER)
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -64,7 +64,7 @@ class Flow(Timed):
 
 
 class ClientFlow(Flow):
-    """That of a client, who may leave while nobody reads: `disconnects` watches for that."""
+    """That of a client, which may leave while its connection is not read: `disconnects` watches for that."""
 
     __slots__ = ("_disconnects",)
 

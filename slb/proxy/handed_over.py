@@ -7,6 +7,9 @@ drain waits for its answer.
 import asyncio
 from collections.abc import Callable
 
+Handover = Callable[[], asyncio.Protocol]
+"""Makes the protocol by which the applications behind the data listener serve one connection."""
+
 
 class HandedOver(asyncio.Protocol):
     """Passes all that happens on to `application`, and calls `ended` when the connection is gone."""

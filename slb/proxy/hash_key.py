@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from slb.cookies import cookie
 from slb.proxy.fields import FIELDS, field_value
+from slb.proxy.request import Request
 
-if TYPE_CHECKING:
-    from slb.proxy.exchange import Exchange
-
-KeyOf = Callable[["Exchange"], bytes]
+KeyOf = Callable[[Request], bytes]
 """Empty where the request has no such key."""
 
 
@@ -24,22 +21,22 @@ def key_of(hash_key: str) -> KeyOf:
 
 def _path(_: str) -> KeyOf:
     """The normal form: other spellings of a path mean the same."""
-    return lambda exchange: exchange.line.normal.encode()
+    return lambda request: request.line.normal.encode()
 
 
 def _address(_: str) -> KeyOf:
-    return lambda exchange: exchange.client.peer.client(exchange.head).encode()
+    return lambda request: request.peer.client(request.head).encode()
 
 
 def _header(name: str) -> KeyOf:
-    return lambda exchange: field_value(exchange.head.fields, name).encode("latin-1")
+    return lambda request: field_value(request.head.fields, name).encode("latin-1")
 
 
 def _cookie(name: str) -> KeyOf:
     """Of all Cookie lines together: RFC 9113, 8.2.3, lets them be split."""
 
-    def find(exchange: "Exchange") -> bytes:
-        lines = exchange.head.fields.split(b"\r\n")
+    def find(request: Request) -> bytes:
+        lines = request.head.fields.split(b"\r\n")
         values = b";".join(FIELDS[line][1] for line in lines if line[:7].lower() == b"cookie:")
         return cookie(values.decode("latin-1"), name).encode("latin-1")
 
@@ -51,8 +48,8 @@ def _query(name: str) -> KeyOf:
     shorter than the name is not decoded, for decoding makes nothing longer."""
     wanted = name.encode()
 
-    def find(exchange: "Exchange") -> bytes:
-        for pair in exchange.line.query[1:].split(b"&"):
+    def find(request: Request) -> bytes:
+        for pair in request.line.query[1:].split(b"&"):
             written, _, value = pair.partition(b"=")
             if len(written) >= len(wanted) and _decoded(written) == wanted:
                 return _decoded(value)

@@ -1,8 +1,9 @@
-"""The data listener: takes connections, and lets them go in peace."""
+"""The data listener: takes connections, and closes them when it drains."""
 
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -14,20 +15,29 @@ from slb.config import Settings
 from slb.listening import BACKLOG, hold_newcomers
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
+from slb.proxy.clients import Clients
+from slb.proxy.context import ProxyContext
+from slb.proxy.deadlines import Wheel
 from slb.proxy.downstream import Downstream
 from slb.proxy.entrance import Entrance
-from slb.proxy.plane import Handover, Plane
-from slb.proxy.pool import Pools
+from slb.proxy.handed_over import Handover
+from slb.proxy.head_cache import HeadCache
+from slb.proxy.identity import Identity
+from slb.proxy.outbox import Outbox
+from slb.proxy.pool import PoolParts, Pools
+from slb.proxy.replies import parse_reply
+from slb.proxy.retry import Retries
 from slb.proxy.tls import LOOK_AGAIN, UpstreamTls, certificates, follow
 from slb.routing.mirror import Mirror
 
 
 @dataclass(frozen=True, slots=True)
 class DrainTiming:
-    """Seconds. `handshakes`: between the last SYN let in and the end of listening, so that who has begun to connect
-    gets through; a round trip. `quiet`: an idle connection is closed once it was idle at two looks this far apart,
-    for a request that crosses our FIN is lost, and one that comes before it is answered. `arrivals`: who is not at
-    HTTP yet, but at the PROXY header or the TLS handshake, is cut off once nobody has got there for so long."""
+    """Seconds. `handshakes`: between the last SYN let in and the end of listening, so that a client which has begun
+    to connect gets through; a round trip. `quiet`: an idle connection is closed once it was idle at two looks this
+    far apart, for a request that crosses our FIN is lost, and one that comes before it is answered. `arrivals`:
+    connections at the PROXY header or the TLS handshake are cut off once none of them has got to HTTP for so
+    long."""
 
     handshakes: float = 0.1
     quiet: float = 1.0
@@ -35,7 +45,10 @@ class DrainTiming:
 
 
 class ProxyServer:
-    """Serves the data listener's sockets from the mirror. Raises ConfigError for certificates it cannot use."""
+    """Serves the data listener's sockets from the mirror. Raises ConfigError for certificates it cannot use.
+
+    `context`: what its exchanges share; `clients`: what the connections of its clients do.
+    """
 
     def __init__(
         self,
@@ -50,12 +63,27 @@ class ProxyServer:
         drain_timing: DrainTiming | None = None,
     ) -> None:
         self._drain_timing = drain_timing or DrainTiming()
-        self._plane = Plane(settings, mirror, metrics, access_log, address_rules, handover, gates, rng)
         self._certificates = certificates(settings, metrics)
         self._upstream_tls = UpstreamTls(settings, metrics)
-        self._plane.pools = Pools(self._plane, self._upstream_tls)
+        clock, outbox = time.monotonic, Outbox()
+        wheel = Wheel(clock)
+        parts = PoolParts(wheel, outbox, HeadCache(parse_reply), address_rules, self._upstream_tls)
+        self.context = ProxyContext(
+            metrics=metrics,
+            access_log=access_log,
+            gates=gates,
+            pools=Pools(mirror, parts, settings),
+            retries=Retries(metrics, clock, rng),
+            identity=Identity(rng),
+            wheel=wheel,
+            outbox=outbox,
+            clock=clock,
+            rng=rng,
+            tells_all=settings.client_detail == "full",
+        )
+        self.clients: Clients[Downstream] = Clients(settings, self.context, mirror, handover)
         self._entrance = Entrance(
-            lambda: Downstream(self._plane),
+            lambda: Downstream(self.clients),
             self._certificates,
             settings.trusted_proxies if settings.proxy_protocol else None,
             settings.head_timeout,
@@ -64,7 +92,7 @@ class ProxyServer:
             metrics,
         )
         metrics.inflight = lambda: [(live.member, live.inflight) for live in mirror.upstreams.values()]
-        metrics.connections = lambda: len(self._plane.connections)
+        metrics.connections = lambda: len(self.clients.connections)
         mirror.on_swap(metrics.forget_upstreams)
         mirror.on_swap(lambda _: metrics.follow_routes(mirror.table.routes))
 
@@ -75,12 +103,12 @@ class ProxyServer:
     ) -> None:
         """Call `on_failure(upstream, reason)` for each attempt that failed at an upstream, and before it
         `on_refusal(upstream)` for each connection that was refused."""
-        self._plane.on_failure = on_failure
-        self._plane.on_refusal = on_refusal
+        self.context.on_failure = on_failure
+        self.context.on_refusal = on_refusal
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept on `sockets` (bound, not yet listening)."""
-        self._plane.wheel.start(asyncio.get_running_loop())
+        self.context.wheel.start(asyncio.get_running_loop())
         for bound in sockets:
             self._entrance.open(bound, BACKLOG)
 
@@ -90,7 +118,7 @@ class ProxyServer:
 
     @property
     def upstream_tls(self) -> Callable[[], Awaitable[ssl.SSLContext]]:
-        """Gives the context `https` upstreams are met with, for whoever else meets them."""
+        """Gives the context `https` upstreams are met with, for other parts that connect to them."""
         return self._upstream_tls.context
 
     @property
@@ -101,23 +129,24 @@ class ProxyServer:
     @property
     def in_flight(self) -> int:
         """Requests that have begun and not ended."""
-        return sum(connection.exchange is not None for connection in self._plane.connections)
+        return sum(connection.exchange is not None for connection in self.clients.connections)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Let these hold for connections from now on. What the listener is built around stays: TLS, PROXY."""
-        self._plane.reconfigure(settings)
-        self._plane.pools.reconfigure(settings)
+        """Apply `settings` to connections from now on. What the listener is built around stays: TLS, PROXY."""
+        self.context.reconfigure(settings)
+        self.clients.reconfigure(settings)
         networks = settings.trusted_proxies if settings.proxy_protocol else None
         self._entrance.reconfigure(
             networks, settings.head_timeout, settings.max_connections, settings.max_connections_per_peer
         )
 
     def begin_drain(self) -> None:
-        """Replies from now on say `Connection: close`; whoever still comes is served."""
-        self._plane.draining = True
+        """Replies from now on say `Connection: close`; connections that still come are served."""
+        self.context.draining = True
 
     async def drain(self, timeout: float) -> int:
-        """Take nobody new, and let who is here finish, for at most `timeout` seconds; how many were cut off."""
+        """Take no new connection, and finish what is under way, for at most `timeout` seconds; how many requests
+        were cut off."""
         self.begin_drain()
         try:
             async with asyncio.timeout(timeout):
@@ -128,10 +157,10 @@ class ProxyServer:
             self._entrance.close()
             await self._entrance.abort()
         cut = self.in_flight
-        for connection in list(self._plane.connections):
+        for connection in list(self.clients.connections):
             connection.transport.abort()
-        self._plane.pools.close()
-        self._plane.wheel.stop()
+        self.context.pools.close()
+        self.context.wheel.stop()
         return cut
 
     async def _hold_newcomers(self) -> None:
@@ -140,20 +169,18 @@ class ProxyServer:
             await asyncio.sleep(self._drain_timing.handshakes)
 
     async def _emptied(self) -> None:
-        """Wait until nobody is left, those included who were shaking hands when the doors closed."""
+        """Wait until there is no connection left, those included that were shaking hands when listening ended."""
         closing = asyncio.create_task(self._close_the_quiet())
         try:
             await self._entrance.empty(self._drain_timing.arrivals)
-            while self._plane.connections:
-                self._plane.drained.clear()
-                await self._plane.drained.wait()
+            await self.clients.all_gone()
         finally:
             closing.cancel()
 
     async def _close_the_quiet(self) -> None:
         idle: set[Downstream] = set()
         while True:
-            before, idle = idle, {each for each in self._plane.connections if each.is_idle}
+            before, idle = idle, {each for each in self.clients.connections if each.is_idle}
             for connection in before & idle:
                 connection.close_when_idle()
             await asyncio.sleep(self._drain_timing.quiet)

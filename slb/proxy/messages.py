@@ -3,68 +3,65 @@
 import time
 from email.utils import formatdate
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from slb.admission.entry import Entry
+from slb.balance.upstream import LiveUpstream
+from slb.proxy.headers import RequestHead
+from slb.proxy.identity import Identity
 from slb.proxy.replies import ReplyHead
-
-if TYPE_CHECKING:
-    from slb.proxy.exchange import Exchange
-    from slb.proxy.headers import RequestHead
-    from slb.proxy.plane import Plane
-    from slb.proxy.target import RequestLine
+from slb.proxy.request import Request
+from slb.proxy.target import RequestLine
 
 
-def request_start(exchange: "Exchange", plane: "Plane") -> bytes:
+def request_start(request: Request, upstream: LiveUpstream, identity: Identity) -> bytes:
     """The head of the request as the upstream gets it."""
-    line, head, peer = exchange.line, exchange.head, exchange.client.peer
+    line, head, peer = request.line, request.head, request.peer
     return b"%b %b HTTP/1.1\r\n%b%b%b%b%b\r\n" % (
         line.method,
         line.forwarded_target,
-        head.fields if head.host is not None else _own_host(exchange) + head.fields,
+        head.fields if head.host is not None else _own_host(upstream) + head.fields,
         peer.forwarded(head) if head.is_forwarded else peer.line,
-        b"" if head.plain else _what_heads_rarely_say(exchange),
-        b"" if head.request_id and head.trace else _identity(exchange, plane),
-        plane.own_line[line.minor],
+        b"" if head.plain else _what_heads_rarely_say(line, head),
+        b"" if head.request_id and head.trace else _own_ids(request, identity),
+        identity.own_line[line.minor],
     )
 
 
-def _own_host(exchange: "Exchange") -> bytes:
+def _own_host(upstream: LiveUpstream) -> bytes:
     """HTTP/1.0 clients may leave it out, HTTP/1.1 upstreams may not be left without."""
-    assert exchange.handle is not None
-    return b"Host: %b\r\n" % exchange.handle.upstream.spec.authority.encode()
+    return b"Host: %b\r\n" % upstream.spec.authority.encode()
 
 
-def _what_heads_rarely_say(exchange: "Exchange") -> bytes:
+def _what_heads_rarely_say(line: RequestLine, head: RequestHead) -> bytes:
     """What is this hop's to say, and is said again because the client said it: trailers wanted, an upgrade."""
-    head = exchange.head
-    if head.upgrade and exchange.line.minor == 1:
+    if head.upgrade and line.minor == 1:
         return b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
     return b"Connection: TE\r\nTE: trailers\r\n" if head.wants_trailers else b""
 
 
-def _identity(exchange: "Exchange", plane: "Plane") -> bytes:
+def _own_ids(request: Request, identity: Identity) -> bytes:
     """An id where the client gave none, and a trace begun where there is none."""
-    if exchange.head.request_id:
-        return plane.new_trace(plane.new_request_id())
-    named = b"X-Request-Id: %b\r\n" % exchange.request_id
-    return named if exchange.head.trace else named + plane.new_trace(exchange.request_id)
+    if request.head.request_id:
+        return identity.new_trace(identity.new_request_id())
+    named = b"X-Request-Id: %b\r\n" % request.id
+    return named if request.head.trace else named + identity.new_trace(request.id)
 
 
-def reply_start(exchange: "Exchange", plane: "Plane", head: ReplyHead, now: float) -> bytes:
-    """The head of the reply as the client gets it."""
-    line = exchange.line
-    keeps = exchange.keep_client and not exchange.head.close
+def reply_start(request: Request, head: ReplyHead, keep: bool, chunked: bool, timing: bytes) -> bytes:
+    """The head of the reply as the client gets it. `keep`: slb leaves the connection open behind it; `chunked`: the
+    body is; `timing`: a line to be added, or empty."""
+    line = request.line
     return b"%b%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
         head.start,
         b"" if head.dated else date_line(),
-        exchange.request_id,
-        b"Transfer-Encoding: chunked\r\n" if exchange.chunks_reply else b"",
-        b"" if keeps and line.minor else connection_line(line, exchange.head, exchange.keep_client),
-        _timing(exchange, plane, now) if exchange.head.wants_timing else b"",
+        request.id,
+        b"Transfer-Encoding: chunked\r\n" if chunked else b"",
+        b"" if keep and line.minor and not request.head.close else connection_line(line, request.head, keep),
+        timing,
     )
 
 
-def connection_line(line: "RequestLine", head: "RequestHead", keep: bool) -> bytes:
+def connection_line(line: RequestLine, head: RequestHead, keep: bool) -> bytes:
     """The Connection line of a reply: said only where it is not the version's default."""
     keep = keep and keeps_open(line, head)
     if line.minor == 1:
@@ -72,13 +69,13 @@ def connection_line(line: "RequestLine", head: "RequestHead", keep: bool) -> byt
     return b"Connection: keep-alive\r\n" if keep else b""
 
 
-def keeps_open(line: "RequestLine", head: "RequestHead") -> bool:
+def keeps_open(line: RequestLine, head: RequestHead) -> bool:
     """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
     return not head.close and (line.minor == 1 or head.keep_alive)
 
 
 def date_line() -> bytes:
-    """A Date of now: whoever has a clock gives it to a reply that comes without (RFC 9110, 6.6.1)."""
+    """A Date of now, for a reply that has none (RFC 9110, 6.6.1)."""
     return _date_line(int(time.time()))
 
 
@@ -87,24 +84,24 @@ def _date_line(second: int) -> bytes:
     return b"Date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
-def switching_start(exchange: "Exchange", plane: "Plane", head: ReplyHead, now: float) -> bytes:
-    """The head of a 101."""
+def switching_start(request: Request, head: ReplyHead, timing: bytes) -> bytes:
+    """The head of a 101. `timing`: a line to be added, or empty."""
     return b"%bConnection: Upgrade\r\nUpgrade: %b\r\nX-Request-Id: %b\r\n%b\r\n" % (
         head.start,
         head.upgrade,
-        exchange.request_id,
-        _timing(exchange, plane, now) if exchange.head.wants_timing else b"",
+        request.id,
+        timing,
     )
 
 
-def _timing(exchange: "Exchange", plane: "Plane", now: float) -> bytes:
+def server_timing(took: float, entry: Entry | None, attempts: int, tells_all: bool) -> bytes:
     """Server-Timing (milliseconds): of the last attempt, how long it queued and behind how many; from the request's
-    head to the reply's without that; how many upstreams it took. Strangers are told of times alone."""
-    took, entry = now - exchange.started, exchange.entry
+    head to the reply's, which `took` so many seconds, without that; how many upstreams it took. Where slb does not
+    tell all, the times alone."""
     queue = b""
     if entry is not None and entry.position is not None:
         took -= entry.waited
-        behind = b';desc="%d"' % entry.position if plane.tells_all else b""
+        behind = b';desc="%d"' % entry.position if tells_all else b""
         queue = b"queue;dur=%.3f%b, " % (entry.waited * 1000, behind)
-    attempts = b', attempts;desc="%d"' % (len(exchange.tried) + 1) if plane.tells_all else b""
-    return b"Server-Timing: %bupstream;dur=%.3f%b\r\n" % (queue, max(took, 0.0) * 1000, attempts)
+    number = b', attempts;desc="%d"' % attempts if tells_all else b""
+    return b"Server-Timing: %bupstream;dur=%.3f%b\r\n" % (queue, max(took, 0.0) * 1000, number)

@@ -4,20 +4,25 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import cast
 
 import structlog
 
-from slb.addresses import is_address
+from slb.addresses import AddressRules, is_address
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.errors import INTERNAL, OVERLOADED, Reason
 from slb.lookups import SingleFlight
-from slb.proxy.plane import Plane
+from slb.proxy.deadlines import Wheel
+from slb.proxy.head_cache import HeadCache
+from slb.proxy.outbox import Outbox
+from slb.proxy.replies import ReplyHead
 from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls, fault
 from slb.proxy.upstream import UpstreamConnection
+from slb.routing.mirror import Mirror
 
 _OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Why this machine has no socket to give. Taken for the upstream's fault it would eject the whole fleet."""
@@ -35,25 +40,36 @@ class ConnectFailed(Exception):
         self.refused = refused
 
 
+@dataclass(frozen=True, slots=True)
+class PoolParts:
+    """What the pools of one instance share."""
+
+    wheel: Wheel
+    outbox: Outbox
+    reply_heads: HeadCache[ReplyHead]
+    address_rules: AddressRules
+    tls: UpstreamTls
+
+
 class Pool:
     """The connections to one upstream. Idle ones are taken last in, first out: the warmest; the rest may age."""
 
-    def __init__(self, plane: Plane, upstream: LiveUpstream, tls: UpstreamTls) -> None:
+    def __init__(self, upstream: LiveUpstream, parts: PoolParts, settings: Settings) -> None:
         self.upstream = upstream
-        self.wheel = plane.wheel
-        self.outbox = plane.outbox
-        self.reply_heads = plane.reply_heads
-        self._rules = plane.address_rules
-        self._idle: list[UpstreamConnection] = []
-        self._open = 0
+        self.wheel = parts.wheel
+        self.outbox = parts.outbox
+        self.reply_heads = parts.reply_heads
+        self._rules = parts.address_rules
+        self._tls = parts.tls
+        self.idle: list[UpstreamConnection] = []
+        self.open = 0
         self._closed = False
         self._is_name = not is_address(upstream.spec.host)
         self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
-        self._tls = tls
-        self.reconfigure(plane.settings)
+        self.reconfigure(settings)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Let these hold from now on."""
+        """Apply `settings` from now on."""
         self.max_head = settings.max_head
         self._keep = settings.upstream_keepalive
         self._keepalive_timeout = settings.upstream_keepalive_timeout
@@ -62,44 +78,44 @@ class Pool:
     @property
     def is_full(self) -> bool:
         """Whether the upstream has all the connections it may have, those being made included."""
-        return bool(self._limit) and self._open >= self._limit
+        return bool(self._limit) and self.open >= self._limit
 
     @property
     def has_room(self) -> bool:
         """Whether one more request can be sent: by a connection that is idle, or one that may be made."""
-        return not self.is_full or any(not each.transport.is_closing() for each in self._idle)
+        return not self.is_full or any(not each.transport.is_closing() for each in self.idle)
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection, no longer the pool's."""
-        while self._idle:
-            connection = self._idle.pop()
+        while self.idle:
+            connection = self.idle.pop()
             if not connection.transport.is_closing():
                 return connection
         return None
 
     def put(self, connection: UpstreamConnection, now: float) -> None:
         """Keep an idle connection, or close it where enough are kept."""
-        if self._closed or len(self._idle) >= self._keep or connection.transport.is_closing():
+        if self._closed or len(self.idle) >= self._keep or connection.transport.is_closing():
             connection.close()
             return
-        self._idle.append(connection)
+        self.idle.append(connection)
         self.wheel.arm(connection, now + self._keepalive_timeout)
 
     def discard(self, connection: UpstreamConnection) -> None:
         """The connection is ending; nothing of it is kept."""
         self.wheel.forget(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
 
     def close(self) -> None:
         """The upstream has left: idle connections end now, busy ones with their exchange."""
         self._closed = True
-        for connection in list(self._idle):
+        for connection in list(self.idle):
             connection.close()
 
     def reserve(self) -> None:
         """Let a connection count that `connect` is to make: others ask for room before its turn comes."""
-        self._open += 1
+        self.open += 1
 
     async def connect(self, timeout: float) -> UpstreamConnection:
         """A new connection, for which there is a reservation, to the first address that takes one within `timeout`
@@ -125,14 +141,14 @@ class Pool:
             _log.exception("connect_broke", upstream=spec.member)
             raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
         finally:
-            self._open -= not connected
+            self.open -= not connected
 
     def ended(self, connection: UpstreamConnection) -> None:
         """A connection is gone for good, whoever had it last."""
         self.discard(connection)
         if connection.counted:
             connection.counted = False
-            self._open -= 1
+            self.open -= 1
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host` that may be connected to. One question at a time: each takes a thread, of which
@@ -222,18 +238,22 @@ async def _part(limit: asyncio.Timeout, addresses: int) -> AsyncIterator[None]:
 class Pools:
     """member -> Pool; follows the mirror's swaps."""
 
-    def __init__(self, plane: Plane, tls: UpstreamTls) -> None:
-        self._plane = plane
-        self._tls = tls
+    def __init__(self, mirror: Mirror, parts: PoolParts, settings: Settings) -> None:
+        self._mirror = mirror
+        self._parts = parts
+        self._settings = settings
         self._pools: dict[str, Pool] = {}
-        plane.mirror.on_swap(self.drop)
+        mirror.on_swap(self.drop)
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._pools.values())
 
     def of(self, upstream: LiveUpstream) -> Pool:
         """The upstream's pool; an upstream that left and came back is another one, with a pool of its own."""
         pool = self._pools.get(upstream.member)
         if pool is None or pool.upstream is not upstream:
-            pool = Pool(self._plane, upstream, self._tls)
-            if self._plane.mirror.upstream(upstream.member) is upstream:
+            pool = Pool(upstream, self._parts, self._settings)
+            if self._mirror.upstream(upstream.member) is upstream:
                 self._pools[upstream.member] = pool
         return pool
 
@@ -243,7 +263,8 @@ class Pools:
         return [pool.upstream for pool in pools if pool is not None and not pool.has_room]
 
     def reconfigure(self, settings: Settings) -> None:
-        """Let these hold for every pool."""
+        """Apply `settings` to every pool from now on."""
+        self._settings = settings
         for pool in self._pools.values():
             pool.reconfigure(settings)
 

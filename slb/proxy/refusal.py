@@ -1,17 +1,12 @@
 """The answers slb gives itself, and how they are counted and logged where no exchange does."""
 
-from typing import TYPE_CHECKING
-
 import orjson
 
 from slb.errors import LOOP, NO_ROUTE, NO_ROUTE_HERE, NOT_READY, Reason, Refused
-from slb.proxy.headers import RequestHead
+from slb.proxy.context import ProxyContext
 from slb.proxy.messages import date_line
 from slb.proxy.reader import RefusedBody
 from slb.proxy.target import RequestLine
-
-if TYPE_CHECKING:
-    from slb.proxy.plane import Plane
 
 _PHRASES = {
     400: b"Bad Request",
@@ -36,11 +31,12 @@ def answer(
     reason: Reason, detail: str, request_id: bytes, connection: bytes, with_body: bool, tells_all: bool = False
 ) -> bytes:
     """A whole reply: `{"error", "detail", "request_id"}`. Every reply that the data listener makes up itself is
-    made here, and here it is decided what it says: `detail` may name upstreams, which is only for those whom the
-    setting `client_detail` lets know; all others get the reason's public sentence. `connection` is a Connection
-    line with its CRLF, or empty; a reply to HEAD says how long its body would have been and carries none."""
-    told = detail if tells_all or not reason.public else reason.public
-    body = orjson.dumps({"error": reason.name, "detail": told, "request_id": request_id.decode()}) + b"\n"
+    made here, and here it is decided what it says: `detail` may name upstreams, which is only for the clients that
+    the setting `client_detail` allows it to; all others get the reason's public sentence. `connection` is a
+    Connection line with its CRLF, or empty; a reply to HEAD says how long its body would have been and carries
+    none."""
+    shown = detail if tells_all or not reason.public else reason.public
+    body = orjson.dumps({"error": reason.name, "detail": shown, "request_id": request_id.decode()}) + b"\n"
     lines = [
         b"HTTP/1.1 %d %b" % (reason.status, _PHRASES[reason.status]),
         b"Content-Type: application/json",
@@ -52,17 +48,17 @@ def answer(
     return b"\r\n".join(lines) + b"\r\n" + date_line() + connection + b"\r\n" + (body if with_body else b"")
 
 
-def no_way(plane: "Plane", head: RequestHead) -> tuple[Reason, str]:
-    """Why a request without a route, or one that has looped, goes nowhere."""
-    if head.looped:
+def no_way(looped: bool, ready: bool) -> tuple[Reason, str]:
+    """Why a request goes nowhere that has `looped`, or has no route. `ready`: the routes are known."""
+    if looped:
         return LOOP, "this request has passed here before"
-    if not plane.mirror.ready:
+    if not ready:
         return NOT_READY, "the routes are not known yet"
     return NO_ROUTE, NO_ROUTE_HERE
 
 
 def note(
-    plane: "Plane",
+    context: ProxyContext,
     reason: Reason,
     detail: str,
     request_id: bytes,
@@ -73,9 +69,9 @@ def note(
     """Count and log a refusal that never became an exchange, `seconds` after the request began to come. `line`:
     None where there was none that could be read."""
     route = line.route.path if line is not None and line.route is not None else ""
-    plane.metrics.traffic.refused(route, (reason.status, reason.name))
-    if plane.access_log.wants(reason.status, reason.name, reached=False):
-        plane.access_log.write(
+    context.metrics.traffic.refused(route, (reason.status, reason.name))
+    if context.access_log.wants(reason.status, reason.name, reached=False):
+        context.access_log.write(
             reached=False,
             method=line.method.decode() if line is not None else "",
             path=line.path.decode() if line is not None else "",
@@ -89,10 +85,10 @@ def note(
         )
 
 
-def unreadable(plane: "Plane", refusal: Refused, client: str, seconds: float) -> bytes:
+def unreadable(context: ProxyContext, refusal: Refused, client: str, seconds: float) -> bytes:
     """The answer to what could not be read as a request, counted and logged; the connection ends with it."""
     reason, detail = refusal.reason, refusal.detail
     line, request_id = refusal.about if isinstance(refusal, RefusedBody) else (None, b"")
-    request_id = request_id or plane.new_request_id()
-    note(plane, reason, detail, request_id, client, seconds, line)
-    return answer(reason, detail, request_id, b"Connection: close\r\n", True, plane.tells_all)
+    request_id = request_id or context.identity.new_request_id()
+    note(context, reason, detail, request_id, client, seconds, line)
+    return answer(reason, detail, request_id, b"Connection: close\r\n", True, context.tells_all)

@@ -1,12 +1,17 @@
-"""Whether a request may be sent again, and how long to wait before it is."""
+"""Whether a request is sent again: to another upstream, where an attempt failed or there is no connection left; or
+on a fresh connection to the same one. Each function returns what the request has behind it then.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from random import Random
 
 from slb.balance.eligible import untried
 from slb.balance.order import second_choice
 from slb.balance.retry import IDEMPOTENT, backoff
 from slb.balance.upstream import LiveUpstream
+from slb.errors import UPSTREAM_CONNECT
+from slb.observe.metrics import Metrics
 from slb.routing.table import Route
 
 _IDEMPOTENT = frozenset(method.encode() for method in IDEMPOTENT)
@@ -19,6 +24,55 @@ _WINDOW = 10.0
 def is_idempotent(method: bytes) -> bool:
     """Whether sending the request twice means the same as sending it once."""
     return method in _IDEMPOTENT
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a request has behind it. `upstreams`: where an attempt failed; `avoided`: these, and those that had no
+    connection left; `failures`: what failed at each, as the log has it. `replaced`: whether a connection that its
+    upstream had given up has been replaced."""
+
+    upstreams: tuple[LiveUpstream, ...] = ()
+    avoided: frozenset[LiveUpstream] = frozenset()
+    failures: tuple[str, ...] = ()
+    replaced: bool = False
+
+
+NOTHING = Tried()
+"""What every request begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows a failed attempt. `tried`: what the request has behind it when it is sent again, which is in
+    `delay` seconds; None where it is not. `remark`: what the log says besides of why it is not."""
+
+    tried: Tried | None
+    delay: float = 0.0
+    remark: str = ""
+
+
+_LAST = Decision(None)
+
+
+def on_fresh_connection(tried: Tried, unsent: bool, whole: bool, idempotent: bool) -> Tried | None:
+    """What a request has behind it that is sent on a fresh connection to the same upstream, where a pooled one has
+    ended before its reply: that was no answer to this request, and no attempt. None where it is not sent so.
+
+    `unsent`: nothing of it was written. `whole`: what was sent of it is held. Where some of it was written, that
+    the upstream had given the connection up before is believed once: else a request that ends every connection
+    would kill each upstream twice.
+    """
+    if unsent:
+        return tried if whole else None
+    return replace(tried, replaced=True) if whole and idempotent and not tried.replaced else None
+
+
+def past_full(route: Route, tried: Tried, full: Iterable[LiveUpstream]) -> Tried | None:
+    """What a request has behind it that goes on to an upstream which is not `full`: that is no attempt. None where
+    there is no such upstream."""
+    avoided = tried.avoided.union(full)
+    return replace(tried, avoided=avoided) if untried(route.serving, avoided) else None
 
 
 class RetryBudget:
@@ -44,7 +98,8 @@ class RetryBudget:
         return True
 
     def _move_on(self, requests: int, now: float) -> None:
-        """The window of now. Nobody looks while nothing fails: then the last 10 s had as many requests as any."""
+        """The window of now. It is not asked while nothing fails: then the last 10 s had as many requests as
+        any."""
         passed = now - self._since
         if passed > 2 * _WINDOW:
             lately = (requests - self._requests_before[1]) * _WINDOW / passed
@@ -55,29 +110,34 @@ class RetryBudget:
 
 
 class Retries:
-    """The budgets of all routes of one instance. `finished`: route path -> how many of its requests have ended."""
+    """The budgets of all routes of one instance; `metrics` knows how many requests of each have ended."""
 
-    def __init__(self, finished: Callable[[str], int], clock: Callable[[], float], rng: Random) -> None:
-        self._finished = finished
+    def __init__(self, metrics: Metrics, clock: Callable[[], float], rng: Random) -> None:
+        self._metrics = metrics
         self._clock = clock
         self._rng = rng
         self._began = clock()
         self._budgets: dict[str, RetryBudget] = {}
 
-    def has_more(self, route: Route, tried: tuple[LiveUpstream, ...], avoided: frozenset[LiveUpstream]) -> bool:
-        """Whether a request that failed at each of `tried` has an attempt left, and an upstream of `route` for it
-        that is none of `avoided`."""
-        return len(tried) <= route.settings.retries and bool(untried(route.serving, avoided))
+    def after_failure(self, route: Route, tried: Tried, upstream: LiveUpstream, why: str, detail: str) -> Decision:
+        """Whether a request goes on to another than `upstream`, where it failed for `why`, in words `detail`. What
+        is decided is counted, and a retry taken from the budget."""
+        upstreams, avoided = (*tried.upstreams, upstream), tried.avoided | {upstream}
+        if len(upstreams) > route.settings.retries or not untried(route.serving, avoided):
+            return _LAST
+        # A connection that was not made was no upstream's work, so that nothing is doubled: that goes by no budget.
+        if why != UPSTREAM_CONNECT.name and not self._affords(route):
+            self._metrics.retries_refused[why] += 1
+            return Decision(None, remark="; no other is tried: the retry budget is spent")
+        self._metrics.retries[why] += 1
+        failures = (*tried.failures, detail)
+        return Decision(Tried(upstreams, avoided, failures, tried.replaced), backoff(self._rng))
 
-    def affords(self, route: Route) -> bool:
+    def _affords(self, route: Route) -> bool:
         """Whether the budget has room for one more, which is taken from it."""
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
-        return budget.take(self._finished(route.path), self._clock())
+        return budget.take(self._metrics.traffic.finished(route.path), self._clock())
 
     def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
-        """Whom a request goes to after it has failed elsewhere."""
+        """The upstream for a further attempt."""
         return second_choice(untried, self._rng)
-
-    def backoff(self) -> float:
-        """Seconds until the next attempt."""
-        return backoff(self._rng)

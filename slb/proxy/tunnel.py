@@ -2,20 +2,29 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from slb.proxy.deadlines import Timed, Wheel
 from slb.proxy.disconnect_watcher import RESET, DisconnectWatcher
 from slb.proxy.flow import FULL_READ, Flow
+from slb.proxy.interfaces import Client
 
-if TYPE_CHECKING:
-    from slb.proxy.exchange import Exchange
-    from slb.proxy.plane import Plane
-    from slb.proxy.upstream import UpstreamConnection
-
-
+OnEnd = Callable[[int, int], None]
+"""Is called with the bytes that went up and down."""
 _UNREAD = 2
 """Why reading is paused, besides a turn that is over: the other side takes no more."""
+
+
+class Switching(Protocol):
+    """The upstream's connection."""
+
+    transport: asyncio.Transport
+
+    def becomes_tunnel(self) -> None:
+        """Give the transport away."""
+
+    def tunnel_ended(self) -> None:
+        """It has ended."""
 
 
 class _End(asyncio.Protocol, Flow):
@@ -72,14 +81,14 @@ class _End(asyncio.Protocol, Flow):
         self._tunnel.unread.forget(self.transport)
         if self.other.lost:
             self._tunnel.ended()
-        elif error is not None or not (self.silent or self.other.silent):  # cut off: nobody had said goodbye
+        elif error is not None or not (self.silent or self.other.silent):  # cut off: neither side had ended it
             self.other.transport.abort()
         else:
             self.other.transport.close()
 
 
 class Tunnel(Timed):
-    """`on_end(bytes up, bytes down)` is called once, when both connections are gone. A tunnel through which nothing
+    """`on_end` is called once, when both connections are gone. A tunnel through which nothing
     moves for `idle` seconds is cut."""
 
     def __init__(
@@ -87,18 +96,16 @@ class Tunnel(Timed):
         client: asyncio.Transport,
         upstream: asyncio.Transport,
         wheel: Wheel,
-        clock: Callable[[], float],
         idle: float,
-        on_end: Callable[[int, int], None],
+        on_end: OnEnd,
     ) -> None:
         Timed.__init__(self)
         self._client, self._upstream = _End(self, client), _End(self, upstream)
         self._client.other, self._upstream.other = self._upstream, self._client
         self._wheel = wheel
-        self._clock = clock
         self._idle = idle
         self._on_end = on_end
-        self.unread = DisconnectWatcher(wheel, RESET)  # whoever closes one half of a tunnel has not left
+        self.unread = DisconnectWatcher(wheel, RESET)  # a peer that closes one half of a tunnel has not left
 
     def open(self) -> None:
         """Take both connections over."""
@@ -110,7 +117,7 @@ class Tunnel(Timed):
 
     def moved(self) -> None:
         """Something went through."""
-        self._wheel.arm(self, self._clock() + self._idle)
+        self._wheel.arm(self, self._wheel.now() + self._idle)
 
     def expired(self) -> None:
         self._client.transport.abort()
@@ -122,18 +129,25 @@ class Tunnel(Timed):
         self._on_end(self._client.bytes, self._upstream.bytes)
 
 
-def open_tunnel(exchange: "Exchange", plane: "Plane", connection: "UpstreamConnection", answer: bytes) -> None:
-    """Join both connections of `exchange`, which is told of the end; `answer` is what the client gets first."""
-    early = exchange.client.becomes_tunnel()
-    connection.becomes_tunnel()
-    client, upstream = exchange.client.transport, connection.transport
+def open_tunnel(
+    client: Client,
+    upstream: Switching,
+    wheel: Wheel,
+    idle: float,
+    answer: bytes,
+    on_end: Callable[[int, int], None],
+) -> None:
+    """Join both connections; `answer` is what the client gets first. `idle` and `on_end` are those of Tunnel."""
+    early = client.becomes_tunnel()
+    upstream.becomes_tunnel()
 
     def ended(up: int, down: int) -> None:
-        connection.tunnel_ended()
-        exchange.tunnel_ended(up, down)
+        upstream.tunnel_ended()
+        on_end(up, down)
+        client.tunnel_ended()
 
-    Tunnel(client, upstream, plane.wheel, plane.clock, exchange.route.settings.tunnel_timeout, ended).open()
-    # Whoever does not take all of it holds up the tunnel from here on, and no exchange any more.
-    client.write(answer)
+    Tunnel(client.transport, upstream.transport, wheel, idle, ended).open()
+    # A side that does not take all of it holds up the tunnel from here on, and no exchange any more.
+    client.transport.write(answer)
     if early:
-        upstream.write(early)
+        upstream.transport.write(early)

@@ -1,18 +1,15 @@
 """The body of one request on its way to the upstream: framed anew, and kept while it may still have to be sent.
 
-Whose turn it is goes to the upstream's signals: one that waits for the rest of a body is not slow, one that takes
-no more of it is.
+The upstream's load signal learns which side the other waits for: an upstream that waits for the rest of a body is
+not slow, one that takes no more of it is.
 """
 
-from typing import TYPE_CHECKING
-
 from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
+from slb.proxy.deadlines import Wheel
 from slb.proxy.disconnect_watcher import acknowledged
 from slb.proxy.held import appended
-
-if TYPE_CHECKING:
-    from slb.proxy.exchange import Exchange
-    from slb.proxy.plane import Plane
+from slb.proxy.interfaces import Uploading
+from slb.proxy.outbox import Outbox
 
 _MOST_HELD = 64 * 1024
 """Bytes kept while a connection is made, or in case they must be sent again."""
@@ -22,12 +19,13 @@ class Upload:
     """`ended`: all of it has come. `held`: what has come, as it is sent; None once that was too much to be sent
     twice."""
 
-    __slots__ = ("_exchange", "_plane", "_taken", "ended", "held")
+    __slots__ = ("_exchange", "_outbox", "_taken", "_wheel", "ended", "held")
 
-    def __init__(self, exchange: "Exchange", plane: "Plane", payload: bytes, ended: bool) -> None:
+    def __init__(self, exchange: Uploading, wheel: Wheel, outbox: Outbox, payload: bytes, ended: bool) -> None:
         """`payload` came with the head."""
         self._exchange = exchange
-        self._plane = plane
+        self._wheel = wheel
+        self._outbox = outbox
         self.held: bytes | None = self._framed(payload, ended)
         self._taken = 0
 
@@ -35,7 +33,7 @@ class Upload:
         exchange = self._exchange
         exchange.bytes_in += len(payload)
         self.ended = ended
-        if exchange.head.length != CHUNKED:
+        if exchange.request.head.length != CHUNKED:
             return payload
         return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
 
@@ -63,9 +61,9 @@ class Upload:
         if framed:
             if self.held is not None:
                 self._hold(appended(self.held, framed))
-            self._plane.outbox.post(exchange.connection.transport, framed)
-            due = self._plane.clock() + exchange.route.settings.first_byte_timeout
-            self._plane.wheel.arm(exchange.connection, due)
+            self._outbox.post(exchange.connection.transport, framed)
+            due = self._wheel.now() + exchange.request.route.settings.first_byte_timeout
+            self._wheel.arm(exchange.connection, due)
         if ended:
             self._is_turn_of_upstream(True)
 

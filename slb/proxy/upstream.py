@@ -4,17 +4,14 @@ import asyncio
 import re
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
 from slb.proxy.early_reply import LastWords, duplicate_socket, unread_in
 from slb.proxy.flow import FULL_READ, Flow
 from slb.proxy.held import appended
+from slb.proxy.interfaces import Carried, Lender
 from slb.proxy.replies import MalformedReply, ReplyHead
-
-if TYPE_CHECKING:
-    from slb.proxy.exchange import Exchange
-    from slb.proxy.pool import Pool
 
 _BUFFER = 64 * 1024
 _CLIENT = 2
@@ -23,7 +20,7 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 class UpstreamConnection(asyncio.Protocol, Flow):
-    """One connection. Idle in its pool, or carrying one exchange; whatever it says unasked ends it. `unsent`: it
+    """One connection. Idle in its pool, or carrying one exchange; whatever it sends unasked ends it. `unsent`: it
     ended before a byte of the request it carries was written."""
 
     __slots__ = (
@@ -41,10 +38,10 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         "used",
     )
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: Lender["UpstreamConnection"]) -> None:
         Flow.__init__(self)
         self.pool = pool
-        self.exchange: Exchange | None = None
+        self.exchange: Carried[UpstreamConnection] | None = None
         self.used = False
         self.counted = False
         self._ended = False
@@ -67,13 +64,15 @@ class UpstreamConnection(asyncio.Protocol, Flow):
 
     # -- lent to an exchange
 
-    def carry(self, exchange: "Exchange", data: bytes, first_byte_due: float) -> None:
-        """Send a request's head (and what there is of its body) and expect its reply."""
+    def carry(
+        self, exchange: Carried["UpstreamConnection"], data: bytes, ended: bool, first_byte_due: float
+    ) -> None:
+        """Send a request's head and what there is of its body (`ended`: that is all of it); expect its reply."""
         self.exchange = exchange
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
         self.unsent = False
-        if exchange.upload is not None and not exchange.upload.ended:
+        if not ended:
             self._expect_early_reply()
         outbox.post(self.transport, data)
         self.pool.wheel.arm(self, first_byte_due)
@@ -95,9 +94,8 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         """The client takes no more for now, and from here on it decides how long the reply takes."""
         if not self._paused & _CLIENT and not self.transport.is_closing():
             self._pause(_CLIENT)
-            exchange = self.exchange
-            if exchange is not None and exchange.handle is not None and exchange.status < 500:
-                exchange.handle.lasts()
+            if self.exchange is not None:
+                self.exchange.client_holds_back()
 
     def resume_reading(self) -> None:
         """It takes more again."""
@@ -123,7 +121,7 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         if self._body is not None and self._body.has_more and self.exchange is not None:
             self._read_body(self.exchange, self._body, b"")
 
-    def _spoke_unasked(self, exchange: "Exchange") -> None:
+    def _spoke_unasked(self, exchange: Carried["UpstreamConnection"]) -> None:
         """Before its request has left: whatever this is, it is no answer to it."""
         self.exchange = None
         self.unsent = True
@@ -131,7 +129,7 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         self.pool.ended(self)  # at once: the one that takes its place may be the last there is room for
         exchange.upstream_lost(self, clean=False, heard=False)
 
-    def _read_head(self, exchange: "Exchange", data: bytes) -> None:
+    def _read_head(self, exchange: Carried["UpstreamConnection"], data: bytes) -> None:
         seen = 0
         if self._partial:  # which is neither searched nor copied again: it may come byte by byte
             seen = len(self._partial)
@@ -154,7 +152,7 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         if head.status < 200:
             self._interim(exchange, head, data[end:])
             return
-        length = 0 if exchange.method == b"HEAD" else head.length
+        length = 0 if exchange.request.line.method == b"HEAD" else head.length
         if len(data) - end == length:  # all of it came at once, as small replies do
             exchange.reply_begins(self, head, data[end:], True)
             return
@@ -162,21 +160,21 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         self._head = head
         self._read_body(exchange, self._body, data[end:])
 
-    def _interim(self, exchange: "Exchange", head: ReplyHead, rest: bytes) -> None:
+    def _interim(self, exchange: Carried["UpstreamConnection"], head: ReplyHead, rest: bytes) -> None:
         if head.status == 101:
             if not exchange.switches(self, head, rest):
-                exchange.reply_malformed(self, "101 to a protocol nobody asked for")
+                exchange.reply_malformed(self, "101 to a protocol that was not asked for")
             return
         if not exchange.interim(head):
             exchange.reply_malformed(self, "one interim reply after another and no final one")
             return
-        settings = exchange.route.settings
+        settings = exchange.request.route.settings
         if settings.interim_extends:
             self.pool.wheel.arm(self, self.pool.wheel.now() + settings.first_byte_timeout)
         if rest:
             self._read_head(exchange, rest)
 
-    def _read_body(self, exchange: "Exchange", body: Body, data: bytes) -> None:
+    def _read_body(self, exchange: Carried["UpstreamConnection"], body: Body, data: bytes) -> None:
         """Framing is read before anything of `data` is passed on, so that a reply that is broken from its start
         is a 502 and not half a 200."""
         try:
@@ -227,13 +225,13 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         return self._body.trailers if isinstance(self._body, ChunkedBody) else []
 
     def becomes_tunnel(self) -> None:
-        """HTTP ends here: the transport is somebody else's from now on."""
+        """HTTP ends here: the transport is the tunnel's from now on."""
         self.exchange = None
         self._paused = 0
         self.pool.discard(self)
 
     def tunnel_ended(self) -> None:
-        """And is gone."""
+        """The tunnel's transport has ended."""
         self.pool.ended(self)
 
     def close(self) -> None:
@@ -245,13 +243,13 @@ class UpstreamConnection(asyncio.Protocol, Flow):
             self.transport.close()
 
     def abort_if_made(self) -> None:
-        """End a connection nobody waits for any more, however far it got."""
+        """End a connection that is of no use any more, however far it got."""
         transport = getattr(self, "transport", None)
         if transport is not None:
             transport.abort()
 
     def eof_received(self) -> None:
-        """The upstream said that this is the end. Over TLS a connection can end without: cut off by somebody."""
+        """The upstream has ended its side. Over TLS a connection can end without that: it was cut off."""
         self._ended = True
         self.unsent = self._posted_at == self.pool.outbox.flushes
         if self.transport.get_write_buffer_size():  # it would end once all of that is read, if ever
@@ -273,8 +271,8 @@ class UpstreamConnection(asyncio.Protocol, Flow):
             self.go_on()
 
     def _unread(self) -> Iterator[bytes]:
-        """A write can end the connection before what the upstream has said to it was read. Of no use once nobody
-        waits for it: then the upstream may be alive, and send for ever."""
+        """A write can end the connection before what the upstream has said to it was read. Of no use once no
+        exchange waits for it: then the upstream may be alive, and send for ever."""
         exchange = self.exchange
         if self._duplicate is not None and exchange is not None:
             for data in unread_in(self._duplicate):
@@ -294,12 +292,12 @@ class UpstreamConnection(asyncio.Protocol, Flow):
         return isinstance(self._body, UntilCloseBody)
 
     def pause_writing(self) -> None:
-        if self.exchange is not None and self.exchange.upload is not None:
-            self.exchange.upload.is_held_back(True)
+        if self.exchange is not None:
+            self.exchange.upload_is_held_back(True)
 
     def resume_writing(self) -> None:
-        if self.exchange is not None and self.exchange.upload is not None:
-            self.exchange.upload.is_held_back(False)
+        if self.exchange is not None:
+            self.exchange.upload_is_held_back(False)
 
     def expired(self) -> None:
         if self.exchange is not None:

@@ -135,12 +135,12 @@ class Rig:
     async def at_rest(self) -> None:
         """No slot, no client and no busy upstream connection is left; deadlines only of idle ones."""
         await self.proxy.at_rest()
-        plane = self.proxy.server._plane
-        await eventually(lambda: not plane.connections, what="client connections are left")
-        pools = plane.pools._pools.values()
-        await eventually(lambda: all(pool._open == len(pool._idle) for pool in pools), what="busy connections")
-        idle = {connection for pool in pools for connection in pool._idle}
-        assert {item for slot in plane.wheel._slots for item in slot} <= idle
+        server = self.proxy.server
+        await eventually(lambda: not server.clients.connections, what="client connections are left")
+        pools = server.context.pools
+        await eventually(lambda: all(pool.open == len(pool.idle) for pool in pools), what="busy connections")
+        idle = {connection for pool in pools for connection in pool.idle}
+        assert {item for slot in server.context.wheel._slots for item in slot} <= idle
 
     async def abandon(self) -> None:
         """End everything, whatever its state."""
@@ -151,7 +151,7 @@ class Rig:
         """All ended, all sockets closed."""
         await self.at_rest()
         await self.abandon()
-        await eventually(lambda: not any(self.proxy.server._plane.wheel._slots), what="the wheel holds something")
+        await eventually(lambda: not any(self.proxy.server.context.wheel._slots), what="the wheel holds something")
         await eventually(lambda: open_sockets() <= self.sockets, what="sockets are left")
         assert self.complaints == []
 

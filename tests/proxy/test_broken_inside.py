@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from slb.proxy import exchange
 from slb.proxy.messages import request_start
+from slb.proxy.request import Request
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply
 from tests.proxy.test_slots import Pod, ask, queued, scores
 from tests.support.valkey import Valkey
@@ -18,10 +19,10 @@ from tests.support.waiting import eventually
 def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """No request's head can be made for the path `/p/broken`."""
 
-    def or_breaks(made: exchange.Exchange, *more: Any) -> bytes:
-        if made.line.path == b"/p/broken":
+    def or_breaks(request: Request, *more: Any) -> bytes:
+        if request.line.path == b"/p/broken":
             raise RuntimeError("put in by a test")
-        return request_start(made, *more)
+        return request_start(request, *more)
 
     monkeypatch.setattr(exchange, "request_start", or_breaks)
 

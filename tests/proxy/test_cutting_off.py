@@ -111,7 +111,7 @@ async def test_a_client_that_says_no_more_and_reads_no_more_frees_its_upstream_a
         while not filled:  # to where a part of it waits in the proxy, and not so much that it is held back
             request.wire.writer.write(bytes(20_000))
             await asyncio.sleep(0)
-            (connection,) = proxy.server._plane.connections
+            (connection,) = proxy.server.clients.connections
             filled = connection.transport.get_write_buffer_size()
         await request.wire.ended()
 
@@ -121,10 +121,10 @@ async def test_a_client_that_says_no_more_and_reads_no_more_frees_its_upstream_a
     client = socket.create_connection(proxy.address)
     client.sendall(f"GET / HTTP/{version}\r\nHost: h\r\n\r\n".encode())
     await eventually(
-        lambda: any(each.transport.get_write_buffer_size() for each in proxy.server._plane.connections)
+        lambda: any(each.transport.get_write_buffer_size() for each in proxy.server.clients.connections)
     )
     client.shutdown(socket.SHUT_WR)
-    await eventually(lambda: origin.open == 0 and not proxy.server._plane.connections)
+    await eventually(lambda: origin.open == 0 and not proxy.server.clients.connections)
     assert proxy.counted() == {(499, "client_gone"): 1}
     if version == "1.0":
         with pytest.raises(ConnectionResetError):

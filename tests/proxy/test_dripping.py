@@ -75,14 +75,14 @@ def touched(owner: Any, name: str, receive: Any, piece: bytes, times: int) -> in
 
 
 def the_client(proxy: Proxy) -> Downstream:
-    (client,) = proxy.server._plane.connections
+    (client,) = proxy.server.clients.connections
     return client
 
 
 async def test_a_request_head_that_drips_is_read_once(proxy: Proxy) -> None:
     wire = await proxy.connect()
     await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nX-Long: ")
-    await eventually(lambda: bool(proxy.server._plane.connections) and bool(the_client(proxy)._buffer))
+    await eventually(lambda: bool(proxy.server.clients.connections) and bool(the_client(proxy)._buffer))
     client = the_client(proxy)
     first = touched(client, "_buffer", client.data_received, b"a", 4000)
     assert touched(client, "_buffer", client.data_received, b"a", 8000) <= GROWTH * first
@@ -126,7 +126,7 @@ async def test_a_reply_head_that_drips_is_read_once(proxies: MakeProxy, origins:
     await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 
     def connection() -> Any:
-        exchange = the_client(proxy).exchange if proxy.server._plane.connections else None
+        exchange = the_client(proxy).exchange if proxy.server.clients.connections else None
         return exchange.connection if exchange is not None else None
 
     await eventually(lambda: connection() is not None and bool(connection()._partial))

@@ -158,8 +158,8 @@ async def test_nothing_is_read_for_a_client_that_has_left(
     await wire.head()
     wire.reset()
     await proxy.at_rest()
-    pool = next(iter(proxy.server._plane.pools._pools.values()))
-    await eventually(lambda: pool._open == 0, what="a connection is left")
+    pool = next(iter(proxy.server.context.pools))
+    await eventually(lambda: pool.open == 0, what="a connection is left")
     assert read == []
 
 
@@ -170,9 +170,9 @@ async def test_an_upload_that_was_taken_leaves_the_connection_one_descriptor(
     proxy.route("/", origin)
     wire = await proxy.connect()
     await upload(wire, b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000))
-    pool = next(iter(proxy.server._plane.pools._pools.values()))
-    await eventually(lambda: len(pool._idle) == 1, what="the connection is not kept")
-    assert pool._idle[0]._duplicate is None
+    pool = next(iter(proxy.server.context.pools))
+    await eventually(lambda: len(pool.idle) == 1, what="the connection is not kept")
+    assert pool.idle[0]._duplicate is None
 
 
 async def test_the_client_is_told_that_its_connection_ends(proxies: MakeProxy, refusers: MakeRefuser) -> None:
@@ -186,8 +186,8 @@ async def test_no_descriptor_is_left_of_uploads(proxies: MakeProxy, refusers: Ma
     proxy = await proxies()
     proxy.route("/", refusers().member)
     await uploads(proxy)
-    pool = next(iter(proxy.server._plane.pools._pools.values()))
-    await eventually(lambda: pool._open == 0, what="a connection is left")
+    pool = next(iter(proxy.server.context.pools))
+    await eventually(lambda: pool.open == 0, what="a connection is left")
 
 
 # -- no evidence against the upstream

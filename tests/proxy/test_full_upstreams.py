@@ -129,16 +129,16 @@ async def test_a_client_that_leaves_while_its_request_is_passed_on_leaves_nothin
     running = gets(proxy, 1)
     await eventually(lambda: seen(full) == [1])
     proxy.route("/", full, free, policy="round_robin")
-    plane = proxy.server._plane
-    real = plane.pools.full
+    pools = proxy.server.context.pools
+    real = pools.full
 
     def leave_now(upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:
-        for connection in plane.connections:
+        for connection in proxy.server.clients.connections:
             if connection.exchange is not None and connection.exchange.connection is None:
                 connection.transport.abort()
         return real(upstreams)
 
-    monkeypatch.setattr(plane.pools, "full", leave_now)
+    monkeypatch.setattr(pools, "full", leave_now)
     for _ in range(2):  # one of them is for the full one
         wire = await proxy.connect()
         await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")

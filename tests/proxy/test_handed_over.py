@@ -64,7 +64,7 @@ async def test_they_count_until_they_have_ended_and_once(proxies: MakeProxy, ori
     assert [(await proxy.get("/")).status for _ in range(3)] == [200] * 3
     wires[2].close()
     await eventually(lambda: [each.lost for each in applications.made] == [1, 1, 1])
-    places = proxy.server._plane.places
+    places = proxy.server.clients.places
     await eventually(lambda: not places.taken)
     assert not places._peers
 

@@ -98,7 +98,7 @@ async def test_an_upstream_that_ends_its_side_and_reads_no_more_of_an_upload_has
 ) -> None:
     async def half_close(request: Request) -> None:
         request.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await eventually(lambda: any(each.upload_is_held for each in proxy.server._plane.connections))
+        await eventually(lambda: any(each.upload_is_held for each in proxy.server.clients.connections))
         request.wire.writer.write(said)
         request.wire.writer.write_eof()
         await over.wait()

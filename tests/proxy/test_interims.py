@@ -34,7 +34,7 @@ async def final(proxies: MakeProxy, origins: MakeOrigin, **settings: str) -> tup
     wire = await proxy.connect()
     asking = asyncio.create_task(wire.get("/"))
     await eventually(lambda: len(origin.requests) == 1)
-    (client,) = proxy.server._plane.connections
+    (client,) = proxy.server.clients.connections
     assert client.exchange is not None
     connection = client.exchange.connection
     assert connection is not None

@@ -30,8 +30,8 @@ async def warm(proxy: Proxy, upstreams: list[Origin], connections: int = 1) -> N
         proxy.route(f"/{number}", upstream)
         replies = await asyncio.gather(*(wire.get(f"/{number}") for wire in wires))
         assert {reply.status for reply in replies} == {200}
-    pools = proxy.server._plane.pools._pools.values()
-    await eventually(lambda: sum(len(pool._idle) for pool in pools) == len(upstreams) * connections)
+    pools = proxy.server.context.pools
+    await eventually(lambda: sum(len(pool.idle) for pool in pools) == len(upstreams) * connections)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ async def test_of_those_who_were_refused_no_more_linger_than_may_be_served(proxi
     refused = [await proxy.connect() for _ in range(6)]
     for wire in refused:
         assert (await wire.reply()).reason == "overloaded"
-    assert len(proxy.server._plane.places.rejected) == 2
+    assert len(proxy.server.clients.places.rejected) == 2
     assert sum([await is_gone(wire) for wire in refused]) == 4
 
 

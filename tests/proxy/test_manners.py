@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from slb.proxy.states import ClientState
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
 from tests.support.waiting import eventually, soon
 
@@ -142,7 +143,9 @@ async def test_who_goes_on_sending_behind_its_last_request_gets_the_last_reply_w
         narrow.connect(proxy.address)
         narrow.sendall(2 * GET)
         await eventually(lambda: bool(proxy.counted()))
-        await eventually(lambda: all(each.lingering for each in proxy.server._plane.connections))
+        await eventually(
+            lambda: all(each.state == ClientState.LINGERING for each in proxy.server.clients.connections)
+        )
         narrow.sendall(GET)
         narrow.setblocking(False)
         got = 0
@@ -164,7 +167,9 @@ async def test_who_goes_on_sending_behind_a_last_request_that_slb_answers_itself
     last = f"GET {path} HTTP/1.1\r\nHost: h\r\n{'Connection: close' if closes else 'A: b'}\r\n\r\n".encode()
     with socket.create_connection(proxy.address) as client:
         client.sendall(last + GET)
-        await eventually(lambda: all(each.lingering for each in proxy.server._plane.connections))
+        await eventually(
+            lambda: all(each.state == ClientState.LINGERING for each in proxy.server.clients.connections)
+        )
         await eventually(lambda: bool(proxy.counted()))
         for _ in range(2):  # on a connection that is closed the first is answered with a reset, the second fails
             client.sendall(GET)

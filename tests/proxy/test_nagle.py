@@ -39,7 +39,7 @@ async def test_both_sides_send_at_once(
     header = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n" if client == "PROXY" else b""
     await wire.send(header + b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await eventually(lambda: len(origin.requests) == 1)
-    (connection,) = proxy.server._plane.connections
+    (connection,) = proxy.server.clients.connections
     assert connection.exchange is not None
     assert connection.exchange.connection is not None
     assert is_quick(connection.transport)

@@ -133,7 +133,7 @@ async def test_a_client_that_reads_no_refusals_costs_one_buffer(proxies: MakePro
     proxy.route("/api", origin)
     wire = await proxy.connect()
     await eventually(lambda: proxy.metrics.connections() == 1)
-    (downstream,) = proxy.server._plane.connections
+    (downstream,) = proxy.server.clients.connections
     downstream.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
     wire.writer.write(GET * 20_000)
@@ -239,7 +239,7 @@ async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may
 
     early = bytes(range(256)) * 1600
     proxy = await proxies()
-    disconnects = proxy.server._plane.disconnects
+    disconnects = proxy.server.clients.disconnects
     proxy.route("/", await origins(count))
     wire = await proxy.connect()
     wire.writer.write(UPGRADE + early)
@@ -280,7 +280,7 @@ async def test_what_a_turn_reads_for_a_client_that_does_not_read_costs_a_few_buf
     proxy = await proxies()
     async with both_ends(proxy, upstream, GET) as (_, origin):
         origin.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
-        (served,) = proxy.server._plane.connections
+        (served,) = proxy.server.clients.connections
         assert HIGH_WATER < await most_waiting(origin, served.transport) < MOST_WAITING
 
 
@@ -290,7 +290,7 @@ async def test_what_a_turn_reads_for_an_upstream_that_does_not_read_costs_a_few_
     proxy = await proxies()
     upload = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (1 << 40)
     async with both_ends(proxy, upstream, upload) as (client, _):
-        (served,) = proxy.server._plane.connections
+        (served,) = proxy.server.clients.connections
         assert served.exchange is not None
         assert served.exchange.connection is not None
         served.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)

@@ -18,8 +18,8 @@ Asked = list["asyncio.Task[Reply]"]
 
 def entries(*proxies: Proxy) -> dict[bytes, Entry]:
     """Of each path, that of the request which is under way."""
-    exchanges = [each.exchange for proxy in proxies for each in proxy.server._plane.connections]
-    return {each.line.path: each.entry for each in exchanges if each is not None and each.entry is not None}
+    exchanges = [each.exchange for proxy in proxies for each in proxy.server.clients.connections]
+    return {each.request.line.path: each.entry for each in exchanges if each is not None and each.entry is not None}
 
 
 async def in_a_queue(valkey: Valkey, instances: list[Proxy], count: int, first: int) -> Asked:

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from slb.proxy import downstream
+from slb.proxy import client_connection
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
 from tests.proxy.tls_rig import names_for, secure_proxy
 from tests.support.certificates import Authority
@@ -97,7 +97,7 @@ async def test_a_slow_client_over_tls_holds_the_upstream_back(
 async def test_a_refused_upload_can_read_its_answer_and_then_sees_the_end(
     proxies: MakeProxy, origin: Origin, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downstream, "_LINGER", 1000.0)
+    monkeypatch.setattr(client_connection, "_LINGER", 1000.0)
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_body=1000)
     wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
     await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n" + bytes(100_000))

@@ -176,7 +176,7 @@ async def test_a_client_slow_to_read_what_came_with_the_switch_holds_the_other_s
         nonlocal poured
         if request.target == "/before":
             await request.wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            (connection,) = proxy.server._plane.connections
+            (connection,) = proxy.server.clients.connections
             while not connection.transport.get_write_buffer_size():  # until the systems hold what they can
                 await request.wire.send(b"4e20\r\n" + bytes(20_000) + b"\r\n")
                 await asyncio.sleep(0)

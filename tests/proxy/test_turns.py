@@ -54,7 +54,7 @@ async def test_uploads_in_small_chunks_let_others_in_between(
     wire = await proxy.connect()
 
     def taken() -> int:
-        exchanges = [each.exchange for each in proxy.server._plane.connections if each.exchange is not None]
+        exchanges = [each.exchange for each in proxy.server.clients.connections if each.exchange is not None]
         return max((each.bytes_in for each in exchanges), default=0)
 
     assert await done_when_another_is_served(proxy, wire, CHUNKED + chunk * MANY, taken) < MANY / 2
@@ -135,7 +135,7 @@ async def test_a_client_that_leaves_between_two_turns_leaves_nothing_behind(
     await eventually(lambda: proxy.inflight() == 1)
     wire.reset()
     await proxy.at_rest()
-    await eventually(lambda: not proxy.server._plane.connections)
+    await eventually(lambda: not proxy.server.clients.connections)
 
 
 # -- bytes

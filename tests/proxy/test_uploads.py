@@ -30,7 +30,7 @@ def under_way(proxy: Proxy) -> tuple[Downstream, Upload]:
     """The one upload, and the connection it comes on."""
     ((downstream, upload),) = [
         (each, each.exchange.upload)
-        for each in proxy.server._plane.connections
+        for each in proxy.server.clients.connections
         if each.exchange is not None and each.exchange.upload is not None
     ]
     return downstream, upload

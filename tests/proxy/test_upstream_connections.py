@@ -52,7 +52,7 @@ async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_a
     assert (await wire.get("/")).status == 200
     live = proxy.mirror.upstream(origin.member)
     assert live is not None
-    made = proxy.server._plane.pools.of(live)
+    made = proxy.server.context.pools.of(live)
     connect = made.connect
 
     async def slow(timeout: float) -> UpstreamConnection:
@@ -70,7 +70,7 @@ async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_a
 
 def wire_has_said(proxy: Proxy, body: bytes) -> bool:
     """Whether this has come of the one upload that is under way."""
-    uploads = [each.exchange.upload for each in proxy.server._plane.connections if each.exchange is not None]
+    uploads = [each.exchange.upload for each in proxy.server.clients.connections if each.exchange is not None]
     return [upload.held for upload in uploads if upload is not None] == [body]
 
 
@@ -213,7 +213,7 @@ async def test_no_descriptor_left_here_is_503_and_ejects_no_upstream(
     proxy.route("/", await origins(), await origins())
     wire = await proxy.connect()
     assert (await wire.get("/_slb/")).status == 200
-    proxy.server._plane.pools.close()
+    proxy.server.context.pools.close()
     with no_more_descriptors():
         reply = await wire.get("/")
     assert (reply.status, reply.reason, reply.one("Retry-After")) == (503, "overloaded", "1")
@@ -267,7 +267,7 @@ async def test_an_address_that_keeps_silent_leaves_time_for_the_others_of_its_na
     try:
         assert (await proxy.get("/")).status == 200
         other.close()
-        proxy.server._plane.pools.close()
+        proxy.server.context.pools.close()
         reply = await proxy.get("/")
     finally:
         for each in (listener, *fillers):
@@ -306,6 +306,6 @@ async def test_a_name_is_asked_for_by_one_request_for_all_however_long_the_answe
     answered.set()
     assert (await waiting).status == 200
     assert asked == 1
-    proxy.server._plane.pools.close()
+    proxy.server.context.pools.close()
     assert (await proxy.get("/")).status == 200
     assert asked == 2

@@ -25,6 +25,7 @@ from slb.proxy.peer import Peer
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.reader import without_empty_lines
 from slb.proxy.replies import MalformedReply, parse_reply
+from slb.proxy.request import Request
 from slb.proxy.target import judge_for_api, parse_line
 from slb.proxy.trace_context import is_tracestate
 from slb.proxy.varying import VaryingHeads
@@ -80,8 +81,8 @@ def client_of(hops: bytes) -> str:
 
 
 def key(hash_key: str, line: bytes, block: bytes) -> bytes:
-    exchange = SimpleNamespace(line=parse_line(line), head=head_of(block))
-    return key_of(hash_key)(cast("Any", exchange))
+    nothing: Any = None
+    return key_of(hash_key)(Request(parse_line(line), head_of(block), nothing, nothing, b""))
 
 
 def fed(data: bytes, size: int) -> bytes:

@@ -10,12 +10,11 @@ from slb.model import RouteSettings, setting_fault
 from slb.proxy.hash_key import key_of
 from slb.proxy.headers import RequestHeads
 from slb.proxy.peer import Peer
+from slb.proxy.request import Request
 from slb.proxy.target import parse_line
 
 if TYPE_CHECKING:
     import asyncio
-
-    from slb.proxy.exchange import Exchange
 
 TRUSTED = (ip_network("10.0.0.0/8"),)
 
@@ -28,8 +27,8 @@ def key(hash_key: str, *lines: str, target: str = "/", peer: str = "192.0.2.9") 
     block = "".join(f"{line}\r\n" for line in lines).encode("latin-1") + b"\r\n"
     head = RequestHeads(b"slb-1", 100, who.is_trusted).parse(block)
     line = parse_line(f"GET {target} HTTP/1.1\r\n".encode())
-    exchange: Any = SimpleNamespace(line=line, head=head, client=SimpleNamespace(peer=who))
-    return key_of(hash_key)(cast("Exchange", exchange))
+    route: Any = None  # a key does not depend on it
+    return key_of(hash_key)(Request(line, head, who, route, b""))
 
 
 @pytest.mark.parametrize("target", ["/products/1", "//products/./%31", "/products/x/../1?page=2"])

@@ -11,18 +11,19 @@ from tests.unit.balance.upstreams import upstreams
 
 def pool_of(limit: int) -> Pool:
     """That of an upstream to which no connection may be made."""
-    plane = SimpleNamespace(
+    parts = SimpleNamespace(
         wheel=SimpleNamespace(arm=lambda connection, due: None),
         outbox=None,
         reply_heads=None,
         address_rules=SimpleNamespace(refusal=lambda address, port: "forbidden"),
-        settings=SimpleNamespace(
-            max_head=1, upstream_keepalive=2, upstream_keepalive_timeout=1.0, max_upstream_connections=limit
-        ),
+        tls=None,
+    )
+    settings = SimpleNamespace(
+        max_head=1, upstream_keepalive=2, upstream_keepalive_timeout=1.0, max_upstream_connections=limit
     )
     (upstream,) = upstreams("a")
     upstream.spec = cast("Any", SimpleNamespace(host="127.0.0.1", port=1, scheme="http", member="127.0.0.1:1"))
-    return Pool(cast("Any", plane), upstream, cast("Any", None))
+    return Pool(upstream, cast("Any", parts), cast("Any", settings))
 
 
 def connection() -> Any:

@@ -20,19 +20,18 @@ class Scene:
         self.posted: list[bytes] = []
         self.exchange = SimpleNamespace(
             bytes_in=0,
-            head=SimpleNamespace(length=length),
             status=0,
             client=self._speaker("hold_upload", "upload_may_go_on"),
             handle=self._speaker("goes_on", "waits"),
             connection=SimpleNamespace(transport=_NO_SOCKET) if connected else None,
-            route=SimpleNamespace(settings=SimpleNamespace(first_byte_timeout=3.0)),
+            request=SimpleNamespace(
+                head=SimpleNamespace(length=length),
+                route=SimpleNamespace(settings=SimpleNamespace(first_byte_timeout=3.0)),
+            ),
         )
-        plane = SimpleNamespace(
-            clock=lambda: 10.0,
-            wheel=SimpleNamespace(arm=lambda connection, due: self.told.append(f"due {due:g}")),
-            outbox=SimpleNamespace(post=lambda transport, data: self.posted.append(data)),
-        )
-        self.upload = Upload(cast("Any", self.exchange), cast("Any", plane), payload, ended)
+        wheel = SimpleNamespace(now=lambda: 10.0, arm=lambda connection, due: self.told.append(f"due {due:g}"))
+        outbox = SimpleNamespace(post=lambda transport, data: self.posted.append(data))
+        self.upload = Upload(cast("Any", self.exchange), cast("Any", wheel), cast("Any", outbox), payload, ended)
 
     def _speaker(self, *names: str) -> SimpleNamespace:
         return SimpleNamespace(**{name: lambda name=name: self.told.append(name) for name in names})

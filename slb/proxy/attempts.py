@@ -1,0 +1,178 @@
+"""A request on its way to an upstream: which one, the slot there, the connection; and all of that once more, where
+an attempt failed and the request may be sent again.
+
+All waiting is in callbacks; on the way without a new connection nothing awaits.
+"""
+
+import asyncio
+
+import structlog
+
+from slb.balance.eligible import still_to_try
+from slb.balance.upstream import Handle, LiveUpstream
+from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, Reason
+from slb.proxy.choice import ask_for_slot, choose
+from slb.proxy.exchange_base import ENDED, ExchangeBase
+from slb.proxy.interfaces import Lender
+from slb.proxy.pool import ConnectFailed
+from slb.proxy.retry import Tried, is_idempotent, on_fresh_connection, past_full
+from slb.proxy.states import EXCHANGE, ExchangeEvent
+from slb.proxy.upload import Upload
+from slb.proxy.upstream import UpstreamConnection
+
+_log = structlog.get_logger("slb.proxy")
+
+_LEAVE = ExchangeEvent.LEAVE
+
+
+class Attempts(ExchangeBase):
+    """`detail`: what the log says of the last attempt."""
+
+    detail = ""
+    _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
+
+    def _send(self, connection: UpstreamConnection) -> None:
+        """Send the request on `connection`, and expect its reply."""
+        raise NotImplementedError
+
+    # -- one attempt
+
+    def begin(self, payload: bytes, ended: bool) -> None:
+        """Send the request on its way. `payload` is what has come of its body, `ended` whether that is all."""
+        head = self.request.head
+        limit = head.timeout or self.route.settings.request_timeout
+        if limit:
+            self._context.wheel.arm(self, self.started + limit)
+        if head.length:
+            context = self._context
+            self.upload = Upload(self, context.wheel, context.outbox, payload, ended)
+        self._attempt()
+
+    def _attempt(self) -> None:
+        route = self.route
+        upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
+        if not upstreams:
+            self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
+        elif route.is_counted:
+            self.entry = ask_for_slot(self, self._context, upstreams)
+        else:
+            self.admitted(Handle(choose(self, self._context, upstreams)))
+
+    def admitted(self, handle: Handle) -> None:
+        """It has a slot: on to the upstream."""
+        self.handle = handle
+        try:
+            pool = self._context.pools.of(handle.upstream)
+            connection = pool.take()
+            if connection is not None:
+                self._send(connection)
+            else:
+                self._connect(pool)
+        except Exception:  # noqa: BLE001 -- the gate that called has no use for it
+            self._broke()
+
+    def _connect(self, pool: Lender[UpstreamConnection]) -> None:
+        if pool.is_full:
+            full = (pool.upstream, *self._context.pools.full(self.route.serving))
+            if (tried := past_full(self.route, self.tried, full)) is not None:
+                # Not at once: the gate that gave the slot, which is given back here, has not returned yet.
+                self._go_elsewhere(tried, 0.0)
+            else:
+                self.rejected(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
+        else:
+            pool.reserve()
+            self._waiting = asyncio.get_running_loop().create_task(self._connected(pool))
+
+    async def _connected(self, pool: Lender[UpstreamConnection]) -> None:
+        try:
+            connection = await pool.connect(self.route.settings.connect_timeout)
+            if self.state is ENDED:
+                pool.put(connection, self._context.clock())
+            else:
+                self._send(connection)
+        except ConnectFailed as error:
+            if error.refused:
+                self._context.on_refusal(pool.upstream)
+            if self.state is ENDED:
+                return
+            if error.ours is not None:
+                self.rejected(error.ours, str(error))
+            else:
+                self._failed_at(pool.upstream, UPSTREAM_CONNECT, str(error), again=True)
+        except Exception:  # noqa: BLE001 -- nothing waits for this task
+            self._broke()
+
+    # -- and the next
+
+    @property
+    def avoided(self) -> frozenset[LiveUpstream]:
+        """The upstreams it does not go to again."""
+        return self.tried.avoided
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether what has been sent of the request is held."""
+        return self.upload is None or self.upload.held is not None
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether the request can be sent once more, and may be."""
+        return is_idempotent(self.request.line.method) and self._is_whole
+
+    def _failed_at(
+        self, upstream: LiveUpstream, reason: Reason, detail: str, again: bool, blame: bool = True
+    ) -> None:
+        """An attempt failed: another upstream, where the request may be sent `again`, or the end. `blame`: it says
+        something of the upstream."""
+        if blame:
+            self._context.on_failure(upstream, reason.name)
+        self.detail = detail
+        if not again or not self._leaves(upstream, reason.name):
+            self.fail(reason, self.detail)
+
+    def _leaves(self, upstream: LiveUpstream, why: str) -> bool:
+        """Whether the request goes on to another than `upstream`, where it failed for `why`."""
+        decision = self._context.retries.after_failure(self.route, self.tried, upstream, why, self.detail)
+        self.detail += decision.remark
+        if decision.tried is None:
+            return False
+        self._go_elsewhere(decision.tried, decision.delay)
+        return True
+
+    def _go_elsewhere(self, tried: Tried, delay: float) -> None:
+        """Leave this upstream, and make another attempt in `delay` seconds."""
+        self.state = EXCHANGE[self.state][_LEAVE]
+        self.tried = tried
+        self.detail = ""
+        self.sent_at = 0.0
+        self._drop_connection()
+        if self.handle is not None:
+            self.handle.release(completed=False)
+            self.handle = None
+        self._waiting = asyncio.get_running_loop().call_later(delay, self._attempt_again)
+
+    def _is_replaced(self, connection: UpstreamConnection) -> bool:
+        """Whether the request goes on a fresh connection to the same upstream: `connection` was pooled, and has
+        ended before its reply."""
+        idempotent = is_idempotent(self.request.line.method)
+        tried = on_fresh_connection(self.tried, connection.unsent, self._is_whole, idempotent)
+        if tried is None:
+            return False
+        self.state = EXCHANGE[self.state][_LEAVE]
+        self.tried, self.connection = tried, None
+        self._connect(connection.pool)
+        return True
+
+    def _attempt_again(self) -> None:
+        if self.state is ENDED:
+            return
+        try:
+            self._attempt()
+        except Exception:  # noqa: BLE001 -- a timer has called
+            self._broke()
+
+    def _broke(self) -> None:
+        """slb itself has failed at this request: answer it. To be called where that exception is handled."""
+        _log.exception("request_broke", request_id=self.request.id.decode())
+        if self.state is not ENDED:
+            self.fail(INTERNAL, "slb failed on the way to an upstream")

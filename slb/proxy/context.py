@@ -1,0 +1,51 @@
+"""What the exchanges of one instance share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from slb.admission.gates import Gates
+from slb.balance.upstream import LiveUpstream
+from slb.config import Settings
+from slb.observe.log import AccessLog
+from slb.observe.metrics import Metrics
+from slb.proxy.deadlines import Wheel
+from slb.proxy.identity import Identity
+from slb.proxy.outbox import Outbox
+from slb.proxy.pool import Pools
+from slb.proxy.retry import Retries
+
+
+def _no_failure(upstream: LiveUpstream, reason: str) -> None:
+    """Failures are of use to health alone."""
+
+
+def _no_refusal(upstream: LiveUpstream) -> None:
+    """Refused connections are of use to health alone."""
+
+
+@dataclass(slots=True)
+class ProxyContext:
+    """Made once per instance. `clock` gives seconds. `draining`: replies say that they are the connection's last.
+    `tells_all`: clients get to know upstreams by name. `on_failure(upstream, reason)` is called for each attempt
+    that failed at an upstream, and before it `on_refusal(upstream)` for each connection that was refused."""
+
+    metrics: Metrics
+    access_log: AccessLog
+    gates: Gates
+    pools: Pools
+    retries: Retries
+    identity: Identity
+    wheel: Wheel
+    outbox: Outbox
+    clock: Callable[[], float]
+    rng: Random
+    tells_all: bool
+    draining: bool = False
+    on_failure: Callable[[LiveUpstream, str], None] = _no_failure
+    on_refusal: Callable[[LiveUpstream], None] = _no_refusal
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Apply `settings` from now on."""
+        self.tells_all = settings.client_detail == "full"
+        self.pools.reconfigure(settings)

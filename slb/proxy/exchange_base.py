@@ -1,0 +1,117 @@
+"""What an exchange has, and its end, which comes exactly once: when the reply's body has ended, when something
+failed, or when the client left.
+"""
+
+from slb.admission.entry import Entry
+from slb.balance.upstream import Handle
+from slb.errors import CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
+from slb.proxy.access_line import log_exchange
+from slb.proxy.context import ProxyContext
+from slb.proxy.deadlines import NEVER, Timed
+from slb.proxy.interfaces import Client
+from slb.proxy.request import Request
+from slb.proxy.retry import NOTHING, Tried
+from slb.proxy.states import EXCHANGE, ExchangeEvent, ExchangeState
+from slb.proxy.upload import Upload
+from slb.proxy.upstream import UpstreamConnection
+
+ENDED = ExchangeState.ENDED
+_END = ExchangeEvent.END
+
+
+class ExchangeBase(Timed):
+    """`client` is the connection the request came on. Times are seconds: `started`, when its head had come;
+    `sent_at`, when it was sent to its last upstream; `first_byte_at`, when the reply began; 0 while they have not
+    come.
+
+    What stands here differs from its default in few exchanges, and most of them never set it. `tried`: what the
+    request has behind it; `entry`: what the gate has of it; `status`: the reply's, 0 until it has begun.
+    """
+
+    state = ExchangeState.SEEKING
+    connection: UpstreamConnection | None = None
+    handle: Handle | None = None
+    upload: Upload | None = None
+    entry: Entry | None = None
+    tried: Tried = NOTHING
+    status = 0
+    bytes_in = 0
+    bytes_out = 0
+    sent_at = 0.0
+    first_byte_at = 0.0
+    _slot = -1
+    _looked_at = NEVER
+
+    def __init__(self, context: ProxyContext, client: Client, request: Request, started: float) -> None:
+        self._context = context
+        self.client = client
+        self.request = request
+        self.route = request.route
+        self.started = started
+
+    @property
+    def request_ended(self) -> bool:
+        """Whether all of the request has come."""
+        return self.upload is None or self.upload.ended
+
+    def rejected(self, reason: Reason, detail: str) -> None:
+        """Refused in slb's own name: there is no slot for it, or no upstream."""
+        self._drop_connection()
+        request_ended = self.request_ended
+        self._end(reason.status, reason, detail, self._context.clock())
+        self.client.refuse(self.request, reason, detail, request_ended)
+
+    def fail(self, reason: Reason, detail: str) -> None:
+        """It cannot be served to its end: say so, or break off what the client has of a reply."""
+        if self.status:
+            self._end(self.status, reason, detail, self._context.clock())
+            self._drop_connection()
+            self.client.reply_broken()
+        else:
+            self.rejected(reason, detail)
+
+    def client_lost(self) -> None:
+        """The client left: its upstream stops working for it now."""
+        self._context.metrics.client_disconnects += 1
+        self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._context.clock())
+        self._drop_connection()
+
+    def client_late(self) -> None:
+        """The client did not send its body, or did not read its reply, in time."""
+        what = "the client did not read its reply" if self.client.is_stalled else "the request's body did not come"
+        self.fail(REQUEST_TIMEOUT, f"{what} in time")
+
+    def expired(self) -> None:
+        """The whole request took longer than it may. A caller's own deadline says nothing of the upstream; the
+        route's does, where the upstream has all of the request and not answered."""
+        detail, connection = "the whole request took longer than its time", self.connection
+        if connection is not None:
+            detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
+            if not (self.status or self.request.head.timeout) and self.request_ended:
+                self._context.on_failure(connection.pool.upstream, UPSTREAM_TIMEOUT.name)
+        self.fail(UPSTREAM_TIMEOUT, detail)
+
+    def _drop_connection(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.abandon()
+
+    def _end(self, status: int, reason: Reason | None, detail: str, now: float) -> None:
+        """Give the slot back, count, log. The first call is the only one that does anything."""
+        if self.state is ENDED:
+            return
+        self.state = EXCHANGE[self.state][_END]
+        self.upload = None  # which has this one: together they would stay until the next garbage collection
+        context, handle = self._context, self.handle
+        if self._slot >= 0:
+            context.wheel.forget(self)
+        if self.entry is not None:
+            self.entry.leave()
+        member = ""
+        if handle is not None:
+            member = handle.upstream.member
+            handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
+        name = reason.name if reason is not None else ""
+        context.metrics.traffic.request_ended(self, member, status, name, now)
+        if context.access_log.wants(status, name or "".join(self.tried.failures), handle is not None):
+            log_exchange(context.access_log, self, status, name, detail, now)

@@ -1,0 +1,26 @@
+"""By what name other hops know this instance, and what it names the requests that come without a name."""
+
+from random import Random
+
+
+class Identity:
+    """`via` is this instance's name in Via: a request that carries it has looped. `own_line`: the Via line of its
+    requests, by the minor version that the client speaks."""
+
+    __slots__ = ("_number", "_prefix", "own_line", "via")
+
+    def __init__(self, rng: Random) -> None:
+        self._prefix = b"%020x" % rng.getrandbits(80)
+        self._number = 0
+        self.via = b"slb-%08x" % rng.getrandbits(32)
+        self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
+
+    def new_request_id(self) -> bytes:
+        """32 hexadecimal digits, unlike those of any other process; within one they count up."""
+        self._number += 1
+        return b"%b%012x" % (self._prefix, self._number)
+
+    def new_trace(self, request_id: bytes) -> bytes:
+        """A traceparent line (W3C Trace Context), sampled: no hop before has decided otherwise. `request_id` is one
+        of `new_request_id`: it is the trace's id too, so that logs and traces find each other."""
+        return b"traceparent: 00-%b-%016x-01\r\n" % (request_id, self._number)
