@@ -37,7 +37,7 @@ class Instance:
         )
 
     def register(self, path: str, target: str) -> None:
-        """Over its API. Raises BenchError where it says no."""
+        """Over its API. Raises BenchError where it refuses."""
         status, text = post_json(self.api_port, "/register", {"path": path, "target": target})
         if status != 200:
             raise BenchError(f"/register answered {status}: {text}")

@@ -159,7 +159,7 @@ class Kills:
         return {member: score for member, score in scores.items() if score}
 
     def _left(self) -> dict[str, int]:
-        """What is counted for somebody, and holders that are none of the living."""
+        """What is still counted, and holders that are none of the living."""
         living = {str(instance.status()["id"]) for instance in self._fleet.instances}
         return nothing_but(
             {

@@ -162,7 +162,7 @@ class Outages:
 
     def _true_again(self, how: str) -> float:
         """When both instances served a route that was written into Redis by hand as soon as it answered, and
-        both said that they follow it."""
+        the status of both is that they follow it."""
         path = f"/probe/{how.replace(' ', '-')}"
         self._redis.client.sadd(set_of(path), self._target)
         self._answered(path, 200)

@@ -204,7 +204,7 @@ def _goals(by_name: dict[str, Outcome]) -> Section:
         Figure(f"{OURS_NAME}: over the window, of the hit rate before", 100 * ours.during / ours.before, "%"),
         Figure(f"{AT_ONCE}: the same", 100 * none.during / none.before, "%"),
         Figure(f"{FILTERED}: cold reads, of those with N-ring fade-in", filtered.cold_reads / ours.cold_reads),
-        Figure(f"{FILTERED}: what it warmed and is somebody else's", 100 * filtered.strays, "%"),
+        Figure(f"{FILTERED}: what it warmed and is another upstream's", 100 * filtered.strays, "%"),
     ]
     return Section("a scale-up", figures)
 

@@ -41,9 +41,9 @@ def test_a_goal_is_met_up_to_its_bound_or_below_it(figure: Figure, met: bool | N
 
 
 def test_an_outcome_is_met_where_no_goal_is_missed() -> None:
-    told, missed = Figure("told", 1), Figure("missed", 2, at_most=1)
-    assert Outcome([Section("a", [told])]).met
-    assert not Outcome([Section("a", [told]), Section("b", [missed])]).met
+    shown, missed = Figure("shown", 1), Figure("missed", 2, at_most=1)
+    assert Outcome([Section("a", [shown])]).met
+    assert not Outcome([Section("a", [shown]), Section("b", [missed])]).met
 
 
 def test_a_section_shows_value_goal_and_verdict() -> None:
@@ -54,13 +54,13 @@ def test_a_section_shows_value_goal_and_verdict() -> None:
 
 
 def test_a_section_of_rows_shows_them_and_keeps_them_in_json() -> None:
-    section = RowsSection("a", (), ["told"], ("pods", "ms"), [["one", "1.00"], ["two", "2.00"]], dim=1)
+    section = RowsSection("a", (), ["noted"], ("pods", "ms"), [["one", "1.00"], ["two", "2.00"]], dim=1)
     console = Console(width=80)
     with console.capture() as capture:
         console.print(section.table())
     assert [line.split() for line in capture.get().splitlines()[2:]] == [["one", "1.00"], ["two", "2.00"]]
     kept = section.as_json()
-    assert (kept["title"], kept["rows"], kept["notes"]) == ("a", section.rows, ["told"])
+    assert (kept["title"], kept["rows"], kept["notes"]) == ("a", section.rows, ["noted"])
     assert "rows" not in RowsSection("a", (), more={"pods": 2}).as_json()
 
 

@@ -1,4 +1,4 @@
-"""Killed instances: what their clients and upstreams saw, and what is told of it."""
+"""Killed instances: what their clients and upstreams saw, and what is shown of it."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""The ring's figures: who is compared with whom, and what is told of it."""
+"""The ring's figures: what is compared, and what is shown of it."""
 
 import pytest
 
