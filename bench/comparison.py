@@ -8,12 +8,12 @@ from typing import Annotated
 from typer import Option
 
 from bench.cases import CASES, Case
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, RowsSection, Section, short
+from bench.command import Bench
 from bench.machine import python
 from bench.measure import Measurement, Sample, as_json, pinned_cores
 from bench.outcome import ALL, chosen
 from bench.peers import PEERS, SLB, Peer
+from bench.table import Figure, Outcome, RowsSection, Section, short
 
 NO_FIGURE = "-"
 COLUMNS = (

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.figures.fleet import Instance
-from bench.figures.traffic import get
+from bench.command import Bench
+from bench.fleet import Instance
 from bench.http import free_ports
 from bench.lab.model import ZipfKeys
 from bench.pods import HIT, start_pods
 from bench.processes import Running
 from bench.sending import Plan, Result, Sending, begin_in
+from bench.table import Figure, Outcome, Section, percentile
+from bench.traffic import get
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.control import keys as stored

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from typer import Option
 
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Instance
 from bench.figures.large_table import LargeTable, set_of
-from bench.figures.traffic import Tally, Traffic
+from bench.fleet import Instance
 from bench.http import ask
+from bench.table import Figure, Outcome, Section
+from bench.traffic import Tally, Traffic
 
 STEADY = "/steady"
 NEWER = "/newer"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
-from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.fleet import Fleet, Report, Shape, Tick, view
 from bench.lab.model import Measures
+from bench.table import Figure, RowsSection, Section
 from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve

@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
-from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.fleet import Fleet, Report, Shape, Tick, view
 from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
+from bench.table import Figure, RowsSection, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings

@@ -14,10 +14,10 @@ import uvloop
 from rich.console import Console
 
 from bench.figures import register, routes
-from bench.figures.figure import Figure, Outcome, RowsSection, Section, percentile, short
 from bench.figures.follower import Heartbeat, Held
 from bench.figures.large_table import LargeTable, set_of
-from bench.figures.traffic import NO_REPLY, NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, get
+from bench.table import Figure, Outcome, RowsSection, Section, percentile, short
+from bench.traffic import NO_REPLY, NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic, get
 from slb.control.keys import path_of, route_key
 from slb.names import normal_member
 from tests.support.waiting import patience

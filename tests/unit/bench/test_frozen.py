@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from bench.figures.figure import Figure
 from bench.figures.frozen import Fetched, Freeze, busiest, fetched, section, stopped
-from bench.figures.traffic import NO_REPLY, NOT_CONNECTED
 from bench.lab.model import ZipfKeys
 from bench.pods import HIT
 from bench.processes import Running
 from bench.sending import Plan, Result
+from bench.table import Figure
+from bench.traffic import NO_REPLY, NOT_CONNECTED
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream

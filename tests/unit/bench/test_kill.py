@@ -23,7 +23,7 @@ from bench.figures.kill import (
     strangers,
 )
 from bench.figures.present import Clients, PresentUpstream
-from bench.figures.traffic import NO_REPLY
+from bench.traffic import NO_REPLY
 from tests.support.waiting import eventually
 
 AT_ONCE = (0.0, 0.0)

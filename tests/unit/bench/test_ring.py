@@ -3,7 +3,6 @@
 import pytest
 
 from bench.errors import BenchError
-from bench.figures.figure import Section
 from bench.figures.ring import (
     AS_IT_COMES,
     FULL,
@@ -19,6 +18,7 @@ from bench.figures.ring import (
     same_owners,
     slices,
 )
+from bench.table import Section
 from slb.balance.ring import Ring, endpoint
 
 
