@@ -91,8 +91,10 @@ def compare(
     interrupted = len(samples) < len(turns)
     if interrupted:
         notes.append("Interrupted: the figures are of the rounds until then.")
+    held_to = goals(samples)
+    title = "slb's CPU per request, in units of a peer's" if held_to else "no goal has figures in this run"
     return Outcome(
-        [*sections, Section("slb's CPU per request, in units of a peer's", goals(samples), notes)],
+        [*sections, Section(title, held_to, notes)],
         {"versions": versions, "samples": as_json(samples)},
         interrupted,
         any(sample.failure for sample in samples),
