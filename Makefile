@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
+BENCHES := $(addprefix bench-,register outage routes memory soak slow early stream rolling handoff scale policy ledger kill \
+	frozen ring client gpu quota quota-rate)
+
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos lint format reference bench bench-register bench-outage bench-routes bench-memory bench-soak bench-slow bench-early bench-stream bench-rolling bench-gpu bench-quota bench-quota-rate bench-policy bench-ledger bench-kill bench-handoff bench-scale bench-frozen bench-ring bench-client simulate e2e mutants lock clean
+.PHONY: help run test test-long chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -52,64 +55,28 @@ bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others 
 	@$(BIN)/python -m bench $(ARGS)
 
 bench-register: $(VENV)/installed-run ## how soon a registration through one instance is served by another
-	@$(BIN)/python -m bench register $(ARGS)
-
 bench-outage: $(VENV)/installed-run ## Redis killed under traffic: failed requests, and when the mirror is true again
-	@$(BIN)/python -m bench outage $(ARGS)
-
 bench-routes: $(VENV)/installed-run ## 10,000 routes: first sync, memory, lookups, how long a resync holds the loop
-	@$(BIN)/python -m bench routes $(ARGS)
-
 bench-memory: $(VENV)/installed-run ## 10,000 idle connections, and 1 GiB through a slow reader: resident memory
-	@$(BIN)/python -m bench memory $(ARGS)
-
 bench-soak: $(VENV)/installed-run ## half an hour of steady mixed load: does memory stop growing?
-	@$(BIN)/python -m bench soak $(ARGS)
-
 bench-slow: $(VENV)/installed-run ## slow clients, and single ones that do their worst, beside 500 healthy requests a second
-	@$(BIN)/python -m bench slow $(ARGS)
-
 bench-early: $(VENV)/installed-bench ## early replies to uploads: how many are lost, by server, beside nginx, HAProxy, Envoy
-	@$(BIN)/python -m bench early $(ARGS)
-
 bench-stream: $(VENV)/installed-run ## the first token of a stream, through slb and directly
-	@$(BIN)/python -m bench stream $(ARGS)
-
 bench-rolling: $(VENV)/installed-run ## all instances and all upstreams restarted under traffic: failed requests
-	@$(BIN)/python -m bench rolling $(ARGS)
-
 bench-handoff: $(VENV)/installed-run ## how long a pod is idle between two requests while others wait
-	@$(BIN)/python -m bench handoff $(ARGS)
-
 bench-scale: $(VENV)/installed-run ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
-	@$(BIN)/python -m bench scale $(ARGS)
-
 bench-policy: $(VENV)/installed-bench ## what least_inflight costs a small request, beside round_robin
-	@$(BIN)/python -m bench policy $(ARGS)
-
 bench-ledger: $(VENV)/installed-run ## slots taken and given back a second, against one Redis
-	@$(BIN)/python -m bench ledger $(ARGS)
-
 bench-kill: $(VENV)/installed-run ## kill -9 of one of three instances, 20 times: when are the counts true again
-	@$(BIN)/python -m bench kill $(ARGS)
-
 bench-frozen: $(VENV)/installed-run ## one of six upstreams with caches frozen under load, behind the ring
-	@$(BIN)/python -m bench frozen $(ARGS)
-
 bench-ring: $(VENV)/installed-bench ## what a pick from the ring costs, beside uhashring, and what making one does
-	@$(BIN)/python -m bench ring $(ARGS)
-
 bench-client: $(VENV)/installed-bench ## what the client library costs a call, beside the aiohttp call that it wraps
-	@$(BIN)/python -m bench client $(ARGS)
-
 bench-gpu: $(VENV)/installed-bench ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
-	@$(BIN)/python -m bench gpu $(ARGS)
-
 bench-quota: $(VENV)/installed-bench ## a backlog through the quota router beside batches, and what three routers hold
-	@$(BIN)/python -m bench quota $(ARGS)
-
 bench-quota-rate: $(VENV)/installed-bench ## decisions a second of the quota router, beside one command for each
-	@$(BIN)/python -m bench quota-rate $(ARGS)
+
+$(BENCHES): bench-%:
+	@$(BIN)/python -m bench $* $(ARGS)
 
 simulate: $(VENV)/installed-bench ## the ring and its policies before a fleet with caches, in simulated time
 	@$(BIN)/python -m bench simulate $(ARGS)

@@ -2,9 +2,9 @@
 
 import typer
 
+from bench.command import add_figure, add_job
 from bench.comparison import compare
 from bench.early.measure import early
-from bench.figures.command import add_figure, add_job
 from bench.figures.frozen import frozen
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from bench.outcome import check_folder, refuse
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 PANEL_INCHES = (6.4, 3.6)
 DPI = 110
+TITLE_LETTERS = 80
 OURS = "#c1121f"
 COLOURS = ("#3a6ea5", "#e9a03b", "#2a9d3f", "#b5179e", "#6c757d")
 BLACK = "#222222"
@@ -42,7 +44,7 @@ def panels(
     for spare in axes[len(titles) :]:
         spare.remove()
     for axis, title in zip(axes, titles, strict=False):
-        axis.set_title(title, fontsize=10)
+        axis.set_title(fill(title, TITLE_LETTERS), fontsize=10)
         axis.grid(visible=True, alpha=0.25)
         axis.tick_params(labelsize=8)
     return figure, axes[: len(titles)]

@@ -8,12 +8,12 @@ from typing import Annotated
 from typer import Option
 
 from bench.cases import CASES, Case
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, RowsSection, Section, short
+from bench.command import Bench
 from bench.machine import python
 from bench.measure import Measurement, Sample, as_json, pinned_cores
 from bench.outcome import ALL, chosen
 from bench.peers import PEERS, SLB, Peer
+from bench.table import Figure, Outcome, RowsSection, Section, short
 
 NO_FIGURE = "-"
 COLUMNS = (
@@ -91,8 +91,10 @@ def compare(
     interrupted = len(samples) < len(turns)
     if interrupted:
         notes.append("Interrupted: the figures are of the rounds until then.")
+    held_to = goals(samples)
+    title = "slb's CPU per request, in units of a peer's" if held_to else "no goal has figures in this run"
     return Outcome(
-        [*sections, Section("slb's CPU per request, in units of a peer's", goals(samples), notes)],
+        [*sections, Section(title, held_to, notes)],
         {"versions": versions, "samples": as_json(samples)},
         interrupted,
         any(sample.failure for sample in samples),

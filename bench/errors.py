@@ -1,4 +1,4 @@
-"""What can go wrong with one measurement, said in one line."""
+"""What can go wrong with one measurement, in one line."""
 
 
 class BenchError(Exception):

@@ -33,13 +33,13 @@ def parse_report(output: str) -> LoadReport:
     line = next((line for line in output.splitlines() if line.startswith(REPORT)), None)
     if line is None:
         raise BenchError(f"wrk reported nothing: {output.strip()[-OUTPUT_TAIL_CHARACTERS:]}")
-    told = json.loads(line.removeprefix(REPORT))
+    found = json.loads(line.removeprefix(REPORT))
     return LoadReport(
-        requests=told["requests"],
-        seconds=told["duration_us"] / 1e6,
-        p50_us=told["p50_us"],
-        p99_us=told["p99_us"],
-        errors={kind: told[kind] for kind in ERROR_KINDS if told[kind]},
+        requests=found["requests"],
+        seconds=found["duration_us"] / 1e6,
+        p50_us=found["p50_us"],
+        p99_us=found["p99_us"],
+        errors={kind: found[kind] for kind in ERROR_KINDS if found[kind]},
     )
 
 

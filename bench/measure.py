@@ -7,15 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.cases import Case
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
 from bench.http import ask, free_ports
 from bench.load import LoadReport, Wrk
 from bench.outcome import refuse
 from bench.peers import Peer, Started, find_program
+from bench.pods import start_upstreams
 from bench.processes import wait_until
 from bench.procstat import ProcessTree
-from bench.upstream import start_upstreams
 
 READY_SECONDS = 30.0
 MEMORY_EVERY_SECONDS = 0.5

@@ -40,7 +40,7 @@ def check_folder(option: str, folder: Path | None) -> None:
 
 def chosen(option: str, text: str, known: Iterable[str]) -> list[str]:
     """Those of `known` that a text with commas names, in the order of `known`; all where it names none, or `all`.
-    Refuses names nobody has."""
+    Refuses unknown names."""
     everything = list(known)
     names = [word.strip() for word in text.split(",") if word.strip()]
     if unknown := sorted({*names} - {*everything, ALL}):

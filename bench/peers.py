@@ -105,11 +105,11 @@ class Peer:
 
     def version(self, program: str) -> str:
         """What the program says it is; `?` where it says nothing that looks like a version."""
-        told = subprocess.run(
+        ended = subprocess.run(
             [program, *self.version_arguments], capture_output=True, text=True, timeout=VERSION_SECONDS
         )
-        found = VERSION.search(told.stdout + told.stderr)
-        return found[0] if found and told.returncode == 0 else "?"
+        found = VERSION.search(ended.stdout + ended.stderr)
+        return found[0] if found and ended.returncode == 0 else "?"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Upstreams that the bench plays, in a process of their own: `python -m bench.pods KIND CAPACITY PORT...`."""
 
 import asyncio
+import getpass
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -9,12 +10,13 @@ from typing import Protocol
 
 import uvloop
 
-from bench.gpu.timers import Timers
 from bench.http import ask
 from bench.lab.model import LruCache
+from bench.peers import CONFIGS, Site, find_program
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import MIB
 from bench.request_protocol import RequestProtocol
+from bench.timers import Timers
 
 HIT_SECONDS = 0.001
 MISS_SECONDS = 0.1
@@ -143,6 +145,23 @@ def start_pods(
         lambda: all(ask(port, "/")[0] == 200 for port in ports), running, READY_SECONDS, "starting upstreams"
     )
     return running
+
+
+def start_upstreams(processes: Processes, home: Path, core: int | None, ports: Sequence[int]) -> None:
+    """nginx where it is installed, else plain pods: all in one process, on the load's core so that they never take
+    from a proxy's. They answer on return; `home` is their own folder."""
+    program = find_program("nginx")
+    if program is None:
+        start_pods(processes, home, "plain", ports, core=core)
+        return
+    (home / "download.bin").write_bytes(b"x" * MIB)
+    config = home / "upstreams.conf"
+    config.write_text(Site(home, 0, 0, tuple(ports), getpass.getuser()).fill((CONFIGS / config.name).read_text()))
+    argv = [program, "-p", str(home), "-e", "stderr", "-c", str(config)]
+    running = processes.start(argv, core, home, {})
+    wait_until(
+        lambda: all(ask(port, "/")[0] == 200 for port in ports), running, READY_SECONDS, "starting the upstreams"
+    )
 
 
 if __name__ == "__main__":

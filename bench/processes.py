@@ -131,13 +131,13 @@ def _signal(send: Callable[[int, int], None], target: int, number: signal.Signal
     try:
         send(target, number)
     except ProcessLookupError:
-        return  # nobody is left, which is what was wanted
+        return  # it has ended, which is what was wanted
 
 
 def wait_until(
     ready: Callable[[], bool], running: Running, seconds: float, what: str, every: float = POLL_SECONDS
 ) -> None:
-    """Poll `ready` until it says yes. Raises `BenchError` when `running` ends first or time runs out."""
+    """Poll `ready` until it is true. Raises `BenchError` when `running` ends first or time runs out."""
     deadline = time.monotonic() + seconds
     while not ready():
         running.check_alive()

@@ -12,9 +12,9 @@ import orjson
 import uvloop
 
 from bench.errors import BenchError
-from bench.figures.traffic import NO_REPLY, KeptAlive
-from bench.gpu.timers import Timers
 from bench.processes import Processes, Running
+from bench.timers import Timers
+from bench.traffic import NO_REPLY, KeptAlive
 
 START_SECONDS = 1.5
 """For the process to be there."""

@@ -16,11 +16,11 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
+from bench.command import Bench
 from bench.http import free_ports
 from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer, listens
 from bench.processes import Processes, wait_until
+from bench.table import Figure, Outcome, Section
 
 APPLICATIONS = Path(__file__).parent / "applications"
 PEERS = (SLB, NGINX, HAPROXY, ENVOY)

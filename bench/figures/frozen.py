@@ -1,26 +1,26 @@
 """One of six upstreams with caches stops dead for a while: what do requests notice that begin meanwhile?"""
 
+import math
 import os
 import signal
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from random import Random
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.figures.fleet import Instance
-from bench.figures.traffic import get
+from bench.command import Bench
+from bench.fleet import Instance
 from bench.http import free_ports
 from bench.lab.model import ZipfKeys
 from bench.pods import HIT, start_pods
 from bench.processes import Running
 from bench.sending import Plan, Result, Sending, begin_in
+from bench.table import Figure, Outcome, Section, percentile
+from bench.traffic import get
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.control import keys as stored
@@ -50,11 +50,12 @@ GOAL_SLOW_PERCENT = 2.0
 
 @dataclass(frozen=True)
 class Freeze:
-    """From when to when (`time.monotonic`), and the port of the upstream."""
+    """From when to when (`time.monotonic`), the port of the upstream, and the seconds that were asked for."""
 
     begun: float
     ended: float
     port: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,9 @@ class Fetched:
     hit: bool
     upstream: int
 
+    def is_slow(self) -> bool:
+        return self.ended - self.due > SLOW_SECONDS
+
 
 def fetched(plan: Plan, result: Result) -> list[Fetched]:
     found = []
@@ -79,92 +83,42 @@ def fetched(plan: Plan, result: Result) -> list[Fetched]:
     return found
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The requests that were due in a stretch of time. Latencies count from then."""
+def section(name: str, all_fetched: Sequence[Fetched], freeze: Freeze) -> Section:
+    """What one signal made of it; the goals are those of the effective load. A request belongs to the stretch in
+    which it was due, and its latency counts from then."""
 
-    requests: int
-    by_status: Mapping[int, int]
-    slow: int
-    p50_ms: float
-    p99_ms: float
-    hits: int
-    by_upstream: Mapping[int, int]
+    def due(begin: float, end: float) -> list[Fetched]:
+        return [each for each in all_fetched if begin <= each.due < end]
 
-    @classmethod
-    def of(cls, all_fetched: Sequence[Fetched], begin: float, end: float) -> Self:
-        due = [each for each in all_fetched if begin <= each.due < end]
-        seconds = [each.ended - each.due for each in due]
-        return cls(
-            len(due),
-            dict(Counter(each.status for each in due)),
-            sum(each > SLOW_SECONDS for each in seconds),
-            percentile(seconds, 0.5) * 1e3,
-            percentile(seconds, 0.99) * 1e3,
-            sum(each.hit for each in due),
-            dict(Counter(each.upstream for each in due)),
-        )
+    def percent(of: Sequence[Fetched], condition: Callable[[Fetched], bool]) -> float:
+        return 100 * sum(map(condition, of)) / len(of) if of else math.nan
 
-    @property
-    def failed(self) -> int:
-        return self.requests - self.by_status.get(200, 0)
+    def latency_ms(of: Sequence[Fetched], share: float) -> float:
+        return percentile([each.ended - each.due for each in of], share) * 1e3
 
-    def percent(self, count: int) -> float:
-        return 100 * count / self.requests if self.requests else float("nan")
-
-
-@dataclass(frozen=True)
-class Case:
-    """What one signal made of it. `caught`: begun before the freeze, and answered only after it. `share`: percent
-    of the requests before that were at the upstream which then froze. `bad`: all that were slow or failed; their
-    times count from when the freeze began."""
-
-    signal: str
-    before: Seen
-    during: Seen
-    after: Seen
-    caught: int
-    share: float
-    bad: Sequence[Fetched]
-
-    @classmethod
-    def of(cls, name: str, all_fetched: Sequence[Fetched], frozen: Freeze) -> Self:
-        before = Seen.of(all_fetched, frozen.begun - QUIET_SECONDS, frozen.begun)
-        return cls(
-            name,
-            before,
-            Seen.of(all_fetched, frozen.begun, frozen.ended),
-            Seen.of(all_fetched, frozen.ended, frozen.ended + QUIET_SECONDS),
-            sum(each.due < frozen.begun and each.ended >= frozen.ended for each in all_fetched),
-            before.percent(before.by_upstream.get(frozen.port, 0)),
-            [
-                replace(each, due=each.due - frozen.begun, ended=each.ended - frozen.begun)
-                for each in all_fetched
-                if each.status != 200 or each.ended - each.due > SLOW_SECONDS
-            ],
-        )
-
-
-def section(case: Case, seconds: float) -> Section:
-    """The goals are those of the effective load."""
-    measured = case.signal == MEASURED
-    before, during, after = case.before, case.during, case.after
-    slow_goal, failed_goal = (GOAL_SLOW_PERCENT, 0) if measured else (None, None)
+    before, during = due(freeze.begun - QUIET_SECONDS, freeze.begun), due(freeze.begun, freeze.ended)
+    after = due(freeze.ended, freeze.ended + QUIET_SECONDS)
+    caught = sum(each.due < freeze.begun and each.ended >= freeze.ended for each in all_fetched)
+    slow_goal, failed_goal = (GOAL_SLOW_PERCENT, 0) if name == MEASURED else (None, None)
     figures = [
-        Figure("of all requests, at the one to be frozen before", case.share, "%"),
-        Figure("begun during the freeze", during.requests),
-        Figure(f"slower than {SLOW_SECONDS:g} s", during.percent(during.slow), "%", at_most=slow_goal),
-        Figure("failed", during.failed, at_most=failed_goal),
-        Figure("latency, p50", during.p50_ms, "ms"),
-        Figure("latency, p99", during.p99_ms, "ms"),
-        Figure("begun before it and held up by it", case.caught),
-        Figure("from a cache, before", before.percent(before.hits), "%"),
-        Figure("from a cache, during", during.percent(during.hits), "%"),
-        Figure("from a cache, after", after.percent(after.hits), "%"),
-        Figure("latency before, p99", before.p99_ms, "ms"),
-        Figure("latency after, p99", after.p99_ms, "ms"),
+        Figure(
+            "of all requests, at the one to be frozen before",
+            percent(before, lambda each: each.upstream == freeze.port),
+            "%",
+        ),
+        Figure("begun during the freeze", len(during)),
+        Figure(f"slower than {SLOW_SECONDS:g} s", percent(during, Fetched.is_slow), "%", at_most=slow_goal),
+        Figure("failed", sum(each.status != 200 for each in during), at_most=failed_goal),
+        Figure("latency, p50", latency_ms(during, 0.5), "ms"),
+        Figure("latency, p99", latency_ms(during, 0.99), "ms"),
+        Figure("begun before it and held up by it", caught),
+        Figure("from a cache, before", percent(before, lambda each: each.hit), "%"),
+        Figure("from a cache, during", percent(during, lambda each: each.hit), "%"),
+        Figure("from a cache, after", percent(after, lambda each: each.hit), "%"),
+        Figure("latency before, p99", latency_ms(before, 0.99), "ms"),
+        Figure("latency after, p99", latency_ms(after, 0.99), "ms"),
     ]
-    return Section(f"load_signal = {case.signal}: one upstream frozen for {seconds:g} s", figures)
+    return Section(f"load_signal = {name}: one upstream frozen for {freeze.seconds:g} s", figures)
 
 
 def member(port: int) -> str:
@@ -218,7 +172,7 @@ def frozen(
         plan = Plan(begin_in(), [instance.port], arrivals, requests, [0] * len(paths), PATIENCE_SECONDS)
         return plan, Sending(bench.processes, fleet.folder("sending"), plan)
 
-    def case(name: str) -> Case:
+    def case(name: str) -> tuple[list[Fetched], Freeze]:
         """The same upstreams on the same ports, with empty caches each time; an instance of its own."""
         bench.steps.to(f"{name}: starting")
         upstreams = {
@@ -236,12 +190,18 @@ def frozen(
         plan, load = sending(instance, arrivals, paths)
         sleep_until(plan.begin + SETTLE_SECONDS + QUIET_SECONDS)
         begun, ended = stopped(upstreams[target], seconds)
-        found = Case.of(name, fetched(plan, load.result()), Freeze(begun, ended, target))
+        found = fetched(plan, load.result())
         fleet.stop_instance(instance)
         for running in upstreams.values():
             bench.processes.stop(running)
         bench.steps.done()
-        return found
+        return found, Freeze(begun, ended, target, seconds)
 
-    cases = [case(name) for name in SIGNALS]
-    return Outcome([section(each, seconds) for each in cases], {"cases": [asdict(each) for each in cases]})
+    sections: list[Section] = []
+    raw: dict[str, object] = {}
+    for name in SIGNALS:
+        found, freeze = case(name)
+        sections.append(section(name, found, freeze))
+        bad = [each for each in found if each.status != 200 or each.is_slow()]
+        raw[name] = {"freeze": asdict(freeze), "slow_or_failed": [asdict(each) for each in bad]}
+    return Outcome(sections, raw)

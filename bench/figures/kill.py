@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet, Instance
-from bench.figures.local import Loop
+from bench.command import Bench
 from bench.figures.present import Clients, PresentUpstream
+from bench.fleet import Fleet, Instance
 from bench.http import get_text
+from bench.local import Loop
+from bench.table import Figure, Outcome, Section
 from slb.control import keys
 
 PATH = "/p"
@@ -159,7 +159,7 @@ class Kills:
         return {member: score for member, score in scores.items() if score}
 
     def _left(self) -> dict[str, int]:
-        """What is counted for somebody, and holders that are none of the living."""
+        """What is still counted, and holders that are none of the living."""
         living = {str(instance.status()["id"]) for instance in self._fleet.instances}
         return nothing_but(
             {

@@ -29,7 +29,7 @@ class LargeTable:
         return [self._member(first + offset) for offset in range(self.each)]
 
     def write(self, client: Redis, written: Callable[[int], None]) -> None:
-        """By pipelines of SADD, as a script of a user's would; `written` is told how many routes each had."""
+        """By pipelines of SADD, as a script of a user's would; `written` is called with the routes of each."""
         for numbers in self._handfuls():
             pipe = client.pipeline(transaction=False)
             for number in numbers:

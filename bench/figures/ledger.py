@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import uvloop
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.redis import PrivateRedis
+from bench.command import Bench
+from bench.redis import PrivateRedis
+from bench.table import Figure, Outcome, Section
 from slb.balance.asking import Ask, Candidate, Turn
 from slb.control import keys
 from slb.control.connection import Connection

@@ -13,10 +13,10 @@ import uvloop
 from aiohttp import ClientResponse, ClientSession, DummyCookieJar, TCPConnector
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section, percentile
+from bench.command import Bench
 from bench.http import free_ports
 from bench.pods import start_pods
+from bench.table import Figure, Outcome, Section, percentile
 from slb.client import Session
 
 GOAL_SHARE = 0.15

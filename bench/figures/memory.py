@@ -6,11 +6,11 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet, Instance
-from bench.figures.local import MIB, PIECE, Loop, Upstream, allow_descriptors, read_slowly
+from bench.command import Bench
+from bench.fleet import Fleet, Instance
+from bench.local import MIB, PIECE, Loop, Upstream, allow_descriptors, read_slowly
 from bench.procstat import memory_mib
+from bench.table import Figure, Outcome, Section
 
 GOAL_KIB_EACH = 8.0
 GOAL_GROWTH_MIB = 16.0

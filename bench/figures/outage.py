@@ -7,13 +7,13 @@ from typing import Annotated
 
 from typer import Option
 
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Instance
 from bench.figures.large_table import LargeTable, set_of
-from bench.figures.traffic import Tally, Traffic
+from bench.fleet import Instance
 from bench.http import ask
+from bench.table import Figure, Outcome, Section
+from bench.traffic import Tally, Traffic
 
 STEADY = "/steady"
 NEWER = "/newer"
@@ -162,7 +162,7 @@ class Outages:
 
     def _true_again(self, how: str) -> float:
         """When both instances served a route that was written into Redis by hand as soon as it answered, and
-        both said that they follow it."""
+        the status of both is that they follow it."""
         path = f"/probe/{how.replace(' ', '-')}"
         self._redis.client.sadd(set_of(path), self._target)
         self._answered(path, 200)

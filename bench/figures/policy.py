@@ -8,11 +8,11 @@ from typing import Annotated
 from typer import Option
 
 from bench.cases import CASES
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
 from bench.measure import Measurement, Sample, as_json, pinned_cores
 from bench.peers import SLB, Peer
+from bench.table import Figure, Outcome, Section
 
 LOCAL, GLOBAL = "round_robin", "least_inflight"
 CONNECTIONS = (64, 8, 1)

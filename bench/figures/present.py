@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from bench.figures.traffic import KeptAlive
 from bench.pods import reply
 from bench.request_protocol import RequestProtocol
+from bench.traffic import KeptAlive
 
 REPLY = reply("present", b"ok")
 PATIENCE_SECONDS = 60.0

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from typer import Option
 
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section, percentile
+from bench.table import Figure, Outcome, Section, percentile
 
 GOAL_P99_MS = 20.0
 GIVE_UP_SECONDS = 5.0

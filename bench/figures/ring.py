@@ -10,9 +10,9 @@ from typing import Annotated, TypeVar
 from typer import Option
 from xxhash import xxh64_intdigest
 
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
+from bench.table import Figure, Outcome, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring, endpoint
 from slb.balance.upstream import Handle, LiveUpstream

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.traffic import Answer, Tally, Traffic
+from bench.command import Bench
 from bench.http import free_ports
+from bench.table import Figure, Outcome, Section
+from bench.traffic import Answer, Tally, Traffic
 
 PATH = "/steady"
 INSTANCES = 2

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import orjson
 from typer import Option
 
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet, Instance
 from bench.figures.large_table import LargeTable, set_of
+from bench.fleet import Fleet, Instance
 from bench.http import ask
 from bench.processes import LOG, wait_until
 from bench.procstat import MIB, memory_mib
 from bench.progress import Steps
+from bench.table import Figure, Outcome, Section
 
 GOAL_FIRST_SYNC_SECONDS = 3.0
 GOAL_RESIDENT_MB = 150.0

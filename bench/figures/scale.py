@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import uvloop
 from typer import Option
 
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.figures.redis import PrivateRedis
-from bench.figures.simulated import Request, Simulated, simulated
-from bench.gpu.timers import Timers
 from bench.outcome import instance_counts, refuse
+from bench.redis import PrivateRedis
+from bench.simulated import Request, Simulated, simulated
+from bench.table import Figure, Outcome, Section, percentile
+from bench.timers import Timers
 from slb.model import RouteSettings
 
 GOAL_GROWTH = 1.5

@@ -11,13 +11,13 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.fleet import Fleet, Instance
-from bench.figures.local import MIB, Loop, Upstream, allow_descriptors
+from bench.command import Bench
 from bench.figures.slow_clients import BEGUN
-from bench.figures.traffic import Tally, Traffic
+from bench.fleet import Fleet, Instance
+from bench.local import MIB, Loop, Upstream, allow_descriptors
 from bench.processes import wait_until
+from bench.table import Figure, Outcome, Section
+from bench.traffic import Tally, Traffic
 
 GOAL_RATIO = 2.0
 DESCRIPTORS = 4096

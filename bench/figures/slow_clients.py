@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from bench.figures.local import MIB, allow_descriptors
+from bench.local import MIB, allow_descriptors
 
 DRIP_SECONDS = 0.5
 SMALL_WINDOW = 4096

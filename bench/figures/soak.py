@@ -7,12 +7,12 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.local import MIB, Loop, Upstream
+from bench.command import Bench
 from bench.figures.memory import fresh
-from bench.figures.traffic import KeptAlive, get
+from bench.local import MIB, Loop, Upstream
 from bench.procstat import memory_mib
+from bench.table import Figure, Outcome, Section
+from bench.traffic import KeptAlive, get
 
 GOAL_MIB_A_MINUTE = 0.1
 PARTS = 6

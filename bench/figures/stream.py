@@ -6,9 +6,9 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.figures.command import Bench
-from bench.figures.figure import Figure, Outcome, Section, percentile
-from bench.figures.local import EVENT, MIB, Loop, Upstream
+from bench.command import Bench
+from bench.local import EVENT, MIB, Loop, Upstream
+from bench.table import Figure, Outcome, Section, percentile
 
 GOAL_MS = 2.0
 WARM_UP = 50

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.errors import BenchError
-from bench.figures.fleet import READY_SECONDS, Fleet, Instance
+from bench.fleet import READY_SECONDS, Fleet, Instance
 from bench.http import ask, get_text, send_json
 from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer
 from bench.processes import Processes, Running, wait_until

@@ -18,7 +18,7 @@ OUR_COLOURS = {"slb": "#e4572e", "slb-queue": OURS}
 
 def draw(results: Sequence[CaseResult], path: Path) -> None:
     """Write a PNG with a panel for each case. The horizontal axis gives every nine the same room."""
-    titles = [wrapped(result.work.title) for result in results]
+    titles = [result.work.title for result in results]
     figure, panel = panels(titles, min(COLUMNS, len(results)), inches=PANEL_INCHES)
     for axes, result in zip(panel, results, strict=True):
         for name, standing in {"ideal": result.ideal, "exact": result.exact, **result.standings}.items():
@@ -49,12 +49,3 @@ def style(name: str) -> dict[str, Any]:
     if name in COMPUTED:
         return {"color": BLACK, "linestyle": COMPUTED[name], "linewidth": 1.2}
     return {"color": OUR_COLOURS.get(name) or THEIRS.get(name), "linewidth": 2.2 if name in OUR_COLOURS else 1.3}
-
-
-def wrapped(title: str) -> str:
-    """On two lines, broken at the comma next to its middle."""
-    commas = [at for at, letter in enumerate(title) if title.startswith(", ", at)]
-    if not commas:
-        return title
-    middle = min(commas, key=lambda at: abs(at - len(title) / 2))
-    return f"{title[: middle + 1]}\n{title[middle + 2 :]}"

@@ -10,10 +10,8 @@ from typing import Annotated
 from typer import Option
 
 from bench.chart import check_pictures
+from bench.command import Bench
 from bench.errors import BenchError
-from bench.figures.command import Bench
-from bench.figures.figure import Outcome, Section
-from bench.figures.traffic import get
 from bench.gpu.balancers import BALANCERS, Balancer
 from bench.gpu.chart import draw
 from bench.gpu.ideal import exact_counts, one_queue
@@ -25,6 +23,8 @@ from bench.outcome import chosen, refuse
 from bench.pods import start_pods
 from bench.processes import Processes
 from bench.sending import Plan, Result, Sending, begin_in
+from bench.table import Outcome, Section
+from bench.traffic import get
 
 CASES = ("poisson", *TRACES, "fast")
 SERVICES = "0.2,0.05,0.1,1"

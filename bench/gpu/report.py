@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from bench.figures.figure import Figure, RowsSection, Section, percentile, short
 from bench.gpu.work import Work
 from bench.sending import Result
+from bench.table import Figure, RowsSection, Section, percentile, short
 
 SERVED, SHED = 200, 503
 CURVE_STEPS_PER_NINE, NINES = 20, 3

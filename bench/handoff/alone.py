@@ -8,10 +8,10 @@ from random import Random
 import uvloop
 
 from bench.errors import BenchError
-from bench.figures.simulated import Request, Simulated, simulated
-from bench.gpu.timers import Timers
 from bench.handoff.gaps import Book, Handoffs, Schedule
 from bench.handoff.plan import SETTINGS, WARM_UP_SECONDS, Plan
+from bench.simulated import Request, Simulated, simulated
+from bench.timers import Timers
 from slb.model import RouteSettings
 
 

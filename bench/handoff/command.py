@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from bench.figures.command import Job
-from bench.figures.figure import Figure, Outcome, RowsSection, Section, short
-from bench.figures.fleet import Fleet
-from bench.figures.local import Loop
+from bench.command import Job
+from bench.fleet import Fleet
 from bench.handoff.alone import measure_alone
 from bench.handoff.fleet import Pods, measure_fleet
 from bench.handoff.gaps import Handoffs
 from bench.handoff.plan import Plan
+from bench.local import Loop
 from bench.outcome import instance_counts
 from bench.processes import Processes
 from bench.progress import Steps
+from bench.table import Figure, Outcome, RowsSection, Section, short
 
 GOALS_AT = (10, 20)
 """Instances and pods for which the goals are stated."""

@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 from bench.errors import BenchError
-from bench.figures.fleet import Fleet
-from bench.figures.local import Loop
-from bench.figures.traffic import KeptAlive
+from bench.fleet import Fleet
 from bench.handoff.gaps import Gap, Handoffs
 from bench.handoff.plan import QUEUE_SECONDS, SETTINGS, WARM_UP_SECONDS, Plan
 from bench.handoff.pods import Plan as PodsPlan
 from bench.http import ask, free_ports, get_text
+from bench.local import Loop
 from bench.processes import Processes, wait_until
+from bench.traffic import KeptAlive
 from slb.control import keys
 
 READY_SECONDS = 15.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from bench.figures.figure import percentile
+from bench.table import percentile
 
 SPREAD = 0.25
 """Out of step, a service takes so much more or less than the mean, at random."""

@@ -15,9 +15,9 @@ from random import Random
 import orjson
 import uvloop
 
-from bench.gpu.timers import Timers
 from bench.handoff.gaps import Book, Schedule
 from bench.request_protocol import RequestProtocol
+from bench.timers import Timers
 
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

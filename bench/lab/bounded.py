@@ -12,10 +12,10 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from bench.chart import BLACK, COLOURS, OURS, panels, save
-from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.fleet import Fleet, Report, Shape, Tick, view
 from bench.lab.model import Occupancies
 from bench.lab.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
+from bench.table import Figure, RowsSection, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings

@@ -6,14 +6,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from bench.chart import check_pictures
-from bench.figures.command import Bench
-from bench.figures.figure import Outcome, Section
+from bench.command import Bench
 from bench.lab.bounded import BoundedExperiment
 from bench.lab.fade_in import FadeInExperiment
 from bench.lab.fleet import Experiment
 from bench.lab.ring import RingExperiment
 from bench.lab.zones import ZonesExperiment
 from bench.outcome import ALL, chosen
+from bench.table import Outcome, Section
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     "ring": RingExperiment,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
-from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.fleet import Fleet, Report, Shape, Tick, view
 from bench.lab.model import Measures
+from bench.table import Figure, RowsSection, Section
 from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve
@@ -204,7 +204,7 @@ def _goals(by_name: dict[str, Outcome]) -> Section:
         Figure(f"{OURS_NAME}: over the window, of the hit rate before", 100 * ours.during / ours.before, "%"),
         Figure(f"{AT_ONCE}: the same", 100 * none.during / none.before, "%"),
         Figure(f"{FILTERED}: cold reads, of those with N-ring fade-in", filtered.cold_reads / ours.cold_reads),
-        Figure(f"{FILTERED}: what it warmed and is somebody else's", 100 * filtered.strays, "%"),
+        Figure(f"{FILTERED}: what it warmed and is another upstream's", 100 * filtered.strays, "%"),
     ]
     return Section("a scale-up", figures)
 

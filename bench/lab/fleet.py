@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
 
-from bench.figures.figure import Section
 from bench.lab.model import Arrivals, Choose, Client, LruCache, Measures, Schedule, Server, Work, ZipfKeys
+from bench.table import Section
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream

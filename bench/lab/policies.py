@@ -41,8 +41,8 @@ class ByThroughput(ConsistentHash):
 
 
 class NaiveThreshold(ConsistentHash):
-    """Holds each upstream against the mean of all, whichever rings it is in: then whoever serves its zone beside
-    its share of the whole looks overloaded."""
+    """Holds each upstream against the mean of all, whichever rings it is in: then an upstream that serves
+    its zone beside its share of the whole looks overloaded."""
 
     def _part_of(self, upstream: LiveUpstream) -> float:
         return 1.0 / len(self._may_take)
@@ -61,7 +61,7 @@ def add_policy(
     eligible = tuple(sorted(upstreams, key=lambda upstream: upstream.member))
     policy = make(Random(f"{fleet.seed} {name}"), fleet.schedule.clock, zone)
     policy.follow(eligible, settings)
-    for _ in policy.steps():  # slices, which nobody waits for here
+    for _ in policy.steps():  # slices: no request waits here
         pass
     fleet.add_client(lambda key: policy.pick(eligible, key))
     return policy
@@ -73,7 +73,7 @@ def distances(policies: Sequence[ConsistentHash]) -> Counter[int]:
 
 
 def walked(since: Counter[int]) -> float:
-    """The part of these requests that passed over anybody."""
+    """The part of these requests that passed over an upstream."""
     return 1 - since[0] / since.total() if since.total() else 0.0
 
 

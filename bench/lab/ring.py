@@ -9,8 +9,8 @@ from random import Random
 from xxhash import xxh64_intdigest
 
 from bench.chart import BLACK, COLOURS, OURS, panels, save
-from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.fleet import Report, Tick, view
+from bench.table import Figure, RowsSection, Section
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 

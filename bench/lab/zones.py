@@ -5,14 +5,15 @@ Three zones with as many upstreams and clients each. Bounded load goes by effect
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
-from bench.figures.figure import Figure, RowsSection, Section
 from bench.lab.fleet import Fleet, Report, Shape, Tick, view
 from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
+from bench.table import Figure, RowsSection, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
@@ -95,6 +96,7 @@ class Outcome:
 
 
 Outcomes = dict[Arm, Outcome]
+_share, _walked, _reads = (attrgetter(name) for name in ("share", "walked", "reads"))
 
 
 class ZonesExperiment:
@@ -169,18 +171,6 @@ def _cells(arm: Arm, outcome: Outcome) -> Sequence[str]:
         f"{outcome.mean(_walked):.1%}",
         f"{outcome.kept:.0f}",
     )
-
-
-def _share(moment: Moment) -> float:
-    return moment.share
-
-
-def _walked(moment: Moment) -> float:
-    return moment.walked
-
-
-def _reads(moment: Moment) -> int:
-    return moment.reads
 
 
 def _goals(outcomes: Outcomes) -> Section:

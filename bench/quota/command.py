@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from bench.chart import check_pictures
+from bench.command import Job
 from bench.errors import BenchError
-from bench.figures.command import Job
-from bench.figures.figure import Outcome, Section
 from bench.gpu.traces import TRACES_FOLDER
 from bench.outcome import refuse
 from bench.processes import Processes
@@ -33,6 +32,7 @@ from bench.quota.report import (
     slot_goals,
 )
 from bench.quota.standing import Standing
+from bench.table import Outcome, Section
 
 ALL = 1_000_000
 SIMULATED_IN_A_STEP = 10

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from bench.figures.figure import Section
 from bench.machine import Shares
 from bench.progress import Steps
 from bench.quota.crowds import Setting, short_of_callers, short_of_slots, short_of_tokens, short_of_tokens_or_slots
@@ -17,6 +16,7 @@ from bench.quota.report import (
     share_section,
     slot_goals,
 )
+from bench.table import Section
 
 FEW_PART = 0.5
 """The run with few callers is so much shorter."""

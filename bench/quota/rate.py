@@ -10,16 +10,16 @@ from typing import Annotated
 import typer
 
 from bench.cases import Case
+from bench.command import Job
 from bench.errors import BenchError
-from bench.figures.command import Job
-from bench.figures.figure import Figure, Outcome, Section
-from bench.figures.redis import PrivateRedis
 from bench.http import ask, free_ports, post_json, send_json
 from bench.load import Wrk
 from bench.peers import SLB, find_program
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import ProcessTree
 from bench.progress import Steps
+from bench.redis import PrivateRedis
+from bench.table import Figure, Outcome, Section
 
 GOAL = 3.0
 MODELS = 10

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from bench.figures.figure import Figure, RowsSection, percentile, short
 from bench.quota.held import SETTLING
 from bench.quota.kills import SLACK_SECONDS, Killed
 from bench.quota.models import MINUTE
 from bench.quota.standing import Standing
+from bench.table import Figure, RowsSection, percentile, short
 
 OF_AS_IS = 0.5
 OF_BOUND = 1.1

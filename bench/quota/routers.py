@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.figures.fleet import Fleet, Instance
+from bench.fleet import Fleet, Instance
 from bench.http import get_text, send_json
 from bench.processes import Processes
 from bench.quota.models import Model

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from bench.figures.figure import percentile
 from bench.quota.book import Book
 from bench.quota.held import idle, in_use, long_run, most_at_once, most_in_a_minute, most_spent_in_a_minute
 from bench.quota.models import MINUTE, Model
+from bench.table import percentile
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Refusing(RequestHandler):  # type: ignore[misc]
         self.finish(b"too much")
 
     def data_received(self, chunk: bytes) -> None:
-        """Nobody asks for it."""
+        """It is thrown away."""
 
 
 async def main() -> None:

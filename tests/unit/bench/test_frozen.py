@@ -9,17 +9,18 @@ from random import Random
 
 import pytest
 
-from bench.figures.frozen import Case, Fetched, Freeze, busiest, fetched, section, stopped
-from bench.figures.traffic import NO_REPLY, NOT_CONNECTED
+from bench.figures.frozen import Fetched, Freeze, busiest, fetched, section, stopped
 from bench.lab.model import ZipfKeys
 from bench.pods import HIT
 from bench.processes import Running
 from bench.sending import Plan, Result
+from bench.table import Figure
+from bench.traffic import NO_REPLY, NOT_CONNECTED
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 
-FREEZE = Freeze(100.0, 103.0, 8001)
+FREEZE = Freeze(100.0, 103.0, 8001, 3.0)
 
 
 def seen(due: float, seconds: float = 0.002, status: int = 200, hit: bool = True, port: int = 8001) -> Fetched:
@@ -29,16 +30,16 @@ def seen(due: float, seconds: float = 0.002, status: int = 200, hit: bool = True
 CALM = [seen(97.0), seen(98.0, port=8002), *(seen(100.5) for _ in range(100)), seen(104.0, hit=False)]
 
 
-def case(*more: Fetched, name: str = "effective") -> Case:
-    return Case.of(name, [*CALM, *more], FREEZE)
+def figures(*more: Fetched, name: str = "effective", calm: Sequence[Fetched] = CALM) -> dict[str, Figure]:
+    return {figure.what: figure for figure in section(name, [*calm, *more], FREEZE).figures}
 
 
-def missed(one: Case) -> list[str]:
-    return [figure.what for figure in section(one, 3.0).figures if figure.met is False]
+def missed(found: dict[str, Figure]) -> list[str]:
+    return [what for what, figure in found.items() if figure.met is False]
 
 
 def test_all_goals_are_met_by_a_run_without_fault() -> None:
-    assert missed(case()) == []
+    assert missed(figures()) == []
 
 
 @pytest.mark.parametrize(
@@ -50,30 +51,27 @@ def test_all_goals_are_met_by_a_run_without_fault() -> None:
     ],
 )
 def test_each_goal_is_missed_by_one_fault(more: Sequence[Fetched], what: str) -> None:
-    assert missed(case(*more)) == [what]
+    assert missed(figures(*more)) == [what]
 
 
 def test_signals_without_a_goal_are_only_told() -> None:
-    assert missed(case(seen(101.0, 2.0), seen(101.0, status=502), name="off")) == []
+    assert missed(figures(seen(101.0, 2.0), seen(101.0, status=502), name="off")) == []
 
 
 def test_requests_belong_to_the_stretch_in_which_they_were_due() -> None:
-    one = case(seen(99.99, 4.0), seen(100.0), seen(102.99), seen(103.0))
-    assert (one.before.requests, one.during.requests, one.after.requests) == (3, 102, 2)
-    assert one.caught == 1
+    found = figures(seen(99.99, 4.0), seen(100.0), seen(102.99), seen(103.0, hit=False))
+    assert found["begun during the freeze"].value == 102
+    assert found["begun before it and held up by it"].value == 1
+    assert found["latency before, p99"].value == pytest.approx(4000)
+    assert found["from a cache, after"].value == 0
 
 
-def test_those_at_the_frozen_one_before_are_counted_for_it() -> None:
-    assert case().share == 50.0
-
-
-def test_what_was_slow_or_failed_is_kept_with_its_time_since_the_freeze_began() -> None:
-    slow, failed = seen(101.0, 1.5), seen(102.0, status=502)
-    assert [each.due for each in case(slow, failed).bad] == [1.0, 2.0]
+def test_requests_at_the_frozen_one_before_are_counted_for_it() -> None:
+    assert figures()["of all requests, at the one to be frozen before"].value == 50.0
 
 
 def test_nothing_begun_during_the_freeze_is_no_figure_rather_than_a_good_one() -> None:
-    assert missed(Case.of("effective", [seen(97.0)], FREEZE)) == ["slower than 1 s"]
+    assert missed(figures(calm=[seen(97.0)])) == ["slower than 1 s"]
 
 
 def test_the_busiest_has_the_keys_that_are_asked_for_most() -> None:

@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 
 from bench.gpu.balancers import BALANCERS, Balancer
-from bench.gpu.chart import draw, nines, wrapped
+from bench.gpu.chart import draw, nines
 from bench.gpu.command import chosen_services
 from bench.gpu.report import CaseResult, Standing, case_section, goals_section
-from bench.gpu.timers import Timers
 from bench.gpu.work import Work
 from bench.peers import SLB, Site
 from bench.sending import Result
+from bench.timers import Timers
 
 
 async def test_timers_fire_in_the_order_of_their_times_and_not_before() -> None:
@@ -117,11 +117,6 @@ def test_the_picture_is_a_png_though_a_balancer_failed(tmp_path: Path) -> None:
 def test_every_nine_has_the_same_room() -> None:
     assert [round(nines(share)) for share in (0.9, 0.99, 0.999)] == [1, 2, 3]
     assert math.isclose(nines(0.5), 0.30103, abs_tol=1e-5)
-
-
-def test_a_long_title_is_broken_at_a_comma() -> None:
-    assert wrapped("aaaa, bbbb, cc") == "aaaa,\nbbbb, cc"
-    assert wrapped("2,000 requests") == "2,000 requests"
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 import typer
 
-from bench.figures.simulated import PATH, Request, simulated
-from bench.gpu.timers import Timers
 from bench.handoff.alone import Clients
 from bench.handoff.command import goals_of, sections
 from bench.handoff.gaps import Book, Gap, Handoffs, Schedule
 from bench.handoff.plan import SETTINGS, Plan
 from bench.outcome import instance_counts
+from bench.simulated import PATH, Request, simulated
+from bench.timers import Timers
 from slb.model import RouteSettings
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually

@@ -1,4 +1,4 @@
-"""Killed instances: what their clients and upstreams saw, and what is told of it."""
+"""Killed instances: what their clients and upstreams saw, and what is shown of it."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ from bench.figures.kill import (
     strangers,
 )
 from bench.figures.present import Clients, PresentUpstream
-from bench.figures.traffic import NO_REPLY
+from bench.traffic import NO_REPLY
 from tests.support.waiting import eventually
 
 AT_ONCE = (0.0, 0.0)

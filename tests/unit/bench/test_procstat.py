@@ -20,7 +20,7 @@ def stat_line(pid: int, name: str, parent: int, times: str = "0 0 0 0") -> str:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """1 -> 10 (proxy) -> 11 (worker), 12 (valkey-server) -> 13; and 20, of nobody here."""
+    """1 -> 10 (proxy) -> 11 (worker), 12 (valkey-server) -> 13; and 20, a stranger."""
     processes = [
         (10, "proxy", 1, "100 50 0 0", 256),
         (11, "worker", 10, "200 100 3 4", 512),

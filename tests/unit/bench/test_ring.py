@@ -1,9 +1,8 @@
-"""The ring's figures: who is compared with whom, and what is told of it."""
+"""The ring's figures: what is compared, and what is shown of it."""
 
 import pytest
 
 from bench.errors import BenchError
-from bench.figures.figure import Section
 from bench.figures.ring import (
     AS_IT_COMES,
     FULL,
@@ -19,6 +18,7 @@ from bench.figures.ring import (
     same_owners,
     slices,
 )
+from bench.table import Section
 from slb.balance.ring import Ring, endpoint
 
 

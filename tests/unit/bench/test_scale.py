@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from bench.figures.command import Bench
+from bench.command import Bench
 from bench.figures.scale import POLICIES, Row, alone_words, growth, scale
 from bench.processes import Processes
 from bench.progress import Steps

@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from bench.figures.traffic import NO_REPLY, NOT_CONNECTED, get
-from bench.gpu.timers import Timers
 from bench.http import free_ports
 from bench.pods import HIT, HIT_SECONDS, MISS, MISS_SECONDS, Caching, Served, Slot
 from bench.sending import Plan, Result, send
+from bench.timers import Timers
+from bench.traffic import NO_REPLY, NOT_CONNECTED, get
 from tests.support.waiting import eventually, patience
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.figures.figure import RowsSection
 from bench.lab.fade_in import ARMS, OURS_NAME, FadeInExperiment
+from bench.table import RowsSection
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The ring's figures."""
 
-from bench.figures.figure import RowsSection
 from bench.lab.ring import SIZES, RingExperiment
+from bench.table import RowsSection
 
 
 def test_little_moves_on_a_ring_and_nearly_all_by_modulo() -> None:

@@ -21,7 +21,7 @@ from slb.routing.mirror import Mirror
 PATH = "/bench"
 READY_SECONDS = 30.0
 BEAT_SECONDS = 2.0
-"""In which they come up one after another: what they say every few seconds does not fall together then."""
+"""In which they come up one after another, so that their beats do not fall together."""
 
 LOOK_EVERY_SECONDS = 0.02
 

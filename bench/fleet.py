@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.figures.redis import PrivateRedis
 from bench.http import ask, free_ports, get_text, post_json
 from bench.peers import SLB
+from bench.pods import start_upstreams
 from bench.processes import Processes, Running, wait_until
-from bench.upstream import start_upstreams
+from bench.redis import PrivateRedis
 
 READY_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.005
@@ -37,7 +37,7 @@ class Instance:
         )
 
     def register(self, path: str, target: str) -> None:
-        """Over its API. Raises BenchError where it says no."""
+        """Over its API. Raises BenchError where it refuses."""
         status, text = post_json(self.api_port, "/register", {"path": path, "target": target})
         if status != 200:
             raise BenchError(f"/register answered {status}: {text}")

@@ -12,7 +12,7 @@ from typing import Self, cast
 import httptools
 import uvloop
 
-from bench.figures.figure import percentile
+from bench.table import percentile
 
 GIVE_UP_SECONDS = 5.0
 NO_REPLY = 0

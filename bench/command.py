@@ -18,12 +18,12 @@ from redis.exceptions import RedisError
 from rich.console import Console
 
 from bench.errors import BenchError
-from bench.figures.figure import Outcome
-from bench.figures.fleet import Fleet
+from bench.fleet import Fleet
 from bench.machine import Shares, Surroundings, described
 from bench.outcome import INTERRUPTED, Check, Json, check_folder, end, plain_console
 from bench.processes import ENDING, Processes
 from bench.progress import Steps, progress_bar
+from bench.table import Outcome
 
 
 @dataclass(frozen=True)
