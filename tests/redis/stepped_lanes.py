@@ -19,6 +19,7 @@ from slb.control.scripts import Reap, ledger_source
 from slb.observe.metrics import Metrics
 from tests.redis.ledger_rig import POOL, Books, Request, upstreams
 from tests.support.valkey import Valkey
+from tests.support.waiting import patience
 
 LONG = 600.0
 STILL = LaneTiming(
@@ -200,7 +201,7 @@ class Fleet:
 
     def _listen(self) -> None:
         self._heard.ping("all")
-        while (message := self._heard.get_message(timeout=10))["type"] != "pong":
+        while (message := self._heard.get_message(timeout=patience(10)))["type"] != "pong":
             if message["type"] == "pmessage":
                 granted = read_granted(message["data"])
                 assert granted is not None

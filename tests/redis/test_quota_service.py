@@ -19,7 +19,7 @@ from slb.quota.scheduler import Rules
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 
 async def abandoned(one: Instance) -> list[Abandoned]:
@@ -120,7 +120,7 @@ async def test_a_heartbeat_keeps_a_task(start: Starter) -> None:
     kept, lost = await one.ask(1), await one.ask(2)
     assert isinstance(kept, Admitted)
     assert isinstance(lost, Admitted)
-    async with asyncio.timeout(30):
+    async with within(30):
         while not await abandoned(one):
             assert await one.quota.heartbeat(kept.task) == "running"
             await asyncio.sleep(0.05)
@@ -268,7 +268,7 @@ async def test_a_redis_that_lost_its_data_is_given_the_models_again_with_empty_b
     await one.quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 4, "weight": 3})
     await one.knows("a")
     valkey.admin.flushall()
-    async with asyncio.timeout(20):
+    async with within(20):
         while not (found := await one.quota.models()):
             await asyncio.sleep(0.05)
     assert found[0].limits.weight == 3
