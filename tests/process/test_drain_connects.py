@@ -12,7 +12,7 @@ from tests.process.test_drain import until_draining
 from tests.process.test_serve import in_flight
 from tests.proxy.harness import OK, Handler, MakeOrigin, Origin, Request
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, patience, within
 
 ANEW = {"SLB_UPSTREAM_KEEPALIVE": "0", "SLB_ACCESS_LOG": "all"}
 """Each request goes over a connection that is made for it."""
@@ -100,7 +100,7 @@ async def closed(serving: Serving) -> None:
     async with within(10):
         while True:
             try:
-                _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 0.2)
+                _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), patience(0.2))
             except ConnectionRefusedError:
                 return
             except TimeoutError:  # newcomers are held before it closes

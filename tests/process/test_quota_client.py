@@ -75,7 +75,7 @@ async def test_a_task_nobody_speaks_for_is_taken_back_and_its_caller_is_told(rou
         assert isinstance(admission, Admission)
         late = router.hold(replace(admission, lease_ms=None), interrupt=True)
         with pytest.raises(LeaseLapsed):
-            async with asyncio.timeout(10 * LEASE), late as task:
+            async with within(10 * LEASE), late as task:
                 await asyncio.Event().wait()
     assert [each["task_id"] for each in await routers.abandoned()] == [task.task_id]
     assert await tokens(routers) == 10_000

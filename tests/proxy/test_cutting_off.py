@@ -18,7 +18,7 @@ from tests.proxy.harness import (
     port_that_never_accepts,
     wait_for_end,
 )
-from tests.support.waiting import eventually, soon
+from tests.support.waiting import eventually, soon, within
 
 MEGABYTE = bytes(1 << 20)
 
@@ -40,7 +40,7 @@ async def sent_within(seconds: float, wire: Wire) -> int:
     """How many megabytes can be sent in that time."""
     sent = 0
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with within(seconds):
             while True:
                 await wire.send(MEGABYTE)
                 sent += 1

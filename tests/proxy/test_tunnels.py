@@ -7,7 +7,7 @@ import socket
 import struct
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
-from tests.support.waiting import eventually, settled, soon
+from tests.support.waiting import eventually, settled, soon, within
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: a\r\n\r\n"
@@ -142,7 +142,7 @@ async def test_a_client_that_resets_a_tunnel_nobody_reads_from_is_noticed(
     await wire.send(UPGRADE)
     await wire.head()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             while True:
                 await wire.send(bytes(1 << 20))
     at_once = struct.pack("ii", 1, 0)

@@ -20,6 +20,7 @@ from slb.control.wire import OnReply
 from slb.observe.metrics import Metrics
 from tests.redis.ledger_rig import POOL, Books, Request, upstreams
 from tests.support.valkey import Valkey
+from tests.support.waiting import patience
 
 LONG = 600.0
 STILL = LaneTiming(
@@ -206,7 +207,7 @@ class Fleet:
 
     def _listen(self) -> None:
         self._heard.ping("all")
-        while (message := self._heard.get_message(timeout=10))["type"] != "pong":
+        while (message := self._heard.get_message(timeout=patience(10)))["type"] != "pong":
             if message["type"] == "pmessage":
                 granted = read_granted(message["data"])
                 assert granted is not None

@@ -19,7 +19,7 @@ from slb.health.service import HealthService
 from slb.model import HealthCheck
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 CHECK = HealthCheck("/h", interval=0.2, rise=2, fall=2, timeout=0.1)
 MEMBER = "10.0.0.1:80"
@@ -54,7 +54,7 @@ class Instance(Follower):
     """A follower with health checks. `eyes` are the checks it made itself."""
 
     def __init__(self, url: str, seed: int = 1) -> None:
-        super().__init__(url, command_deadline=0.5)
+        super().__init__(url, command_deadline=patience(0.5))
         self.health = HealthService(
             self.mirror,
             self.metrics,

@@ -16,14 +16,14 @@ from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from tests.redis.test_health import CHECK, MEMBER, listeners
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 
 class Two:
     """Two stores of one Valkey, and one check to share."""
 
     def __init__(self, url: str) -> None:
-        self.connections = [Connection(url, Metrics(), command_deadline=0.5) for _ in range(2)]
+        self.connections = [Connection(url, Metrics(), command_deadline=patience(0.5)) for _ in range(2)]
         self.one, self.other = map(HealthStore, self.connections)
 
     @staticmethod
@@ -123,7 +123,9 @@ async def test_a_redis_that_is_gone_is_said_by_name(two: Two, valkey: Valkey) ->
 async def test_the_rules_of_the_acl_are_enough(valkey: Valkey) -> None:
     admin: Any = valkey.admin
     admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
-    connection = Connection(valkey.url.replace("unix://", "unix://slb:pw@"), Metrics(), command_deadline=0.5)
+    connection = Connection(
+        valkey.url.replace("unix://", "unix://slb:pw@"), Metrics(), command_deadline=patience(0.5)
+    )
     await connection.probe()
     heard: list[tuple[str, str, int]] = []
     news = asyncio.create_task(HealthNews(connection).run(lambda *said: heard.append(said)))

@@ -11,7 +11,7 @@ from slb.errors import ScriptFailed
 from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found
+from tests.support.waiting import eventually, until_found, within
 
 ROW = [60_000, 5, 1, 0, 0]
 """Limits as the script takes them."""
@@ -275,7 +275,7 @@ async def test_lost_models_are_given_back_all_at_once(start: Starter, valkey: Va
     await one.knows(*names)
     valkey.admin.flushall()
     seen = {0}
-    async with asyncio.timeout(20):
+    async with within(20):
         while max(seen) == 0:
             seen.add(await asyncio.to_thread(valkey.admin.zcard, key("models")))
     assert seen == {0, 30}
@@ -300,7 +300,7 @@ async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starte
         await each.knows("a", "b", "c")
     valkey.admin.flushall()
     await one.quota.put("a", {**AMPLE, "weight": 7})
-    async with asyncio.timeout(20):
+    async with within(20):
         while len(found := await one.quota.models()) < 3:
             await asyncio.sleep(0.02)
     assert [(each.model, each.limits.weight) for each in found] == [("a", 7), ("b", 1), ("c", 1)]
@@ -327,7 +327,7 @@ async def test_nobody_is_denied_while_lost_models_are_given_back(start: Starter,
             await each.ask(1, "", models) for each in (one, other) for models in (None, ["a"]) for _ in range(5)
         ]
         assert not [answer for answer in told if isinstance(answer, Denied)]
-        async with asyncio.timeout(20):
+        async with within(20):
             while not isinstance(await one.ask(1), Admitted):
                 await asyncio.sleep(0.02)
 

@@ -19,7 +19,7 @@ from slb.observe.metrics import Metrics
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found
+from tests.support.waiting import eventually, until_found, within
 
 
 async def abandoned(one: Instance) -> list[Abandoned]:
@@ -120,7 +120,7 @@ async def test_a_heartbeat_keeps_a_task(start: Starter) -> None:
     kept, lost = await one.ask(1), await one.ask(2)
     assert isinstance(kept, Admitted)
     assert isinstance(lost, Admitted)
-    async with asyncio.timeout(30):
+    async with within(30):
         while not await abandoned(one):
             assert await one.quota.heartbeat(kept.task) == "running"
             await asyncio.sleep(0.05)

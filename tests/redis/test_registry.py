@@ -14,7 +14,7 @@ from slb.control.registry import Registry
 from slb.errors import RedisUnavailable, Refused
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found
+from tests.support.waiting import eventually, patience, until_found
 
 
 async def test_a_registration_is_a_member_and_its_attributes(valkey: Valkey) -> None:
@@ -112,7 +112,7 @@ async def test_a_reset_counts_the_routes_it_removed(valkey: Valkey) -> None:
 
 
 async def test_a_redis_that_is_away_or_frozen_is_unavailable_within_the_deadline(valkey: Valkey) -> None:
-    async with Follower(valkey.url, command_deadline=0.3) as follower:
+    async with Follower(valkey.url, command_deadline=patience(0.3)) as follower:
         await follower.synced()
         valkey.freeze()
         with pytest.raises(RedisUnavailable):

@@ -13,7 +13,7 @@ from slb.control.subscription import Subscription, hear
 from slb.observe.metrics import Metrics
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_a_ping_that_is_refused_for_good_ends_it(
     valkey.admin.execute_command(*rule)  # type: ignore[no-untyped-call]
     async with Subscription(connected(f"{valkey.url}?username=me&password=secret"), ["one"], ping=0.01) as each:
         with pytest.raises(NoPermissionError):
-            async with asyncio.timeout(5):
+            async with within(5):
                 await each.listen(lambda *_: None)
 
 

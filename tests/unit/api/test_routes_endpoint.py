@@ -53,6 +53,16 @@ async def test_a_route_is_shown_with_its_members_its_settings_and_where_they_com
     }
 
 
+async def test_without_its_last_upstream_a_route_with_settings_stays_and_one_without_is_gone(api: Api) -> None:
+    for path in ("/p1", "/p2"):
+        await registered(api, path)
+    await api.call("PATCH", "/routes/p1", {"policy": "round_robin"})
+    for path in ("/p1", "/p2"):
+        await api.call("DELETE", "/register", {"path": path, "target": "10.0.0.1:80"})
+    assert [route["path"] for route in (await api.call("GET", "/routes")).json["routes"]] == ["/p1"]
+    assert api.parts.mirror.table.routes.keys() == {"/p1"}
+
+
 async def test_a_supervisor_shows_the_worst_that_any_of_its_workers_knows_of_an_upstream(serve: ApiMaker) -> None:
     first = await serve()
     for number in (1, 2, 3):
