@@ -133,9 +133,8 @@ class Instances:
         present = await self._records.present(others)
         met = {self._info.id, *others}
         came, gone = await self._came(ends, now, met), await self._gone(ends, now, met)
-        standing = [
-            each for each in others.values() if each.id in ends or each.id in present
-        ]  # none that has stopped
+        # One that has stopped is in neither. One whose hash has ended, as while Redis was away, is in the list.
+        standing = [each for each in others.values() if each.id in ends or each.id in present]
         await self._notice_deaths([*standing, *came, *gone])
         self._listed = ends.keys()
         stayed = [others[each] for each in present]
