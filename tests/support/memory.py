@@ -15,7 +15,9 @@ def kept(owner: object) -> Iterator[object]:
     """Each object that `owner` leads to, once, without `owner`; not what functions, classes and modules lead to."""
     seen, found = {id(owner)}, [owner]
     while found:
-        for each in gc.get_referents(found.pop()):
+        part = found.pop()
+        keys = part.keys() if isinstance(part, dict) else ()  # where they are texts the collector passes over them
+        for each in (*gc.get_referents(part), *keys):
             if id(each) not in seen and not isinstance(each, _SHARED):
                 seen.add(id(each))
                 found.append(each)
