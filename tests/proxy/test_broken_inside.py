@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from slb.balance.upstream import LiveUpstream
 from slb.proxy import exchange
 from slb.proxy.messages import request_start
 from slb.proxy.request import Request
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply
+from slb.proxy.retry import Retries
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, says
 from tests.proxy.test_slots import Pod, ask, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -59,6 +61,20 @@ async def test_so_is_one_over_a_connection_that_was_kept(proxies: MakeProxy, ori
     await eventually(lambda: origin.connections == 1 and origin.open == 0, what="its connection is closed")
     assert proxy.inflight() == 0
     assert [each.target for each in origin.requests] == ["/p"]
+
+
+async def test_so_is_one_whose_next_attempt_finds_no_upstream_because_slb_fails(
+    proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_pick(*_: object) -> LiveUpstream:
+        raise RuntimeError("put in by a test")
+
+    monkeypatch.setattr(Retries, "pick", broken_pick)
+    proxy = await proxies()
+    bad = await origins(says(b"HTTP/1.1 503 X\r\nContent-Length: 3\r\n\r\nbad"))
+    proxy.route("/", bad, await origins(bad.handle))
+    await broken(asyncio.create_task(proxy.get("/")), proxy)
+    assert proxy.inflight() == 0
 
 
 @pytest.mark.usefixtures("breaks")

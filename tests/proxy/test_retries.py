@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from slb.proxy.retry import RetryBudget
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
 from tests.support.waiting import eventually
 
@@ -234,27 +233,6 @@ async def test_what_an_earlier_attempt_was_answered_is_not_told_of_the_one_that_
     proxy.route("/", await origins(status(503)), origin)
     assert [(await proxy.get("/")).status for _ in range(2)] == [200, 200]
     assert {line["detail"] for line in proxy.logged()} == {""}
-
-
-def test_the_budget_is_a_fifth_of_recent_requests() -> None:
-    budget = RetryBudget(since=100.0)
-    assert [budget.take(0, 100.0) for _ in range(4)] == [True, True, True, False]
-    assert sum(budget.take(100, 101.0) for _ in range(100)) == 17
-
-
-def test_the_budget_forgets_what_is_long_past() -> None:
-    budget = RetryBudget(since=95.0)
-    assert sum(budget.take(1000, 100.0) for _ in range(500)) == 200
-    assert sum(budget.take(2000, 106.0) for _ in range(500)) == 200
-    assert sum(budget.take(2000, 150.0) for _ in range(500)) == 3
-
-
-@pytest.mark.parametrize("calm", [25.0, 3600.0])
-def test_after_a_long_calm_the_first_failures_have_a_fifth_of_recent_requests_too(calm: float) -> None:
-    """Nobody looks at a budget while nothing fails."""
-    budget = RetryBudget(since=0.0)
-    assert sum(budget.take(int(100 * calm), calm) for _ in range(500)) == 200
-    assert sum(budget.take(int(100 * calm * 2), calm * 2) for _ in range(500)) == 200
 
 
 async def test_an_attempt_that_failed_is_logged_with_its_exact_destination_even_among_errors_only(

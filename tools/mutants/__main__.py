@@ -108,7 +108,7 @@ def _run(copy: Path, stage: Stage, seconds: float) -> int | None:
 def outcome(mutant: Mutant, copies: Copies, near: bool) -> Outcome:
     """What becomes of one change. `near`: by the unit tests alone."""
     with copies.one() as copy:
-        for stage in stages(ROOT, mutant.path, near):
+        for stage in stages(copy, mutant.path, near):
             seconds = copies.seconds(stage, copy)
             with _applied(mutant, copy / mutant.path):
                 code = _run(copy, stage, seconds)

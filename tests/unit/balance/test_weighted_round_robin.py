@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slb.balance.upstream import LiveUpstream
 from slb.balance.weighted_round_robin import WeightedRoundRobin
 from slb.model import Upstream
+from tests.support.memory import kept_of
 from tests.unit.balance.upstreams import name, upstream
 
 
@@ -84,4 +85,5 @@ def test_it_remembers_no_more_than_twice_those_it_picks_from(sets: list[set[str]
     for names in sets:
         eligible = weighted(dict.fromkeys(names, 2))
         assert picks(policy, eligible, 1) in names
-        assert len(policy._credit) <= 2 * len(eligible) + len(eligible)
+        remembered = {each for each in kept_of(policy, str) if each.endswith(":80")}
+        assert len(remembered) <= 2 * len(eligible) + len(eligible)

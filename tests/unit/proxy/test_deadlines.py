@@ -3,6 +3,7 @@
 import asyncio
 import math
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.proxy.deadlines import TICK, Timed, Wheel
+from tests.support.memory import kept_of
 from tests.support.waiting import soon
 
 
@@ -158,8 +160,9 @@ def test_an_item_may_arm_itself_anew_when_it_expires(wheel: Wheel, clock: Clock)
 
 def test_a_forgotten_item_is_held_no_longer(wheel: Wheel, clock: Clock, item: Item) -> None:
     wheel.arm(item, clock.now + 1)
+    assert item in kept_of(wheel, Item)
     wheel.forget(item)
-    assert not any(item in slot for slot in wheel._slots)
+    assert item not in kept_of(wheel, Item)
     wheel.forget(item)
     turn(wheel, clock, 2)
     assert item.expiries == []
@@ -175,7 +178,7 @@ def test_deadlines_of_many_turns_of_the_wheel_are_kept(wheel: Wheel, clock: Cloc
 
 def test_no_deadline_at_all_needs_no_place_on_the_wheel(wheel: Wheel, item: Item) -> None:
     wheel.arm(item, math.inf)
-    assert not any(wheel._slots)
+    assert not kept_of(wheel, Item)
 
 
 async def test_a_started_wheel_turns_by_itself_until_it_is_stopped() -> None:
@@ -186,12 +189,13 @@ async def test_a_started_wheel_turns_by_itself_until_it_is_stopped() -> None:
         def expired(self) -> None:
             expired.set()
 
-    wheel = Wheel(loop.time)
+    wheel = Wheel(time.monotonic)
     wheel.start(loop)
-    wheel.arm(Waking(), loop.time() + 0.01)
+    assert kept_of(wheel, asyncio.TimerHandle)
+    wheel.arm(Waking(), time.monotonic() + 0.01)
     await soon(expired.wait())
     wheel.stop()
-    assert wheel._timer is None
+    assert not kept_of(wheel, asyncio.TimerHandle)
     wheel.stop()
 
 
@@ -214,11 +218,11 @@ async def test_one_that_fails_at_its_deadline_takes_nobody_elses_and_is_told(clo
 
 
 def test_a_slot_gives_back_the_room_of_a_crowd_that_has_left(wheel: Wheel, clock: Clock) -> None:
-    empty = sum(map(sys.getsizeof, wheel._slots))
+    empty = sum(map(sys.getsizeof, kept_of(wheel, set)))
     crowd = [Item(clock) for _ in range(5000)]
     for item in crowd:
         wheel.arm(item, clock.now + 1)
-    assert sum(map(sys.getsizeof, wheel._slots)) > empty
+    assert sum(map(sys.getsizeof, kept_of(wheel, set))) > empty
     turn(wheel, clock, 2)
     assert all(item.expiries for item in crowd)
-    assert sum(map(sys.getsizeof, wheel._slots)) == empty
+    assert sum(map(sys.getsizeof, kept_of(wheel, set))) == empty

@@ -1,97 +1,98 @@
-"""What is decided after an attempt has failed, without a proxy."""
+"""Whether a request may be sent again: a budget for each route, and another upstream to send it to."""
 
+from collections import Counter
 from random import Random
 
 import pytest
 
-from slb.balance.upstream import LiveUpstream
-from slb.errors import UPSTREAM_CONNECT, UPSTREAM_RESET
-from slb.model import RouteSettings
-from slb.observe.metrics import Metrics
-from slb.proxy.retry import NOTHING, Retries, Tried, on_fresh_connection, past_full
-from slb.routing.table import Route
-from tests.unit.balance.upstreams import made_policy, upstreams
+from slb.proxy.retry import Retries, RetryBudget, is_idempotent
+from tests.unit.routing.mirror_rig import A, B, C, make_mirror, record, replace
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def route_of(live: tuple[LiveUpstream, ...], retries: int) -> Route:
-    settings = RouteSettings.model_validate({"retries": str(retries)})
-    return Route("/r", settings, live, live, made_policy("round_robin", 0))
+def test_the_budget_is_a_fifth_of_recent_requests() -> None:
+    budget = RetryBudget(since=100.0)
+    assert [budget.take(0, 100.0) for _ in range(4)] == [True, True, True, False]
+    assert sum(budget.take(100, 101.0) for _ in range(100)) == 17
 
 
-class Scene:
-    """A route with so many upstreams and retries, and no request in its past."""
-
-    def __init__(self, names: str, retries: int) -> None:
-        self.live = upstreams(names)
-        self.metrics = Metrics()
-        self.route = route_of(self.live, retries)
-        self.retries = Retries(self.metrics, Clock(), Random(1))
-
-    def after(self, tried: Tried, upstream: LiveUpstream, why: str) -> Tried | None:
-        return self.retries.after_failure(self.route, tried, upstream, why, f"{why} at {upstream.member}").tried
+def test_the_budget_forgets_what_is_long_past() -> None:
+    budget = RetryBudget(since=95.0)
+    assert sum(budget.take(1000, 100.0) for _ in range(500)) == 200
+    assert sum(budget.take(2000, 106.0) for _ in range(500)) == 200
+    assert sum(budget.take(2000, 150.0) for _ in range(500)) == 3
 
 
-def test_a_failed_attempt_is_remembered_with_what_failed() -> None:
-    scene = Scene("abc", retries=2)
-    one, two, _ = scene.live
-    first = scene.after(NOTHING, one, UPSTREAM_RESET.name)
-    assert first == Tried((one,), frozenset({one}), (f"upstream_reset at {one.member}",))
-    assert scene.after(first, two, UPSTREAM_RESET.name) == Tried(
-        (one, two),
-        frozenset({one, two}),
-        (f"upstream_reset at {one.member}", f"upstream_reset at {two.member}"),
-    )
-    assert scene.metrics.retries == {"upstream_reset": 2}
+@pytest.mark.parametrize("calm", [25.0, 3600.0])
+def test_after_a_long_calm_the_first_failures_have_a_fifth_of_recent_requests_too(calm: float) -> None:
+    """Nobody looks at a budget while nothing fails."""
+    budget = RetryBudget(since=0.0)
+    assert sum(budget.take(int(100 * calm), calm) for _ in range(500)) == 200
+    assert sum(budget.take(int(100 * calm * 2), calm * 2) for _ in range(500)) == 200
 
 
-@pytest.mark.parametrize(("names", "retries"), [("abc", 0), ("a", 3)])
-def test_without_a_retry_or_another_upstream_it_ends(names: str, retries: int) -> None:
-    scene = Scene(names, retries)
-    assert scene.after(NOTHING, scene.live[0], UPSTREAM_RESET.name) is None
-    assert (scene.metrics.retries, scene.metrics.retries_refused) == ({}, {})
+def test_the_budget_counts_the_requests_and_the_retries_of_this_window_and_of_the_one_before() -> None:
+    budget = RetryBudget(since=0.0)
+    assert sum(budget.take(100, 10.0) for _ in range(50)) == 20
+    assert sum(budget.take(200, 10.1) for _ in range(50)) == 20
+    assert sum(budget.take(400, 20.2) for _ in range(50)) == 20
 
 
-def test_a_spent_budget_ends_it_and_the_log_is_to_say_so_but_connections_that_were_not_made_go_by_none() -> None:
-    scene = Scene("ab", retries=1)
-    upstream = scene.live[0]
-    assert all(scene.after(NOTHING, upstream, UPSTREAM_RESET.name) is not None for _ in range(3))
-    refused = scene.retries.after_failure(scene.route, NOTHING, upstream, UPSTREAM_RESET.name, "")
-    assert (refused.tried, refused.remark) == (None, "; no other is tried: the retry budget is spent")
-    assert scene.metrics.retries_refused == {"upstream_reset": 1}
-    assert scene.after(NOTHING, upstream, UPSTREAM_CONNECT.name) is not None
+class Setup:
+    """Retries of the route `/p`, which has these members, at second 100. `finished`: by route."""
+
+    def __init__(self, *members: str, **settings: str) -> None:
+        self.mirror = make_mirror()
+        replace(self.mirror, {"/p": record(*members, **settings), "/q": record(*members)})
+        self.finished: Counter[str] = Counter()
+        self.now = 100.0
+        self.retries = Retries(self.finished.__getitem__, lambda: self.now, Random(1))
+
+    def affords(self, path: str, count: int) -> int:
+        """How many of so many may be sent again."""
+        return sum(self.retries.affords(self.mirror.table.routes[path]) for _ in range(count))
+
+    def has_more(self, tried: str = "", avoided: str = "") -> bool:
+        live = self.mirror.upstreams
+        of = dict(zip("abc", (A, B, C), strict=True))
+        route = self.mirror.table.routes["/p"]
+        return self.retries.has_more(
+            route, tuple(live[of[each]] for each in tried), frozenset(live[of[each]] for each in avoided)
+        )
+
+
+def test_each_route_has_a_budget_of_its_own_by_how_many_of_its_requests_have_ended() -> None:
+    setup = Setup(A)
+    setup.finished["/p"] = 100
+    assert (setup.affords("/p", 50), setup.affords("/q", 50)) == (20, 3)
+    setup.now += 600
+    assert setup.affords("/p", 50) == 3
 
 
 @pytest.mark.parametrize(
-    ("unsent", "whole", "idempotent", "replaced", "again"),
+    ("retries", "tried", "avoided", "expected"),
     [
-        pytest.param(True, True, False, True, True, id="nothing was written: always, and as often as it takes"),
-        pytest.param(True, False, True, False, False, id="its body is not held any more"),
-        pytest.param(False, True, True, False, True, id="some was written: believed once"),
-        pytest.param(False, True, True, True, False, id="some was written: not twice"),
-        pytest.param(False, True, False, False, False, id="some was written, and twice is not the same as once"),
-        pytest.param(False, False, True, False, False, id="some was written, and not all of it is held"),
+        (1, "a", "a", True),
+        (1, "ab", "ab", False),
+        (2, "ab", "ab", True),
+        (3, "abc", "abc", False),
+        (0, "a", "a", False),
+        (2, "aa", "a", True),
     ],
 )
-def test_when_a_request_goes_on_a_fresh_connection(
-    unsent: bool, whole: bool, idempotent: bool, replaced: bool, again: bool
+def test_there_is_another_attempt_where_the_route_has_one_and_an_upstream_for_it(
+    retries: int, tried: str, avoided: str, expected: bool
 ) -> None:
-    tried = on_fresh_connection(Tried(replaced=replaced), unsent, whole, idempotent)
-    assert (tried is not None) == again
-    if tried is not None:
-        assert tried == Tried(replaced=replaced or not unsent)
+    assert Setup(A, B, C, retries=str(retries)).has_more(tried, avoided) is expected
 
 
-def test_past_full_upstreams_it_goes_on_while_one_is_left_and_that_is_no_attempt() -> None:
-    one, two, three = live = upstreams("abc")
-    route = route_of(live, retries=0)
-    tried = past_full(route, NOTHING, [one])
-    assert tried == Tried(avoided=frozenset({one}))
-    assert past_full(route, tried, [two]) == Tried(avoided=frozenset({one, two}))
-    assert past_full(route, tried, [two, three]) is None
+def test_the_next_attempt_goes_to_the_least_busy_one_after_a_moment() -> None:
+    setup = Setup(A, B, C)
+    every = tuple(setup.mirror.upstreams.values())
+    for live in every:
+        live.inflight = 0 if live.member == B else 2
+    assert setup.retries.pick(every).member == B
+    assert 0 < setup.retries.backoff() < 1
+
+
+def test_methods_that_mean_the_same_twice() -> None:
+    assert [is_idempotent(method) for method in (b"GET", b"PUT", b"POST", b"get")] == [True, True, False, False]
