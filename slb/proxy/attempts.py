@@ -50,7 +50,8 @@ class Attempts(ExchangeBase):
 
     def _attempt(self) -> None:
         route = self.route
-        upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
+        avoided = self.tried.avoided
+        upstreams = route.serving if not avoided else still_to_try(route.serving, avoided, route.settings)
         if not upstreams:
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
@@ -103,11 +104,6 @@ class Attempts(ExchangeBase):
             self._broke()
 
     # -- and the next
-
-    @property
-    def avoided(self) -> frozenset[LiveUpstream]:
-        """The upstreams it does not go to again."""
-        return self.tried.avoided
 
     @property
     def _is_whole(self) -> bool:
