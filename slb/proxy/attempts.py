@@ -128,10 +128,14 @@ class Attempts(ExchangeBase):
 
     def _leaves(self, upstream: LiveUpstream, why: str) -> bool:
         """Whether the request goes on to another than `upstream`, where it failed for `why`."""
-        decision = self._context.retries.after_failure(self.route, self.tried, upstream, why, self.detail)
-        self.detail += decision.remark
+        context = self._context
+        decision = context.retries.after_failure(self.route, self.tried, upstream, why, self.detail)
+        if decision.refused:
+            context.metrics.retries_refused[why] += 1
+            self.detail += "; no other is tried: the retry budget is spent"
         if decision.tried is None:
             return False
+        context.metrics.retries[why] += 1
         self._go_elsewhere(decision.tried, decision.delay)
         return True
 

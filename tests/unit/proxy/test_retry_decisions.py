@@ -7,7 +7,6 @@ import pytest
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT, UPSTREAM_RESET
 from slb.model import RouteSettings
-from slb.observe.metrics import Metrics
 from slb.proxy.retry import NOTHING, Retries, Tried, on_fresh_connection, past_full
 from slb.routing.table import Route
 from tests.unit.balance.upstreams import made_policy, upstreams
@@ -30,9 +29,8 @@ class Scene:
 
     def __init__(self, names: str, retries: int) -> None:
         self.live = upstreams(names)
-        self.metrics = Metrics()
         self.route = route_of(self.live, retries)
-        self.retries = Retries(self.metrics, Clock(), Random(1))
+        self.retries = Retries(lambda path: 0, Clock(), Random(1))
 
     def after(self, tried: Tried, upstream: LiveUpstream, why: str) -> Tried | None:
         return self.retries.after_failure(self.route, tried, upstream, why, f"{why} at {upstream.member}").tried
@@ -48,23 +46,21 @@ def test_a_failed_attempt_is_remembered_with_what_failed() -> None:
         frozenset({one, two}),
         (f"upstream_reset at {one.member}", f"upstream_reset at {two.member}"),
     )
-    assert scene.metrics.retries == {"upstream_reset": 2}
 
 
 @pytest.mark.parametrize(("names", "retries"), [("abc", 0), ("a", 3)])
 def test_without_a_retry_or_another_upstream_it_ends(names: str, retries: int) -> None:
     scene = Scene(names, retries)
-    assert scene.after(NOTHING, scene.live[0], UPSTREAM_RESET.name) is None
-    assert (scene.metrics.retries, scene.metrics.retries_refused) == ({}, {})
+    decision = scene.retries.after_failure(scene.route, NOTHING, scene.live[0], UPSTREAM_RESET.name, "")
+    assert (decision.tried, decision.refused) == (None, False)
 
 
-def test_a_spent_budget_ends_it_and_the_log_is_to_say_so_but_connections_that_were_not_made_go_by_none() -> None:
+def test_a_spent_budget_ends_it_but_connections_that_were_not_made_go_by_none() -> None:
     scene = Scene("ab", retries=1)
     upstream = scene.live[0]
     assert all(scene.after(NOTHING, upstream, UPSTREAM_RESET.name) is not None for _ in range(3))
     refused = scene.retries.after_failure(scene.route, NOTHING, upstream, UPSTREAM_RESET.name, "")
-    assert (refused.tried, refused.remark) == (None, "; no other is tried: the retry budget is spent")
-    assert scene.metrics.retries_refused == {"upstream_reset": 1}
+    assert (refused.tried, refused.refused) == (None, True)
     assert scene.after(NOTHING, upstream, UPSTREAM_CONNECT.name) is not None
 
 
