@@ -50,7 +50,8 @@ class Attempts(ExchangeBase):
 
     def _attempt(self) -> None:
         route = self.route
-        upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
+        avoided = self.tried.avoided
+        upstreams = route.serving if not avoided else still_to_try(route.serving, avoided, route.settings)
         if not upstreams:
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
@@ -105,11 +106,6 @@ class Attempts(ExchangeBase):
     # -- and the next
 
     @property
-    def avoided(self) -> frozenset[LiveUpstream]:
-        """The upstreams it does not go to again."""
-        return self.tried.avoided
-
-    @property
     def _is_whole(self) -> bool:
         """Whether what has been sent of the request is held."""
         return self.upload is None or self.upload.held is not None
@@ -132,10 +128,14 @@ class Attempts(ExchangeBase):
 
     def _leaves(self, upstream: LiveUpstream, why: str) -> bool:
         """Whether the request goes on to another than `upstream`, where it failed for `why`."""
-        decision = self._context.retries.after_failure(self.route, self.tried, upstream, why, self.detail)
-        self.detail += decision.remark
+        context = self._context
+        decision = context.retries.after_failure(self.route, self.tried, upstream, why, self.detail)
+        if decision.refused:
+            context.metrics.retries_refused[why] += 1
+            self.detail += "; no other is tried: the retry budget is spent"
         if decision.tried is None:
             return False
+        context.metrics.retries[why] += 1
         self._go_elsewhere(decision.tried, decision.delay)
         return True
 

@@ -80,7 +80,7 @@ class UntilCloseBody:
 
 class ChunkedBody:
     """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped,
-    as 7.1.1 asks of whoever does not know them; trailers are kept raw in `trailers`."""
+    as 7.1.1 asks of a recipient that does not know them; trailers are kept raw in `trailers`."""
 
     __slots__ = (
         "_allowance",

@@ -13,9 +13,9 @@ from slb.proxy.interfaces import Seeking
 def choose(exchange: Seeking, context: ProxyContext, upstreams: tuple[LiveUpstream, ...]) -> LiveUpstream:
     """One of `upstreams`, those that serve and are not avoided."""
     route = exchange.route
-    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.avoided):
+    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.tried.avoided):
         return route.policy.pick(upstreams, key)
-    if exchange.avoided:
+    if exchange.tried.avoided:
         return context.retries.pick(upstreams)
     if route.fading_until:
         upstreams = route.candidates(context.clock(), context.rng)
@@ -29,10 +29,10 @@ def ask_for_slot(exchange: Seeking, context: ProxyContext, upstreams: tuple[Live
     settings = route.settings
     asked = field_value(exchange.request.head.fields, settings.priority_header) if settings.priorities else ""
     deprioritized = route.deprioritized(context.clock(), context.rng) if route.fading_until else ()
-    if exchange.avoided:
-        deprioritized = untried(route.serving, exchange.avoided.union(upstreams)) or deprioritized
+    if exchange.tried.avoided:
+        deprioritized = untried(route.serving, exchange.tried.avoided.union(upstreams)) or deprioritized
     key = _key(exchange) if route.policy.ring is not None else b""
-    turn, avoided = turn_of(settings, asked), tuple(exchange.avoided)
+    turn, avoided = turn_of(settings, asked), tuple(exchange.tried.avoided)
     return context.gates.of(route).enter(route, avoided, deprioritized, turn, exchange, key, exchange.entry)
 
 

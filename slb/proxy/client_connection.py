@@ -87,17 +87,17 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
     # -- for the exchange
 
     def exchange_ended(self, exchange: object, keep: bool, request_ended: bool, now: float) -> None:
-        """The reply is written. Next request, or a close that lets the client read it."""
-        ended = self.exchange
-        if ended is None or ended is not exchange:
+        """The reply is written. Next request, or a close that leaves the client time to read it."""
+        if self.exchange is not exchange:
             return
-        self._served()
-        request = ended.request
-        self._next_or_close(keep and keeps_open(request.line, request.head), request_ended, now)
+        self.exchange = self._body = None
+        self.state = CLIENT[self.state][_SERVED]
+        self._next_or_close(keep, request_ended, now)
 
     def refuse(self, request: Request, reason: Reason, detail: str, request_ended: bool) -> None:
         """Answer in slb's own name. The connection goes on where the whole request was read."""
-        self._served()
+        self.exchange = self._body = None
+        self.state = CLIENT[self.state][_SERVED]
         self._answer(reason, detail, request.id, request.line, request.head, request_ended)
 
     def becomes_tunnel(self) -> bytes:
@@ -124,10 +124,6 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
         self.state = CLIENT[self.state][ClientEvent.CLOSE]
         self._forget()
         self.transport.abort()
-
-    def _served(self) -> None:
-        self.exchange = self._body = None
-        self.state = CLIENT[self.state][_SERVED]
 
     # -- what follows an answer
 

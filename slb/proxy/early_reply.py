@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 _PIECE = 64 * 1024
 _MOST = 8 << 20
-"""Bytes: more than a kernel holds for one connection unless it was told to. An upstream that lives may go on
+"""Bytes: more than a kernel holds for one connection unless it is configured to. An upstream that lives may go on
 sending while it is read."""
 
 
@@ -28,7 +28,7 @@ def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
 
 
 def unread_in(duplicate: socket.socket) -> Iterator[bytes]:
-    """What has come and nobody has read, piece by piece."""
+    """What has come and was not read, piece by piece."""
     with contextlib.suppress(OSError):  # nothing more there, or the reset itself
         for _ in range(_MOST // _PIECE):
             if not (data := duplicate.recv(_PIECE, socket.MSG_DONTWAIT)):

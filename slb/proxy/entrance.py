@@ -3,7 +3,7 @@ handshake. Where neither is set HTTP begins in the next turn of the loop.
 
 Accepting has a budget: `_AT_ONCE` connections in one turn. More would hold up all others. uvloop's own server takes
 one in a turn, however long that is: during a storm of connects the kernel's queue fills, and a new client waits for
-all 4,096 in it. It also drops those who wait without a word where it cannot accept. The price, with a request on
+all 4,096 in it. It also drops those that wait, without a word, where it cannot accept. The price, with a request on
 each: 52 us of CPU a connection instead of 43 while the loop is busy, 97 instead of 70 where each finds it idle.
 """
 
@@ -32,8 +32,8 @@ _AT_ONCE = 16
 _PAUSE = 1.0
 """Seconds without accepting after it failed, which is when there are no descriptors left."""
 _UNKNOWN = ("unknown", 0)
-"""The peer where the balancer does not know it. Taking the balancer's own address for it would lend the balancer's
-trust to whoever is behind."""
+"""The peer where the balancer does not know it. Taking the balancer's own address for it would extend the trust in
+the balancer to any client behind it."""
 
 Peer = tuple[Any, ...]
 """As the socket module has it: address, port, and for IPv6 two more."""
@@ -46,11 +46,12 @@ class _Refused(Exception):
 
 
 class Entrance:
-    """Accepts on listening sockets and lets through who knows the way. `serve` makes the protocol of HTTP.
+    """Accepts on listening sockets, and sees connections through to HTTP, whose protocol `serve` makes.
 
-    `certificates`: None for no TLS. `networks`: who may send a PROXY header, and has to; None for no such header.
-    `patience`: seconds for that header. `limit`: how many may be arriving at the same time; `per_peer`: from one
-    address, a balancer's apart; 0 for no limit. `name`: of the listener, for the log and the metric.
+    `certificates`: None for no TLS. `networks`: the peers that may send a PROXY header, and have to; None for no
+    such header. `patience`: seconds for that header. `limit`: how many may be arriving at the same time;
+    `per_peer`: from one address, a balancer's apart; 0 for no limit. `name`: of the listener, for the log and the
+    metric.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Entrance:
         self._arriving_from: Counter[str] = Counter()
 
     def reconfigure(self, networks: tuple[Network, ...] | None, patience: float, limit: int, per_peer: int) -> None:
-        """Let these hold for who comes from now on."""
+        """Apply these to connections that come from now on."""
         self._networks, self._patience, self._limit, self._per_peer = networks, patience, limit, per_peer
 
     def __len__(self) -> int:
@@ -96,7 +97,7 @@ class Entrance:
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """Accept nobody any more. Who has come already, if only into the queue, may go on."""
+        """Accept no more. Connections that have come already, if only into the queue, may go on."""
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
             for accepted, peer in waiting(listener):
@@ -105,8 +106,8 @@ class Entrance:
         self._listeners.clear()
 
     async def empty(self, quiet: float) -> None:
-        """Wait until everybody who came has got through, or was refused. Once nobody has for `quiet` seconds, the
-        rest is ended."""
+        """Wait until every connection that came has got through, or was refused. Once none has for `quiet` seconds,
+        the rest is ended."""
         while self._arriving:
             done, _ = await asyncio.wait(self._arriving, timeout=quiet, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -180,7 +181,7 @@ class Entrance:
         return 0 < self._per_peer <= self._arriving_from[address] and self._networks is None
 
     def _arrived(self, arrival: "asyncio.Task[None]", address: str) -> None:
-        """One way or the other."""
+        """It got through, or did not."""
         self._arriving.discard(arrival)
         self._arriving_from[address] -= 1
         if not self._arriving_from[address]:
@@ -226,7 +227,7 @@ class Entrance:
                 self._metrics.tls_handshake_failures[_label(error)] += 1
 
     async def _client(self, accepted: socket.socket, peer: Peer) -> Peer | None:
-        """Whom the PROXY header names; None where the peer is who it seems to be. Raises _Refused, OSError."""
+        """The client that the PROXY header names; None where the peer is the client. Raises _Refused, OSError."""
         if self._networks is None:
             return None
         if not in_networks(str(peer[0]), self._networks):
@@ -242,7 +243,7 @@ class Entrance:
 
 
 def _has_left(accepted: socket.socket) -> bool:
-    """Whether who connected has ended the connection and said nothing: a tenth of the work that serving it is."""
+    """Whether the client has ended the connection and sent nothing: a tenth of the work that serving it is."""
     try:
         return not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -286,8 +287,8 @@ class _Forwarded(asyncio.Protocol):
 
 
 class ForwardedTransport:
-    """A transport whose peer is the client a balancer named. Whoever asks for the peer sees this one: also the API,
-    which trusts loopback, where the balancer may well be."""
+    """A transport whose peer is the client a balancer named. All that asks for the peer is given this one: also the
+    API, which trusts loopback, where the balancer may well be."""
 
     __slots__ = ("_client", "_transport", "abort", "close", "is_closing", "write")
 

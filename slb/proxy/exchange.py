@@ -50,6 +50,12 @@ class Exchange(Attempts):
         if self.upload is not None:
             self.upload.is_held_back(held)
 
+    @property
+    def _carrier(self) -> UpstreamConnection:
+        """The connection that calls."""
+        assert self.connection is not None
+        return self.connection
+
     # -- a reply
 
     def interim(self, head: ReplyHead) -> bool:
@@ -59,8 +65,10 @@ class Exchange(Attempts):
             self._context.outbox.post(self.client.transport, head.start + b"\r\n")
         return self._interims < _MAX_INTERIMS
 
-    def reply_begins(self, connection: UpstreamConnection, head: ReplyHead, payload: bytes, ended: bool) -> None:
+    def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""
+        connection = self.connection
+        assert connection is not None
         upstream, now = connection.pool.upstream, self._context.clock()
         if head.status in NOT_SERVED:
             self.detail = f"{connection.destination} answered {head.status}"
@@ -73,7 +81,8 @@ class Exchange(Attempts):
         self.first_byte_at = now
         self.status = head.status
         self._reply_keep_alive = head.keep_alive
-        line = self.request.line
+        request, context = self.request, self._context
+        line, asked = request.line, request.head
         if head.length < 0 and line.method != b"HEAD":
             self.chunks_reply = line.minor == 1  # HTTP/1.0 knows the end by the connection's
             self.keep_client = self.keep_client and self.chunks_reply
@@ -81,18 +90,20 @@ class Exchange(Attempts):
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.load_stats is not None and head.is_event_stream:
                 self.handle.lasts()
-        if self._context.draining or self.client.is_last or (self.upload is not None and not self.upload.ended):
+        keep = not asked.close and (line.minor or asked.keep_alive)  # by the client's wish (RFC 9112, 9.3)
+        uploads = self.upload is not None and not self.upload.ended
+        if not keep or uploads or context.draining or self.client.is_last:
             self.keep_client = False
-        timing = self._timing(now) if self.request.head.wants_timing else b""
-        start = reply_start(self.request, head, self.keep_client, self.chunks_reply, timing)
+        timing = self._timing(now) if asked.wants_timing else b""
+        start = reply_start(request, head, self.keep_client, self.chunks_reply, timing)
         self._pass_on(connection, start, payload, ended, now)
 
     def _timing(self, now: float) -> bytes:
         return server_timing(now - self.started, self.entry, len(self.tried.upstreams) + 1, self._context.tells_all)
 
-    def reply_continues(self, connection: UpstreamConnection, payload: bytes, ended: bool) -> None:
+    def reply_continues(self, payload: bytes, ended: bool) -> None:
         """More of the reply's body."""
-        self._pass_on(connection, b"", payload, ended, self._context.clock())
+        self._pass_on(self._carrier, b"", payload, ended, self._context.clock())
 
     def _pass_on(
         self, connection: UpstreamConnection, start: bytes, payload: bytes, ended: bool, now: float
@@ -131,7 +142,7 @@ class Exchange(Attempts):
 
     # -- a tunnel
 
-    def switches(self, connection: UpstreamConnection, head: ReplyHead, rest: bytes) -> bool:
+    def switches(self, head: ReplyHead, rest: bytes) -> bool:
         """101: from now on bytes pass both ways. False where the client has not asked for that protocol."""
         wanted = self.request.head.upgrade
         if self.request.line.minor == 0 or not wanted or head.upgrade.lower() != wanted.lower():
@@ -139,7 +150,7 @@ class Exchange(Attempts):
         self.state = EXCHANGE[self.state][ExchangeEvent.SWITCH]
         now = self.first_byte_at = self._context.clock()
         self.status = head.status
-        self.connection = None
+        connection, self.connection = self._carrier, None
         self._was_served_by(connection.pool.upstream)
         if self.handle is not None:
             self.handle.lasts()
@@ -157,10 +168,9 @@ class Exchange(Attempts):
 
     # -- what goes wrong
 
-    def upstream_lost(self, connection: UpstreamConnection, clean: bool, heard: bool) -> None:
+    def upstream_lost(self, clean: bool, heard: bool) -> None:
         """The connection ended under this exchange. `heard`: some of a reply's head had come."""
-        if self.connection is not connection:
-            return
+        connection = self._carrier
         if self.status and clean and connection.ends_with_connection:
             self.connection = None
             self._was_served_by(connection.pool.upstream)
@@ -176,13 +186,13 @@ class Exchange(Attempts):
         again = self._may_repeat and self._is_unanswered
         self._spoilt(connection, UPSTREAM_RESET, " closed the connection", blame, again)
 
-    def reply_malformed(self, connection: UpstreamConnection, why: str, blame: bool = True) -> None:
+    def reply_malformed(self, why: str, blame: bool = True) -> None:
         """What the upstream sent is not HTTP/1.1, or (`blame` False) more than slb takes."""
-        self._spoilt(connection, UPSTREAM_PROTOCOL, f": {why}", blame)
+        self._spoilt(self._carrier, UPSTREAM_PROTOCOL, f": {why}", blame)
 
-    def reply_late(self, connection: UpstreamConnection) -> None:
+    def reply_late(self) -> None:
         """Neither first byte nor further bytes in time, unless the client is slow, or the upload goes on."""
-        held = self.client.upload_is_held
+        connection, held = self._carrier, self.client.upload_is_held
         uploads = self.upload is not None and (self.upload.is_taken_on() if held else not self.upload.ended)
         if self.client.is_stalled or uploads:
             self._context.wheel.arm(connection, self._context.clock() + self.route.settings.idle_timeout)

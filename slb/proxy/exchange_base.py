@@ -5,7 +5,6 @@ failed, or when the client left.
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
-from slb.proxy.access_line import log_exchange
 from slb.proxy.context import ProxyContext
 from slb.proxy.deadlines import NEVER, Timed
 from slb.proxy.interfaces import Client
@@ -15,7 +14,7 @@ from slb.proxy.states import EXCHANGE, ExchangeEvent, ExchangeState
 from slb.proxy.upload import Upload
 from slb.proxy.upstream import UpstreamConnection
 
-ENDED = ExchangeState.ENDED
+_SEEKING, ENDED = ExchangeState.SEEKING, ExchangeState.ENDED
 _END = ExchangeEvent.END
 
 
@@ -28,7 +27,6 @@ class ExchangeBase(Timed):
     request has behind it; `entry`: what the gate has of it; `status`: the reply's, 0 until it has begun.
     """
 
-    state = ExchangeState.SEEKING
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
     upload: Upload | None = None
@@ -48,6 +46,7 @@ class ExchangeBase(Timed):
         self.request = request
         self.route = request.route
         self.started = started
+        self.state = _SEEKING
 
     @property
     def request_ended(self) -> bool:
@@ -114,4 +113,38 @@ class ExchangeBase(Timed):
         name = reason.name if reason is not None else ""
         context.metrics.traffic.request_ended(self, member, status, name, now)
         if context.access_log.wants(status, name or "".join(self.tried.failures), handle is not None):
-            log_exchange(context.access_log, self, status, name, detail, now)
+            self._log(status, name, detail, now)
+
+    def _log(self, status: int, reason: str, detail: str, now: float) -> None:
+        """One line of the access log. `queued` and `position` stand there where it had to queue, `failed` where an
+        attempt before failed."""
+        request, connection, failures = self.request, self.connection, self.tried.failures
+        upstream = self.handle.upstream if self.handle is not None else None
+        self._context.access_log.write(
+            reached=upstream is not None,
+            method=request.line.method.decode(),
+            path=request.line.path.decode(),
+            status=status,
+            reason=reason,
+            detail=detail,
+            route=request.route.path,
+            upstream=upstream.member if upstream is not None else "",
+            node=upstream.spec.node if upstream is not None else "",
+            attempts=len(self.tried.upstreams) + 1,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            owed=connection.owed if connection is not None else 0,
+            first_byte=self.first_byte_at - self.started if self.first_byte_at else None,
+            duration=now - self.started,
+            client=request.peer.address,
+            request_id=request.id.decode(),
+            **_queueing(self.entry),
+            **({"failed": failures} if failures else {}),
+        )
+
+
+def _queueing(entry: Entry | None) -> dict[str, float]:
+    """Of a request that had to queue, how long and behind how many of its class."""
+    if entry is None or entry.position is None:
+        return {}
+    return {"queued": entry.waited, "position": entry.position}

@@ -89,7 +89,7 @@ class RequestHeads:
             if kind and not _TAKE[kind](head, value):
                 plain = False
         if head.has_state and not (head.trace and is_tracestate(head.states)):
-            head.states = ()  # that of a trace which is not there, or nobody's
+            head.states = ()  # that of a trace which is not there, or is not valid
             plain = False
         if head.via and self._own_via in head.via:
             head.looped = True
@@ -193,7 +193,7 @@ def _take_request_id(head: RequestHead, value: bytes) -> bool:
 
 
 def _take_trace(head: RequestHead, value: bytes) -> bool:
-    """Of two nobody knows which is meant, so that there is none (W3C Trace Context, 4.3)."""
+    """Of two it is not known which is meant, so that there is none (W3C Trace Context, 4.3)."""
     is_one = not head.has_trace and is_traceparent(value)
     head.has_trace, head.trace = True, value if is_one else b""
     return is_one
@@ -274,7 +274,7 @@ def _timeout(value: bytes) -> float:
 
 
 def _take_wish(head: RequestHead, kind: int, value: bytes, tokens: set[bytes]) -> None:
-    """What this hop is asked for and asks for again. Never h2c: behind its 101 nobody could read the requests."""
+    """What this hop is asked for and asks for again. Never h2c: behind its 101 slb could not read the requests."""
     if kind == fields.TE:
         head.wants_trailers = b"trailers" in {each.strip() for each in set(value.lower().split(b","))}
     elif kind == fields.UPGRADE and b"upgrade" in tokens and not head.length:

@@ -14,11 +14,11 @@ from slb.proxy.head_cache import HeadCache
 from slb.proxy.outbox import Outbox
 from slb.proxy.replies import ReplyHead
 from slb.proxy.request import Request
+from slb.proxy.retry import Tried
 from slb.routing.table import Route
 
-Connection = TypeVar("Connection", contravariant=True)
-"""The upstream's connection, which calls with itself."""
 Lent = TypeVar("Lent")
+"""A connection of the pool."""
 
 
 class Client(Protocol):
@@ -68,8 +68,8 @@ class Seeking(Waiter, Protocol):
     @property
     def route(self) -> Route: ...
     @property
-    def avoided(self) -> frozenset[LiveUpstream]:
-        """The upstreams it does not go to again."""
+    def tried(self) -> Tried:
+        """What it has behind it."""
 
     @property
     def entry(self) -> Entry | None:
@@ -96,7 +96,7 @@ class Uploading(Protocol):
         """0 until the reply has begun."""
 
 
-class Carried(Protocol[Connection]):
+class Carried(Protocol):
     """An exchange, to the upstream's connection that carries it."""
 
     @property
@@ -105,22 +105,22 @@ class Carried(Protocol[Connection]):
     def interim(self, head: ReplyHead) -> bool:
         """A 1xx reply has come. False where it is one too many."""
 
-    def switches(self, connection: Connection, head: ReplyHead, rest: bytes) -> bool:
+    def switches(self, head: ReplyHead, rest: bytes) -> bool:
         """101 has come, and `rest` behind it. False where the client has not asked for that."""
 
-    def reply_begins(self, connection: Connection, head: ReplyHead, payload: bytes, ended: bool) -> None:
+    def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head has come, with what there is of the body; `ended`: that is all of it."""
 
-    def reply_continues(self, connection: Connection, payload: bytes, ended: bool) -> None:
+    def reply_continues(self, payload: bytes, ended: bool) -> None:
         """More of the body has come."""
 
-    def reply_malformed(self, connection: Connection, why: str, blame: bool = True) -> None:
+    def reply_malformed(self, why: str, blame: bool = True) -> None:
         """What came is not HTTP/1.1, or (`blame` False) more than slb takes."""
 
-    def reply_late(self, connection: Connection) -> None:
+    def reply_late(self) -> None:
         """Nothing has come in time."""
 
-    def upstream_lost(self, connection: Connection, clean: bool, heard: bool) -> None:
+    def upstream_lost(self, clean: bool, heard: bool) -> None:
         """The connection has ended. `clean`: the upstream closed it; `heard`: part of a reply's head had come."""
 
     def client_holds_back(self) -> None:
@@ -130,14 +130,18 @@ class Carried(Protocol[Connection]):
         """The connection takes no more of the request's body for now; or (`held` False) more again."""
 
 
-class Lender(Protocol[Lent]):
-    """The pool that a connection to an upstream belongs to."""
+class ReplyParts(Protocol):
+    """What the connections to one upstream share."""
 
     wheel: Wheel
     outbox: Outbox
     reply_heads: HeadCache[ReplyHead]
     upstream: LiveUpstream
     max_head: int
+
+
+class Lender(ReplyParts, Protocol[Lent]):
+    """The pool that a connection to an upstream belongs to."""
 
     @property
     def is_full(self) -> bool:

@@ -1,8 +1,8 @@
-"""Faults of slb's own, where others' turn comes behind the one that failed."""
+"""Faults of slb's own, in a loop over several items, which has to go on behind the one that failed."""
 
 import asyncio
 
 
 def report(error: Exception, what: str) -> None:
-    """Tell the event loop's handler, as it is told of callbacks that fail: it logs `what`, with the traceback."""
+    """Call the event loop's handler, as for callbacks that fail: it logs `what`, with the traceback."""
     asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})

@@ -73,7 +73,7 @@ class ProxyServer:
             access_log=access_log,
             gates=gates,
             pools=Pools(mirror, parts, settings),
-            retries=Retries(metrics, clock, rng),
+            retries=Retries(metrics.traffic.finished, clock, rng),
             identity=Identity(rng),
             wheel=wheel,
             outbox=outbox,

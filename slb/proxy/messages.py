@@ -48,7 +48,7 @@ def _own_ids(request: Request, identity: Identity) -> bytes:
 
 
 def reply_start(request: Request, head: ReplyHead, keep: bool, chunked: bool, timing: bytes) -> bytes:
-    """The head of the reply as the client gets it. `keep`: slb leaves the connection open behind it; `chunked`: the
+    """The head of the reply as the client gets it. `keep`: the connection stays open behind it; `chunked`: the
     body is; `timing`: a line to be added, or empty."""
     line = request.line
     return b"%b%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
@@ -56,7 +56,7 @@ def reply_start(request: Request, head: ReplyHead, keep: bool, chunked: bool, ti
         b"" if head.dated else date_line(),
         request.id,
         b"Transfer-Encoding: chunked\r\n" if chunked else b"",
-        b"" if keep and line.minor and not request.head.close else connection_line(line, request.head, keep),
+        b"" if keep and line.minor else connection_line(line, request.head, keep),
         timing,
     )
 

@@ -2,7 +2,7 @@
 
 A turn reads from all connections that have something to say. Written one by one in between, each message wakes a
 peer that then stops with nothing more to do; written together they meet peers that are awake, which costs a quarter
-less at both ends. What closes a connection, or gives it to somebody else, calls `flush` before.
+less at both ends. Code that closes a connection, or gives it away, calls `flush` before.
 """
 
 import asyncio

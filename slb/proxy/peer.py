@@ -1,4 +1,4 @@
-"""Who is at the other end of a client connection, and what upstreams are told of them."""
+"""The other end of a client connection, and what upstreams get to know of it."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ _MOST_HOPS = 100
 
 class Peer:
     """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed; `line`: what
-    upstreams are told where nothing was said of others."""
+    upstreams get where no client behind the peer is named."""
 
     __slots__ = ("_for", "_proto", "_trusted", "address", "is_trusted", "line")
 
@@ -40,8 +40,8 @@ class Peer:
         return lines
 
     def client(self, head: RequestHead) -> str:
-        """The address of whoever made the request: the peer, or the last before the proxies that are trusted.
-        Nobody has a hundred of these, but a client may write thousands, and each is parsed."""
+        """The address of the client that made the request: the peer, or the last before the proxies that are
+        trusted. No client is behind a hundred of these, but a client may write thousands, and each is parsed."""
         address = self.address
         if head.forwarded_for:
             for hop in reversed(head.forwarded_for.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):

@@ -1,4 +1,4 @@
-"""Plain HTTP that comes to a listener for TLS: told from a handshake by its first byte, and answered."""
+"""Plain HTTP that comes to a listener for TLS: distinguished from a handshake by its first byte, and answered."""
 
 import asyncio
 import socket
@@ -57,7 +57,7 @@ async def refuse_plain(accepted: socket.socket) -> None:
             left = _READ_AT_MOST
             while left > 0 and (data := await loop.sock_recv(accepted, left)):
                 left -= len(data)
-    except OSError:  # nobody is left to be answered, or not for long enough
+    except OSError:  # the client has left, or does not read
         return
     finally:
         accepted.close()

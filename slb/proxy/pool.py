@@ -32,7 +32,7 @@ _log = structlog.get_logger("slb.proxy")
 
 class ConnectFailed(Exception):
     """No connection to an upstream; the message says to which address and why. `ours`: what the request is refused
-    for where that is no fault of the upstream's. `refused`: nobody listens there, at none of its addresses."""
+    for where that is no fault of the upstream's. `refused`: nothing listens there, at any of its addresses."""
 
     def __init__(self, message: str, ours: Reason | None = None, refused: bool = False) -> None:
         super().__init__(message)
@@ -137,14 +137,14 @@ class Pool:
             raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
         except ConnectFailed:
             raise
-        except Exception as error:  # who waits for this would wait for ever
+        except Exception as error:  # the exchange would wait for ever
             _log.exception("connect_broke", upstream=spec.member)
             raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
         finally:
             self.open -= not connected
 
     def ended(self, connection: UpstreamConnection) -> None:
-        """A connection is gone for good, whoever had it last."""
+        """A connection has ended, whether it was idle or lent."""
         self.discard(connection)
         if connection.counted:
             connection.counted = False

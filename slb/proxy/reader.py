@@ -25,7 +25,7 @@ class RefusedBody(Refused):
 
 
 class RequestReader:
-    """`trusted`: reads for peers whose word about the clients behind them is believed."""
+    """`trusted`: reads for peers which are believed about the clients behind them."""
 
     def __init__(self, settings: Settings, lines: RequestLines, own_via: bytes, trusted: bool) -> None:
         self._max_line = settings.max_request_line
@@ -106,6 +106,6 @@ def reason_of(error: MalformedBody) -> Reason:
 
 def without_empty_lines(data: bytes) -> bytes:
     """`data` without the empty lines it starts with: they are skipped before a request (RFC 9112, 2.2). All at
-    once, lest a flood of them is copied over and over."""
+    once, so that a flood of them is not copied over and over."""
     found = _EMPTY_LINES.match(data)
     return data[found.end() :] if found is not None else data

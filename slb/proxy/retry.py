@@ -11,7 +11,6 @@ from slb.balance.order import second_choice
 from slb.balance.retry import IDEMPOTENT, backoff
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT
-from slb.observe.metrics import Metrics
 from slb.routing.table import Route
 
 _IDEMPOTENT = frozenset(method.encode() for method in IDEMPOTENT)
@@ -45,14 +44,15 @@ NOTHING = Tried()
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What follows a failed attempt. `tried`: what the request has behind it when it is sent again, which is in
-    `delay` seconds; None where it is not. `remark`: what the log says besides of why it is not."""
+    `delay` seconds; None where it is not. `refused`: it is not because the budget is spent."""
 
     tried: Tried | None
     delay: float = 0.0
-    remark: str = ""
+    refused: bool = False
 
 
 _LAST = Decision(None)
+_REFUSED = Decision(None, refused=True)
 
 
 def on_fresh_connection(tried: Tried, unsent: bool, whole: bool, idempotent: bool) -> Tried | None:
@@ -110,34 +110,39 @@ class RetryBudget:
 
 
 class Retries:
-    """The budgets of all routes of one instance; `metrics` knows how many requests of each have ended."""
+    """The budgets of all routes of one instance. `finished`: route path -> how many of its requests have ended."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float], rng: Random) -> None:
-        self._metrics = metrics
+    def __init__(self, finished: Callable[[str], int], clock: Callable[[], float], rng: Random) -> None:
+        self._finished = finished
         self._clock = clock
         self._rng = rng
         self._began = clock()
         self._budgets: dict[str, RetryBudget] = {}
 
     def after_failure(self, route: Route, tried: Tried, upstream: LiveUpstream, why: str, detail: str) -> Decision:
-        """Whether a request goes on to another than `upstream`, where it failed for `why`, in words `detail`. What
-        is decided is counted, and a retry taken from the budget."""
+        """Whether a request goes on to another than `upstream`, where it failed for `why`, in words `detail`."""
         upstreams, avoided = (*tried.upstreams, upstream), tried.avoided | {upstream}
-        if len(upstreams) > route.settings.retries or not untried(route.serving, avoided):
+        if not self.has_more(route, upstreams, avoided):
             return _LAST
         # A connection that was not made was no upstream's work, so that nothing is doubled: that goes by no budget.
-        if why != UPSTREAM_CONNECT.name and not self._affords(route):
-            self._metrics.retries_refused[why] += 1
-            return Decision(None, remark="; no other is tried: the retry budget is spent")
-        self._metrics.retries[why] += 1
-        failures = (*tried.failures, detail)
-        return Decision(Tried(upstreams, avoided, failures, tried.replaced), backoff(self._rng))
+        if why != UPSTREAM_CONNECT.name and not self.affords(route):
+            return _REFUSED
+        return Decision(Tried(upstreams, avoided, (*tried.failures, detail), tried.replaced), self.backoff())
 
-    def _affords(self, route: Route) -> bool:
+    def has_more(self, route: Route, tried: tuple[LiveUpstream, ...], avoided: frozenset[LiveUpstream]) -> bool:
+        """Whether a request that failed at each of `tried` has an attempt left, and an upstream of `route` for it
+        that is none of `avoided`."""
+        return len(tried) <= route.settings.retries and bool(untried(route.serving, avoided))
+
+    def affords(self, route: Route) -> bool:
         """Whether the budget has room for one more, which is taken from it."""
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
-        return budget.take(self._metrics.traffic.finished(route.path), self._clock())
+        return budget.take(self._finished(route.path), self._clock())
 
     def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
         """The upstream for a further attempt."""
         return second_choice(untried, self._rng)
+
+    def backoff(self) -> float:
+        """Seconds until the next attempt."""
+        return backoff(self._rng)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from slb.proxy import reader, upstream
+from slb.proxy import reader, reply_reader
 from slb.proxy.downstream import Downstream
 from slb.proxy.upload import Upload
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
@@ -58,7 +58,7 @@ class WatchedPattern:
 
 @pytest.fixture(autouse=True)
 def _patterns_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (reader, upstream):
+    for module in (reader, reply_reader):
         monkeypatch.setattr(module, "_BARE_LF", WatchedPattern(cast("Any", module)._BARE_LF))
 
 
