@@ -214,6 +214,23 @@ async def test_a_grant_that_was_taken_back_and_made_anew_elsewhere_before_it_is_
         assert (fleet.books.tickets(), fleet.books.grants()) == ([], [])
 
 
+async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_and_is_acknowledged_behind_that(
+    valkey: Valkey,
+) -> None:
+    async with Fleet(valkey, 2, 1, 1) as fleet:
+        one, other = fleet.instances
+        for each in (other, one):
+            await fleet.ask(each)
+            await fleet.come_to_rest()
+        await fleet.end(other, 0)
+        await fleet.come_to_rest()
+        (waits,) = one.requests
+        one.lane.hear(one.messages.pop())
+        assert (waits.answer.result(), one.awaits) == ("u0", None)
+        await fleet.turn()
+        assert one.awaits is not None
+
+
 async def test_to_acknowledge_a_grant_costs_redis_few_commands(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one, other = fleet.instances
