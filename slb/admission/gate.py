@@ -101,7 +101,7 @@ class Gate:
         last attempt, whose place and time to wait this one has. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         deprioritized = tuple(each for each in deprioritized if each in route.serving) if deprioritized else ()
-        candidates = self.candidates(route)
+        candidates = serving = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
             of = self._candidates[route.path].of
@@ -109,7 +109,8 @@ class Gate:
             warm = untried(route.serving, deprioritized) if deprioritized else route.serving
             ranked = (*self._ranked(route, warm, avoided, key), *deprioritized)
             candidates = tuple(map(of.__getitem__, map(_member, ranked)))
-        avoid, reluctant = tuple(map(_member, avoided)), tuple(map(_member, deprioritized))
+        avoid = tuple(map(_member, avoided)) if avoided else ()
+        reluctant = tuple(map(_member, deprioritized)) if deprioritized else ()
         self._arrivals += 1
         arrival, now = self._arrivals, self._loop.time()
         entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, arrival, now)
@@ -118,7 +119,7 @@ class Gate:
         if len(avoid) >= len(candidates) and {each.member for each in candidates}.issubset(avoid):
             self.refused(entry, NO_UPSTREAM.name)
         else:
-            self._bring(entry)
+            self._bring(entry, serving)
         return entry
 
     def _ranked(
@@ -201,13 +202,14 @@ class Gate:
 
     # -- where it is decided
 
-    def _bring(self, entry: Entry) -> None:
+    def _bring(self, entry: Entry, serving: tuple[Candidate, ...]) -> None:
+        """`serving`: its route's candidates."""
         lane = self.lane
         if lane.takes(entry):
             entry.is_here = False
             if entry.patient and entry.timer is None:
                 self._bound(entry)
-            lane.view(entry.view, self.candidates(entry.route))
+            lane.view(entry.view, serving)
             lane.ask(entry)
         else:
             self._decide_here(entry)
@@ -279,7 +281,7 @@ class Gate:
         known = [left.pop(each.member) for each in entry.candidates if each.member in left] if entry.ordered else []
         entry.candidates = (*known, *left.values()) if entry.ordered else self.candidates(route)
         entry.route = route
-        self._bring(entry)
+        self._bring(entry, self.candidates(route))
 
     # -- answers
 

@@ -1,8 +1,10 @@
 """Who has asked in one lane: pending, then in a batch in flight, then in the queue, until answered; parked before,
 where Redis cannot tell yet."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 from slb.balance.asking import Ask
 from slb.control.batch import MOST_ASKS, Ticket
@@ -121,6 +123,31 @@ class Asks:
         for ask in hurried:
             self.leave(ask)
         return hurried
+
+
+class Answers:
+    """What those who have asked are told at the end of a step, in which nothing is half done any more: what they do
+    with it may come back to the lane."""
+
+    def __init__(self) -> None:
+        self._answers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._answers)
+
+    def add(self, tell: Callable[..., None], *answer: Any) -> None:
+        """`tell` is called with this."""
+        self._answers.append((tell, answer))
+
+    def give(self) -> None:
+        """Call all, in their order. One that raises is shown as the event loop shows it: others stand behind it."""
+        answers, self._answers = self._answers, []
+        for tell, answer in answers:
+            try:
+                tell(*answer)
+            except Exception as error:  # noqa: BLE001 -- see above
+                context = {"message": "a request broke when it was answered", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
 
 def is_capped(ask: Ask) -> bool:

@@ -43,7 +43,8 @@ class Batch:
     (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
     ticket it becomes where it has to wait; `explain`: what the last of them finds is to be told. `changed`: views
     whose waiting tickets have other candidates now. `drops`: what candidates that were replaced are stored under.
-    `bye`: this holder leaves for good. `lacked`: Redis has been asked once, and lacked some of `contents`."""
+    `bye`: this holder leaves for good. `lacked`: Redis has been asked once, and lacked some of `contents`.
+    `only_took`: it has nothing to say but that."""
 
     seq: int
     join: bool = False
@@ -68,6 +69,7 @@ class Batch:
     holds: int = 0
     waits: int = 0
     lacked: bool = False
+    only_took: bool = False
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
         """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:

@@ -120,6 +120,10 @@ class BatchBuilder:
             self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)
         is_beat = now >= self.beat_due
+        if self._taken and not (is_beat or settling or self._untold or self._says_more):
+            self._seq += 1
+            self._hurries = False
+            return Batch(self._seq, took=dict(self._taken), only_took=True)
         is_full = self._full or (is_beat and self._is_small)
         if is_beat or is_full:
             self.beat_due = now + beat
@@ -160,6 +164,12 @@ class BatchBuilder:
         self._left = [] if is_full else self._left[MOST_ASKS:]
         self._clear()
         return made
+
+    @property
+    def _says_more(self) -> bool:
+        """Whether there is more to say, or to ask, than which grants have been taken."""
+        of_itself = self._full or self._look or self._released or self._left or self._changed or self._unsaid
+        return bool(of_itself or self._asks.pending or self._join or self._fresh)
 
     @property
     def _is_small(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -9,9 +10,10 @@ import orjson
 from redis.exceptions import RedisError
 
 from slb.control import keys
-from slb.control.batch import Batch
+from slb.control.batch import Batch, ticket_name
+from slb.control.granted import MOST_GRANTS
 from slb.control.lane_timing import LaneTiming
-from slb.control.resp import readable
+from slb.control.resp import Word, readable
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply
 
@@ -58,7 +60,7 @@ class BatchLine:
         """The reply. Raises RedisError."""
         return self.read(batch, await self._line.call(self._keys, self._args(batch, timing)))
 
-    def _args(self, batch: Batch, timing: LaneTiming) -> tuple[bytes, str, str]:
+    def _args(self, batch: Batch, timing: LaneTiming) -> tuple[Word, ...]:
         data = batch.encode(
             self.holder,
             self._start,
@@ -67,7 +69,10 @@ class BatchLine:
             patience=int(timing.patience * 1000),
         )
         self.sent = self._loop.time()
-        return data, keys.GRANTED_CHANNEL, self._pool
+        if not batch.only_took or len(batch.took) > MOST_GRANTS:
+            return data, keys.GRANTED_CHANNEL, self._pool
+        took = chain.from_iterable((ticket_name(self.holder, key), member) for key, member in batch.took.items())
+        return data, keys.GRANTED_CHANNEL, self._pool, self.holder, batch.seq, *took
 
     def drop(self) -> None:
         """Close the connection."""

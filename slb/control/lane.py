@@ -4,9 +4,7 @@
 whole (a full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have
 been run or not: the full one behind it makes that the same, and who asked in it asks again. A Redis that answers
 within `silence`, by whatever connection, has only been late: who is patient stays here and waits for it. What a
-batch says is made up in `builder`; here are when one is sent, and what is done with the reply. No task waits for
-either: a batch is sent at the end of the event loop's turn that made it due, and its reply is dealt with in the
-turn that reads it.
+batch says is made up in `builder`; when it is sent is decided in `exchange`; here is what is done with the reply.
 """
 
 import asyncio
@@ -15,15 +13,16 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import structlog
-from redis.exceptions import InvalidResponse, RedisError, ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 
 from slb.backoff import Backoff
 from slb.balance.asking import Ask, Candidate
-from slb.control.asks import Asks, is_capped
+from slb.control.asks import Answers, Asks, is_capped
 from slb.control.batch import Batch, Ticket, key_of
 from slb.control.batch_builder import BatchBuilder
+from slb.control.batch_exchange import BatchExchange
 from slb.control.batch_line import BatchLine
-from slb.control.deadline import Deadline, Stopwatch
+from slb.control.deadline import Deadline
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.granted import Granted
@@ -80,15 +79,10 @@ class Lane:
         self._linger: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._failure: Exception | None = None
-        self._stopwatch = Stopwatch(lambda: self._do(self._give_up, TimeoutError()), self._fall_behind)
-        self.in_flight = False
+        self._exchange = BatchExchange(self._line, self)
         self.answered = asyncio.Event()
-        self._sent: Batch | None = None
-        self._turn: asyncio.Handle | None = None
-        self._pause: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
-        self._ended: asyncio.Future[None] | None = None
-        self._to_tell: list[tuple[Callable[..., None], Any]] = []
+        self._answers = Answers()
 
     # -- what the gate does
 
@@ -149,9 +143,9 @@ class Lane:
         if self.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
             for name, member in granted.grants:
                 self._take(key_of(name, self._line.holder), member)
-        if self._to_tell:
-            self._tell()
-            self._loop.call_soon(self.wake)
+        if self._answers:
+            self._answers.give()
+            self._exchange.wake_later()
         else:
             self.look()
 
@@ -186,45 +180,25 @@ class Lane:
 
     async def run(self) -> None:
         """Send batches until cancelled; raises what went wrong here, for the ledger is blind without its lane."""
-        self._ended = self._loop.create_future()
         self._keep_time()
         try:
-            await self._ended
+            await self._exchange.run()
         finally:
-            self._ended = self._sent = None
-            self._stopwatch.close()
-            for handle in (self._turn, self._pause, self._tick, self._linger):
-                if handle is not None:
-                    handle.cancel()
-            self._line.drop()
+            for timer in (self._tick, self._linger):
+                if timer is not None:
+                    timer.cancel()
 
     def wake(self) -> None:
-        """Send what is due at the end of this turn of the event loop, unless a batch is in flight."""
-        if self._turn is None and self._pause is None and not self.in_flight and self._ended is not None:
-            self._turn = self._loop.call_soon(self._begin)
+        """Send what is due, unless a batch is in flight."""
+        self._exchange.wake()
 
-    def _begin(self) -> None:
-        self._turn = None
-        now = self._loop.time()
-        if self._builder.is_due(now):
-            self.in_flight = True
-            self._stopwatch.start(now + self._patience(), now + self.timing.budget)
-            self._do(self._send)
+    @property
+    def in_flight(self) -> bool:
+        """Whether a batch has not been answered yet."""
+        return self._exchange.in_flight
 
-    def _do(self, step: Callable[..., None], *given: Any) -> None:
-        """One step of having a batch answered: over as many connections as that takes while Redis may serve in a
-        moment."""
-        try:
-            try:
-                step(*given)
-            except (RedisError, OSError) as error:
-                if self.ready and may_pass(error):
-                    self._came_to_nothing(error)
-                else:
-                    self._give_up(error)
-        except Exception as error:  # noqa: BLE001 -- `run` raises it
-            if self._ended is not None and not self._ended.done():
-                self._ended.set_exception(error)
+    def is_due(self, now: float) -> bool:
+        return self._builder.is_due(now)
 
     def _keep_time(self) -> None:
         """Wake the lane for its beat, and more often while something waits in the queue."""
@@ -241,7 +215,7 @@ class Lane:
             self._tick.cancel()
             self._tick = self._loop.call_later(self.timing.look, self._keep_time)
 
-    def _patience(self) -> float:
+    def patience(self) -> float:
         """Seconds that Redis may be silent for."""
         timing = self.timing
         return max(timing.silence, timing.budget, 0.0 if self.ready else timing.deadline)
@@ -250,44 +224,30 @@ class Lane:
         """Redis has answered, and more is to be said: its silence begins anew. Not where it refused something
         before: that is no service, however often it answers."""
         if not isinstance(self._failure, ResponseError | InvalidResponse):
-            self._stopwatch.extend(self._loop.time() + self._patience())
+            self._exchange.extend()
 
-    def _send(self) -> None:
+    def next_batch(self) -> Batch:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
         batch = self._builder.batch(self._loop.time(), self.timing.beat, self.settling)
         batch.explain = self.explained.wants(batch, self._loop.time())
-        self._send_batch(batch)
+        return batch
 
-    def _send_batch(self, batch: Batch) -> None:
-        self._sent = batch
-        self._line.send(batch, self.timing, lambda reply: self._replied(batch, reply))
-
-    def _replied(self, batch: Batch, reply: Any) -> None:
-        if batch is self._sent:  # not given up
-            self._do(self._read, batch, reply)
-
-    def _read(self, batch: Batch, reply: Any) -> None:
-        found = self._line.read(batch, reply)
-        if "unknown" in found and not batch.lacked:
+    def read(self, batch: Batch, reply: dict[str, Any]) -> Batch | None:
+        """Do what it says. The batch that is to follow at once, if any: where Redis lacked candidates the same."""
+        if "unknown" in reply and not batch.lacked:
             self._answered_in_part()
             with readable():
-                self._builder.lacks(batch, found["unknown"])
-            self._send_batch(batch)
-            return
+                self._builder.lacks(batch, reply["unknown"])
+            return batch
         try:
-            is_over = self._settle(batch, found)
+            is_over = self._settle(batch, reply)
         finally:
-            self._tell()  # before the next batch is made
-        if is_over:
-            self._sent, self.in_flight = None, False
-            self._stopwatch.stop()
-            self._loop.call_soon(self.wake)
-        else:
-            self._send()
+            self._answers.give()  # before the next batch is made
+        return None if is_over else self.next_batch()
 
-    def _fall_behind(self) -> None:
+    def fall_behind(self) -> None:
         """Redis has not answered for the budget: who cannot wait any longer is handed back."""
         if self.ready and not self.late:
             self.late = True
@@ -362,10 +322,10 @@ class Lane:
             if not self._asks.queued:
                 self._look_soon()
             self._asks.queue(ticket)
-            self._to_tell.append((ticket.ask.queued, (position, ticket.number)))
+            self._answers.add(ticket.ask.queued, position, ticket.number)
         elif answer in _REFUSALS:
             if not left:
-                self._to_tell.append((ticket.ask.refused, (answer,)))
+                self._answers.add(ticket.ask.refused, answer)
         elif left:
             self._give_back(answer)
         else:
@@ -373,17 +333,7 @@ class Lane:
 
     def _grant(self, ask: Ask, member: str) -> None:
         self.held[member] += 1
-        self._to_tell.append((ask.granted, (member,)))
-
-    def _tell(self) -> None:
-        """Give all that have been answered their answers, in this turn of the event loop. What they do with them
-        may come back here: nothing is half done by now."""
-        answers, self._to_tell = self._to_tell, []
-        for tell, answer in answers:
-            try:
-                tell(*answer)
-            except Exception as error:  # noqa: BLE001 -- as the event loop does: the others' answers stand behind it
-                self._loop.call_exception_handler({"message": f"an ask of {self.pool} broke", "exception": error})
+        self._answers.add(ask.granted, member)
 
     def _give_back(self, member: str) -> None:
         self._builder.release(member)
@@ -417,8 +367,11 @@ class Lane:
         if not was_shared or self.settling != was_settling:
             self._on_change(undecided)
 
-    def _came_to_nothing(self, error: Exception) -> None:
-        """A batch was run or not: by another connection all is said, and asked, anew."""
+    def failed(self, error: Exception, is_over: bool) -> bool:
+        """A batch was run or not. Whether Redis may still serve in a moment."""
+        waits = self.ready and not is_over and may_pass(error)
+        if not waits:
+            self._give_up(error)
         self._failure = error
         self._builder.failed()
         self._asks.turn_back()
@@ -426,32 +379,20 @@ class Lane:
             self.epochs.cut()
         if isinstance(error, ResponseError | InvalidResponse):
             self._on_damage()
-        self._sent = None
-        self._line.drop()
-        longest = self.timing.longest_retry if self.ready else self.timing.longest_backoff
-        pause = self._backoff.pause(self._loop.time(), self.timing.backoff, longest)
-        self._pause = self._loop.call_later(pause, self._go_on)
+        return waits
 
-    def _go_on(self) -> None:
-        self._pause = None
-        if self.in_flight:
-            self._do(self._send)
-        else:
-            self.wake()
+    def pause(self) -> float:
+        longest = self.timing.longest_retry if self.ready else self.timing.longest_backoff
+        return self._backoff.pause(self._loop.time(), self.timing.backoff, longest)
 
     def _give_up(self, error: Exception) -> None:
         """Decide nothing here until Redis answers again. Where time was up, the last failure tells why."""
         why = self._failure or error if isinstance(error, TimeoutError) else error
         undecided, was_ready = self._asks.hand_back(), self.ready
         self.ready = self.late = False
-        self._stopwatch.stop()
-        if self._pause is not None:
-            self._pause.cancel()
         self.silent = not isinstance(why, ResponseError)
         self.error = str(why) or "no answer in time"
         self.epochs.given_up()
         self._asks.unpark()
         if was_ready:
             self._on_change(undecided)
-        self._came_to_nothing(error)
-        self.in_flight = False

@@ -165,7 +165,7 @@ class Reap:
 
 def ledger_source() -> str:
     """`lua/ledger.lua`, whole: a lane calls it by itself."""
-    return _with_pool("ledger")
+    return _with_pool("ledger", first="took")
 
 
 def changes_source(*names: str) -> str:
@@ -205,9 +205,9 @@ def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     return [value for row in rows for value in row[1:]]
 
 
-def _with_pool(name: str) -> str:
+def _with_pool(name: str, first: str = "") -> str:
     queue = f"local function open_queue(size)\n{_source('queue')}{_source('grants')}end\n"
-    return _source("pool") + queue + _source(name)
+    return _source("pool_keys") + (_source(first) if first else "") + _source("pool") + queue + _source(name)
 
 
 def _source(name: str) -> str:

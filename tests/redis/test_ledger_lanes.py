@@ -124,7 +124,7 @@ async def test_a_server_that_answers_again_is_told_what_was_held_meanwhile(valke
         one.lane.say_all()
         valkey.thaw()
         await books.score({"u1": 3})
-        assert one.lane.ready
+        await eventually(lambda: one.lane.ready, what="shared again")
 
 
 async def test_who_waited_when_the_server_froze_is_handed_back_in_order_and_waits_no_more_in_redis(

@@ -19,6 +19,9 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 STEPS = 500
+IN_SCRIPTS = ("get", "time", "hget", "hmget", "hset", "hdel", "hlen", "hexists", "zadd", "zcard", "zscore", "zrem")
+ACKNOWLEDGES = 12
+"""Commands, at most, that acknowledge one grant."""
 MOST_ASKED = 8
 """By one instance at once."""
 
@@ -210,6 +213,42 @@ async def test_a_grant_that_was_taken_back_and_made_anew_elsewhere_before_it_is_
         await fleet.come_to_rest()
         assert (fleet.held(), fleet.books.scores(), one.late) == ({"u0": 2}, {"u0": 2}, 1)
         assert (fleet.books.tickets(), fleet.books.grants()) == ([], [])
+
+
+async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_and_is_acknowledged_behind_that(
+    valkey: Valkey,
+) -> None:
+    async with Fleet(valkey, 2, 1, 1) as fleet:
+        one, other = fleet.instances
+        for each in (other, one):
+            await fleet.ask(each)
+            await fleet.come_to_rest()
+        await fleet.end(other, 0)
+        await fleet.come_to_rest()
+        (waits,) = one.requests
+        one.lane.hear(one.messages.pop())
+        assert (waits.answer.result(), one.awaits) == ("u0", None)
+        await fleet.turn()
+        assert one.awaits is not None
+
+
+async def test_to_acknowledge_a_grant_costs_redis_few_commands(valkey: Valkey) -> None:
+    async with Fleet(valkey, 2, 1, 1) as fleet:
+        one, other = fleet.instances
+        for each in (other, one):
+            await fleet.ask(each)
+            await fleet.come_to_rest()
+        await fleet.end(other, 0)
+        await fleet.come_to_rest()
+        await fleet.hear(one, 0, again=False)
+        valkey.admin.config_resetstat()
+        await fleet.run(one)
+        stats = valkey.admin.info("commandstats")
+        assert sum(stats[name]["calls"] for name in stats if name.partition("_")[2] in IN_SCRIPTS) <= ACKNOWLEDGES
+        assert (fleet.books.grants(), fleet.books.scores()) == ([], {"u0": 1})
+        await fleet.come_to_rest()
+        assert one.lane.in_flight is False
+        assert one.late == 0
 
 
 async def test_a_message_of_another_epoch_is_not_believed(valkey: Valkey) -> None:

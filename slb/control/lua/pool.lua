@@ -1,18 +1,8 @@
--- What the ledger's scripts share: one pool's scores, who holds how much of them, and its queue. It stands in front of
--- ledger.lua and reap.lua when they are loaded; slots are given out and taken back here and nowhere else.
--- KEYS: see keys.pool_keys. Those that end in a colon are the beginnings of keys, one of each holder, class, view or
---   line: the scripts read which there are, and all lie in one hash slot.
+-- What the ledger's scripts share: one pool's scores, who holds how much of them, and its queue. Behind
+-- pool_keys.lua it stands in front of ledger.lua and reap.lua when they are loaded; slots are given out and taken back
+-- here and nowhere else.
 -- What a call costs does not grow with the upstreams or with who waits: nothing here walks all of either. It grows by
 --   a few commands for each version of the candidates in use (`LIVE`) and for each class.
-local INFLIGHT, HOLDERS, HELD = KEYS[1], KEYS[2], KEYS[3]
-local TICKETS, CLASS, CLASSES = KEYS[4], KEYS[5], KEYS[6]
-local VIEWS, GRANTS, NUMBER, EPOCH = KEYS[7], KEYS[8], KEYS[9], KEYS[11]
-local LIVE, VIEW, LOADS, PLACES = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local LINE, LINES, HEADS = KEYS[16], KEYS[17], KEYS[18]
-local GRANTED, GRANTED_OF, DYING, ROUND = KEYS[19], KEYS[20], KEYS[21], KEYS[22]
-local VIRTUAL, OWED = ' ', '  '  -- fields of the classes' hash that can be no class: the virtual time; see serve_queue
-local SEQUENCE, PUSHED, SILENT = 'seq', 'pushed', 'silent'  -- fields of a held hash that can be no member
-local OWN = {[SEQUENCE] = true, [PUSHED] = true, [SILENT] = true}
 local CHUNK = 250  -- members that one command takes
 
 local function is_member(name)

@@ -1,7 +1,9 @@
 """Who has asked in one lane, from step to step."""
 
+import asyncio
+
 from slb.balance.asking import Ask
-from slb.control.asks import Asks
+from slb.control.asks import Answers, Asks
 from tests.unit.control.asked import Asked
 
 A, B, C, D = (Asked(name) for name in "abcd")
@@ -83,3 +85,18 @@ def test_while_redis_cannot_tell_what_is_free_capped_ones_wait_apart_and_then_go
     asks.park()
     assert asks.hand_back() == [first, second, A, B]
     assert not asks
+
+
+async def test_answers_are_given_in_order_though_one_of_them_breaks() -> None:
+    told: list[str] = []
+    broke: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broke.append(str(context["exception"])))
+    answers = Answers()
+    answers.add(told.append, "first")
+    answers.add(told.remove, "nothing there")
+    answers.add(lambda: answers.add(told.append, "of the next step"))
+    answers.add(told.append, "last")
+    answers.give()
+    assert (told, len(broke), bool(answers)) == (["first", "last"], 1, True)
+    answers.give()
+    assert (told[-1], bool(answers)) == ("of the next step", False)

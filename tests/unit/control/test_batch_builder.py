@@ -1,5 +1,7 @@
 """What the next batch of a lane says."""
 
+from collections.abc import Callable
+
 import pytest
 
 from slb.balance.asking import Candidate
@@ -286,3 +288,23 @@ def test_what_a_reply_tells_of_need_not_be_acknowledged() -> None:
     assert lane.builder.was_taken(7, "u0")
     assert not lane.builder.was_taken(7, "u0")
     assert lane.batch().took == {}
+
+
+@pytest.mark.parametrize("more", ["nothing", "ask", "leave", "release", "look", "change", "say_all"])
+def test_a_batch_that_only_acknowledges_grants_is_known_as_such(more: str) -> None:
+    lane = Lane()
+    lane.waits("a")
+    lane.builder.take(8, "u1")
+    says_more: dict[str, Callable[[], object]] = {
+        "nothing": lambda: None,
+        "ask": lambda: lane.ask("b"),
+        "leave": lambda: lane.builder.leave(9),
+        "release": lambda: lane.builder.release("u2"),
+        "look": lane.builder.look,
+        "change": lambda: lane.builder.change("/a"),
+        "say_all": lane.builder.say_all,
+    }
+    says_more[more]()
+    batch = lane.batch()
+    assert batch.took[8] == "u1"
+    assert batch.only_took is (more == "nothing")
