@@ -166,6 +166,14 @@ def test_tokens_that_cannot_be_refilled_in_time_are_kept(drained: Maker) -> None
     assert isinstance(ask(scheduler, 9_000, 9_000, "large"), Admitted)
 
 
+def test_tokens_that_are_promised_to_several_are_kept_for_all_of_them(drained: Maker) -> None:
+    scheduler = drained()
+    assert [wait(scheduler, 0, 4_000, key) for key in ("one", "two")] == [4_000, 8_000]
+    assert isinstance(ask(scheduler, 5_000, 100), Wait), "one is late"
+    assert isinstance(ask(scheduler, 5_500, 4_000, "one"), Admitted)
+    assert isinstance(ask(scheduler, 8_000, 4_000, "two"), Admitted)
+
+
 def test_another_weight_moves_nobodys_place_and_another_limit_all(drained: Maker) -> None:
     scheduler = drained()
     ask(scheduler, 0, 5_000, "k")
