@@ -1,4 +1,4 @@
-"""The nouns of the quota router: what may be set on a model, what a caller is told. Frozen, no I/O."""
+"""The nouns of the quota router: what may be set on a model, what a caller is answered. Frozen, no I/O."""
 
 import re
 from collections.abc import Mapping
@@ -58,8 +58,7 @@ class Limits:
         return self.burst if self.burst is not None else -(-self.max_tokens_per_minute // _BURSTS)
 
     def share(self, parts: int) -> "Limits":
-        """One of `parts` equal parts, rounded down, so that all of them together are never more than the whole; of
-        what does not go round nobody gets any."""
+        """One of `parts` equal parts, rounded down, so that all of them together are never more than the whole."""
         tokens, slots = self.max_tokens_per_minute // parts, self.max_concurrent_requests // parts
         burst = self.bucket // parts
         paused = self.paused or not (tokens and slots and burst)

@@ -14,13 +14,14 @@ import uvloop
 from aiohttp import web
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from bench.quota.script import said
 from slb.control.keys import quota_keys
 from slb.control.scripts import quota_source
+from slb.quota.script import written_rules
 from slb.quotas import Rules
 
 JITTER = 500
 CONNECTIONS = 64
+RULES = written_rules(Rules())
 
 
 class Plain:
@@ -33,7 +34,7 @@ class Plain:
     async def schedule(self, request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
         ask = ["schedule", f"tsk_{uuid4().hex}", body["estimated_tokens"], JITTER, "", False]
-        reply = await self._script(keys=quota_keys(), args=[orjson.dumps({**said(Rules()), "asks": [ask]})])
+        reply = await self._script(keys=quota_keys(), args=[orjson.dumps({**RULES, "asks": [ask]})])
         kind, first, second = reply[-1][0]
         if kind == "admitted":
             answer: dict[str, Any] = {"model_backend_id": first, "task_id": second}

@@ -13,6 +13,7 @@ from bench.figures.redis import PrivateRedis
 from bench.processes import Processes
 from slb.control.keys import quota_keys
 from slb.control.scripts import quota_source
+from slb.quota.script import written_rules
 from slb.quotas import Rules
 
 EPOCH = 1_000_000_000_000
@@ -27,7 +28,7 @@ class Script:
         self._pool: Any = redis.connection_pool
         names = quota_keys()
         self._command = ("EVALSHA", redis.script_load(quota_source()), len(names), *names)
-        self._said = said(rules)
+        self._rules = written_rules(rules)
 
     def ask(self, now: int, *asks: list[Any]) -> list[Any]:
         """The replies to what comes together `now`, in milliseconds of simulated time."""
@@ -35,7 +36,7 @@ class Script:
 
     def call(self, now: int, *asks: list[Any]) -> tuple[int, list[Any]]:
         """The same, and how many tasks were reclaimed before."""
-        wanted = orjson.dumps({**self._said, "at": EPOCH + now, "asks": asks})
+        wanted = orjson.dumps({**self._rules, "at": EPOCH + now, "asks": asks})
         connection = self._pool.get_connection()  # a client's own way costs as much as the script
         try:
             connection.send_command(*self._command, wanted)
@@ -43,11 +44,6 @@ class Script:
         finally:
             self._pool.release(connection)
         return reclaimed, replies
-
-
-def said(rules: Rules) -> dict[str, int]:
-    """What each call of the script says besides its asks."""
-    return {"lease": rules.lease, "longest": rules.longest_wait, "kept": rules.kept}
 
 
 @contextmanager

@@ -37,8 +37,8 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class QuotaTiming:
-    """Seconds. A batch may take `deadline`; something is said every `beat`, so that leases are reclaimed while
-    nobody asks. A Redis that does not answer is tried again at once, then after `backoff`, and twice as long each
+    """Seconds. A batch may take `deadline`; one is sent every `beat` at least, so that leases lapse while no caller
+    asks. A Redis that does not answer is tried again at once, then after `backoff`, and twice as long each
     time up to `longest_backoff`."""
 
     beat: float = 1.0
@@ -48,7 +48,7 @@ class QuotaTiming:
 
 
 class QuotaLane:
-    """`rules`: what each batch says besides its asks. `on_reply` is told whether Redis has lost its data since the
+    """`rules`: what each batch has besides its asks. `on_reply` gets whether Redis has lost its data since the
     reply before, and how many tasks were reclaimed. `up`: whether the last batch was answered."""
 
     def __init__(
@@ -104,15 +104,15 @@ class QuotaLane:
         await set_within(self._wake, self._timing.beat)
 
     def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
-        """Whoever has left meanwhile is not sent."""
+        """Asks whose callers have left meanwhile are not sent."""
         waiting = [each for each in self._pending if not each[1].done()]
         self._pending = waiting[_MOST_ASKS:]
         return waiting[:_MOST_ASKS]
 
     async def _say(self, asks: list[Ask]) -> list[Answer]:
-        said = orjson.dumps({**self._rules, "asks": asks})
+        wanted = orjson.dumps({**self._rules, "asks": asks})
         async with asyncio.timeout(self._timing.deadline):
-            reply = await self._line.call(self._keys, [said])
+            reply = await self._line.call(self._keys, [wanted])
         with readable():
             _, since, reclaimed, replies = reply
             if [type(each) for each in (since, reclaimed, *replies)] != [str, int, *(list for _ in asks)]:
@@ -142,7 +142,7 @@ class QuotaLane:
             _log.error("quota_script_failed", error=fault)
 
     async def _fail(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], error: Exception) -> None:
-        """Where Redis does not answer the line is dropped: what it still owes is nobody's answer any more."""
+        """Where Redis does not answer the line is dropped: what it still owes answers no ask any more."""
         if is_script_fault(error):
             self._note(str(error))
             for _, answer in batch:

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from slb.quota.advice import Decided, advice
-from slb.quotas import Admitted, Advice, Changes, Decision, Denied, Limits, ModelState, Wait
+from slb.quotas import Admitted, Advice, Changes, Decision, Denied, Limits, ModelState, Rules, Wait
 
 _FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused")
 
@@ -21,8 +21,8 @@ def decision_of(reply: list[Any]) -> Decision:
 def advice_of(reply: list[Any]) -> Advice:
     """The reply to `advice`."""
     calls, admits, in_flight, capacity, *waits = reply
-    told = Counter(dict(zip(waits[::2], waits[1::2], strict=True)))
-    return advice(Decided(calls, admits, told), in_flight, capacity)
+    counts = Counter(dict(zip(waits[::2], waits[1::2], strict=True)))
+    return advice(Decided(calls, admits, counts), in_flight, capacity)
 
 
 def written(changes: Changes) -> list[int]:
@@ -34,6 +34,11 @@ def written(changes: Changes) -> list[int]:
 def row_of(limits: Limits) -> list[int]:
     """All of them, as `put` and `restore` take them."""
     return written({field: getattr(limits, field) for field in _FIELDS})
+
+
+def written_rules(rules: Rules) -> dict[str, int]:
+    """What each call of the script has besides its asks."""
+    return {"lease": rules.lease, "longest": rules.longest_wait, "kept": rules.kept}
 
 
 def limits_of(row: str) -> Limits:

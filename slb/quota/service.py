@@ -18,7 +18,7 @@ from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
 from slb.quota.local import AWAY_WAIT, REASON, LocalShare
-from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written
+from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written, written_rules
 from slb.quotas import (
     MOST_LISTED,
     Abandoned,
@@ -55,8 +55,7 @@ class QuotaService:
         timing: QuotaTiming | None = None,
         new_task: Callable[[], str] | None = None,
     ) -> None:
-        said = {"lease": rules.lease, "longest": rules.longest_wait, "kept": rules.kept}
-        self._lane = QuotaLane(connection, said, self._heard, timing)
+        self._lane = QuotaLane(connection, written_rules(rules), self._heard, timing)
         self._share = share
         self._counts = counts
         self._rng = rng
@@ -184,7 +183,7 @@ class QuotaService:
             await self._until_next_look()
 
     async def _until_next_look(self) -> None:
-        """Sooner where Redis has lost its data: until the models are restored nobody is admitted."""
+        """Sooner where Redis has lost its data: no caller is admitted until the models are restored."""
         await set_within(self._has_news, _LOOK)
         self._has_news.clear()
 
@@ -199,7 +198,7 @@ class QuotaService:
 
     async def _restore(self, lost: Sequence[ModelState]) -> None:
         """Redis has lost its data: the models are set again in one step, with empty buckets, but for those that
-        somebody has set meanwhile."""
+        have been set meanwhile."""
         (restored,) = await self._lane.ask("restore", [[each.model, *row_of(each.limits)] for each in lost])
         if restored:
             _log.warning("quota_models_restored", restored=restored, of=len(lost))

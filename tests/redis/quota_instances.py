@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from bench.quota.script import said
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare
+from slb.quota.script import written_rules
 from slb.quota.service import QuotaService
 from slb.quotas import Decision, Rules
 from tests.support.valkey import Valkey
@@ -63,7 +63,7 @@ class Script:
         self.ahead = 0
 
     def say(self, *asks: list[Any]) -> list[Any]:
-        wanted = {**said(Rules(longest_wait=60_000)), "at": self.now() + self.ahead, "asks": asks}
+        wanted = {**written_rules(Rules(longest_wait=60_000)), "at": self.now() + self.ahead, "asks": asks}
         *_, replies = self._run(keys=keys.quota_keys(), args=[orjson.dumps(wanted)])
         return list(replies)
 

@@ -6,8 +6,16 @@ from typing import Any
 from redis import Redis
 
 from bench.quota.script import EPOCH, Script
+from slb.control.keys import quota_keys
 from slb.quota.script import decision_of, row_of, state_of
 from slb.quotas import MOST_LISTED, Abandoned, Decision, Limits, ModelState, Rules, TaskState
+
+_STATE = quota_keys()[2]
+_FIELDS = (
+    *("level", "at", "deficit", "minute", "first", "long", "stretch", "gone", "callers", "tokens", "margin"),
+    *("seen", "soon", "by", "far", "head", "estimated", "spent"),
+)
+"""As `lua/quota_models.lua` writes them."""
 
 
 class Scheduler:
@@ -23,6 +31,7 @@ class Scheduler:
     ) -> None:
         self.rules = rules or Rules()
         self._script = Script(redis, self.rules)
+        self._redis: Any = redis
         puts = [put_ask(name, limits) for name, limits in (models or {}).items()]
         self.ask(now, *([["restore", [row for _, *row in puts]]] if is_drained else puts))
 
@@ -63,6 +72,11 @@ class Scheduler:
     def models(self, now: int) -> list[ModelState]:
         (rows,) = self.ask(now, ["models"])
         return [state_of(row) for row in rows]
+
+    def learned(self, model: str) -> dict[str, int]:
+        """What stands of it in Redis: how long slots are held, and the like; tokens in 1/60000."""
+        row = self._redis.hget(_STATE, model).split()
+        return dict(zip(_FIELDS, map(int, row), strict=True))
 
     def abandoned(self, now: int) -> list[Abandoned]:
         ((_, rows),) = self.ask(now, ["abandoned", "", MOST_LISTED])

@@ -149,6 +149,15 @@ def test_a_limit_that_changes_does_not_forget_what_the_last_minute_had(make: Mak
     assert ask(scheduler, told.ms, 500, "t2", "k") == Admitted("a", "t2")
 
 
+def test_a_wait_for_the_last_minute_ends_as_soon_as_enough_has_gone_out_of_it(make: Maker) -> None:
+    scheduler = make({"a": Limits(600_000, 3)})
+    ask(scheduler, 0, 9_000, "t1")
+    ask(scheduler, 1_000, 6_000, "t2")
+    scheduler.put(1_000, "a", Limits(6_000, 3))
+    assert ask(scheduler, 1_000, 1_000) == Wait(59_500), "the first half second is over, and a minute"
+    assert ask(scheduler, 1_000, 999, key="less") == Wait(59_500)
+
+
 def test_a_limit_that_is_lowered_leaves_a_debt_of_no_more_than_its_new_bucket(make: Maker) -> None:
     scheduler = make({"a": Limits(1_000_000, 3)})
     ask(scheduler, 0, 100_000, "t1")

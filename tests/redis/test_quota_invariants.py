@@ -45,7 +45,7 @@ DELETE = st.tuples(st.just("delete"), st.sampled_from(NAMES))
 """In a call of its own: the next one forgets the model where nothing of it counts."""
 LATER = st.sampled_from((1, 5, 30, 400, 3_000, 15_000, 70_000))
 STEP = st.tuples(
-    st.one_of(LATER, st.just("when the next is told to come")),
+    st.one_of(LATER, st.just("when the next is told to come"), st.just("when the last is told to come")),
     st.one_of(*[st.lists(ASK, min_size=1, max_size=12)] * 9, st.tuples(DELETE)),
 )
 
@@ -71,7 +71,8 @@ class Both:
         self._numbers = 0
 
     def step(self, later: int | str, steps: Sequence[tuple[Any, ...]]) -> None:
-        due = min((due for due, _ in self._waits), default=self.now)
+        dues = sorted(due for due, _ in self._waits) or [self.now]
+        due = dues[0 if later == "when the next is told to come" else -1]
         self.now = max(self.now, due) if isinstance(later, str) else self.now + later
         asked = [self._written(*each) for each in steps]
         replies = self._together.ask(self.now, *(ask for _, ask in asked))

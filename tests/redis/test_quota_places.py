@@ -1,6 +1,7 @@
 """Places: who has to wait for longer than anybody is told, and who found no slot. A thousand tokens a second."""
 
 from dataclasses import replace
+from math import ceil
 
 import pytest
 
@@ -164,6 +165,42 @@ def test_tokens_that_cannot_be_refilled_in_time_are_kept(drained: Maker) -> None
     assert wait(scheduler, 0, 9_000, "large") == 9_000
     assert isinstance(ask(scheduler, 8_000, 100), Wait)
     assert isinstance(ask(scheduler, 9_000, 9_000, "large"), Admitted)
+
+
+def test_tokens_that_are_promised_to_several_are_kept_for_all_of_them(drained: Maker) -> None:
+    scheduler = drained()
+    assert [wait(scheduler, 0, 4_000, key) for key in ("one", "two")] == [4_000, 8_000]
+    assert isinstance(ask(scheduler, 5_000, 100), Wait), "one is late"
+    assert isinstance(ask(scheduler, 5_500, 4_000, "one"), Admitted)
+    assert isinstance(ask(scheduler, 8_000, 4_000, "two"), Admitted)
+
+
+def test_who_comes_early_and_finds_the_slot_that_is_kept_for_it_gets_it(make: Maker) -> None:
+    scheduler = practised(make)
+    due = wait(scheduler, 0, 1, "k")
+    scheduler.complete(10, "t 0 held0")
+    assert isinstance(ask(scheduler, due - 1_000, 1, "other"), Wait)
+    assert isinstance(ask(scheduler, due - 1_000, 1, "k"), Admitted)
+
+
+def test_who_comes_early_and_finds_the_tokens_there_gets_them_whatever_is_promised_for_later(
+    drained: Maker,
+) -> None:
+    scheduler = drained()
+    assert [wait(scheduler, 0, tokens, f"k{tokens}") for tokens in (4_000, 4_001, 9_000)] == [4_000, 8_100, 17_100]
+    assert isinstance(ask(scheduler, 6_001, 4_001, "k4001"), Admitted), "the first has not come"
+
+
+def test_those_who_found_no_slot_are_told_to_come_one_after_another(make: Maker) -> None:
+    scheduler = make({"a": Limits(60_000, 16)}, Rules(lease=10**9))
+    for number in range(10):  # too few to learn from who comes back
+        assert isinstance(ask(scheduler, 10_000 * number, 1, "run"), Admitted)
+        scheduler.complete(10_000 * number + LONG, f"t {10_000 * number} run")
+    now, keys = 200_000, ("one", "two", "three")
+    assert all(isinstance(ask(scheduler, now, 1, f"held{number}"), Admitted) for number in range(16))
+    last = max(now + wait(scheduler, now, 1, key) for key in keys)
+    kept = ceil(scheduler.learned("a")["long"] / 16 / 100) * 100
+    assert [wait(scheduler, last, 1, key) for key in keys] == [kept, 2 * kept, 3 * kept], "on ticks"
 
 
 def test_another_weight_moves_nobodys_place_and_another_limit_all(drained: Maker) -> None:

@@ -8,7 +8,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from bench.quota.script import said
 from slb.control.acl import acl_rules
 from slb.control.connection import Connection
 from slb.control.keys import quota_keys
@@ -16,6 +15,7 @@ from slb.control.quota import QuotaTiming
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
+from slb.quota.script import written_rules
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
@@ -164,7 +164,7 @@ async def test_the_rights_that_are_documented_are_enough(valkeys: Callable[..., 
     admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
     connection = Connection(f"{valkey.url}?username=slb&password=pw", Metrics())
     script = connection.client.register_script(quota_source())
-    rules = said(Rules(lease=4_000, longest_wait=60_000))
+    rules = written_rules(Rules(lease=4_000, longest_wait=60_000))
     times: list[int] = []
     put = ["put", "a", 6000, 2, 1, 0, 0]
 

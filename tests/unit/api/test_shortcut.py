@@ -194,3 +194,12 @@ async def test_a_refusal_is_the_same_by_both_ways(slow: Serve) -> None:
         said.append(reply.partition(b"\r\n\r\n")[2].partition(b"HTTP/1.1")[0])
         assert reply.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert said[0] == said[1]
+
+
+async def test_a_connection_that_only_the_short_way_has_answered_ends_when_it_is_idle(serve: ApiMaker) -> None:
+    router: Any = Slow()
+    router.let_go.set()
+    api = await serve(quota=router, settings={"keepalive_timeout": "200ms"})
+    reply = await api.raw(request(1))
+    assert reply.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert reply.endswith(b'"lease_ttl_ms":30000}')
