@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from redis import Redis
 
-from bench.figures.redis import PrivateRedis
 from bench.processes import Processes
+from bench.redis import PrivateRedis
 from slb.control.keys import quota_keys
 from slb.control.scripts import quota_source
 from slb.quota.script import written_rules
