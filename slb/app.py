@@ -94,7 +94,7 @@ class App:
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
 
     async def stop(self, hurried: asyncio.Event) -> bool:
-        """/readyz says no; after drain_delay nobody new is let in, and requests in flight finish, for at most
+        """/readyz says no; after drain_delay no new connection is taken, and requests in flight finish, for at most
         drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.stopping = True
         self._proxy.begin_drain()
@@ -149,7 +149,7 @@ def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
-    """Run `main` on uvloop, told by SIGTERM, SIGINT and maybe the end of stdin to stop."""
+    """Run `main` on uvloop; SIGTERM, SIGINT and, with `end_with_stdin`, the end of stdin ask it to stop."""
 
     use_all_descriptors()
 
@@ -188,7 +188,7 @@ class Serving(Protocol):
 
 
 async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:
-    """Serve until told to stop, or until a part ends; the exit code."""
+    """Serve until asked to stop, or until a part ends; the exit code."""
     failed = app.core.tasks.failed
     await app.start()
     started()

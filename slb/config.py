@@ -49,7 +49,7 @@ BELIEVED_HEADERS = (
     "X-Original-Host",
     "X-Original-Forwarded-For",
 )
-"""What proxies in front of slb may say of a request, and some upstreams believe, whoever says it."""
+"""What proxies in front of slb may say of a request, and some upstreams believe, from wherever it comes."""
 
 
 def _default_data_dir() -> Path:
@@ -58,7 +58,7 @@ def _default_data_dir() -> Path:
 
 
 class Settings(BaseModel):
-    """Everything a process is told at its start. Sizes are bytes, durations seconds."""
+    """All settings of a process. Sizes are bytes, durations seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -114,7 +114,7 @@ class Settings(BaseModel):
     """Whether `/healthz`, `/readyz`, `/metrics` and the probes of the data listener are logged too. Refused ones
     always are."""
     client_detail: Literal["plain", "full"] = "plain"
-    """What clients are told besides the reason of an answer that slb gives itself. `plain`: one sentence that
+    """What clients see besides the reason of an answer that slb gives itself. `plain`: one sentence that
     names no upstream, route or pool, and times alone in `Server-Timing`. `full`: what the access log has, and
     how many attempts it took."""
     access_log_refused: Annotated[int, Field(ge=0)] = 32 * 1024
@@ -126,7 +126,7 @@ class Settings(BaseModel):
     log_format: Literal["auto", "json", "console"] = "auto"
     """`json`, `console`, or `auto`: readable on a terminal, JSON otherwise."""
     drain_delay: Duration = 0.0
-    """How long the instance goes on taking connections after it was told to stop, with `/readyz` at 503: for
+    """How long the instance goes on taking connections after it was asked to stop, with `/readyz` at 503: for
     load balancers that poll that."""
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
@@ -174,7 +174,7 @@ class Settings(BaseModel):
     """How long an admitted task is held without a heartbeat; 3 s at least, since instances look after leases
     every second."""
     quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
-    """The longest wait a caller is told. A caller that has to wait longer is told the rest when it comes back."""
+    """The longest wait in one answer. A caller that has to wait longer gets the rest when it asks again."""
     defaults: dict[str, Any] = {}
     """Route settings for all routes."""
     routes: dict[str, dict[str, Any]] = {}
@@ -198,7 +198,7 @@ class Settings(BaseModel):
     @field_validator("api_token")
     @classmethod
     def _is_a_token(cls, value: SecretStr | None) -> SecretStr | None:
-        """Taken for none, it would open the API that somebody meant to close: a secret that is not mounted yet."""
+        """Taken for none, it would open an API that was to be closed: a secret that is not mounted yet."""
         if value is not None and not value.get_secret_value().strip():
             raise ValueError("it is empty: write a token there, or leave the setting out")
         return value

@@ -68,8 +68,8 @@ _FIRST_TABLE = 5.0
 
 
 class Core:
-    """What every slb process has. `tasks.failed` is set when a part that must go on has ended. `said`: what each
-    line of its access log says of the process."""
+    """What every slb process has. `tasks.failed` is set when a part that must go on has ended. `bound_fields`:
+    what each line of its access log says of the process."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class Core:
         sockets: Sockets,
         connection: Connection,
         metrics: Metrics,
-        said: Mapping[str, str],
+        bound_fields: Mapping[str, str],
     ) -> None:
         self.settings = settings
-        self.said = said
+        self.bound_fields = bound_fields
         self.sockets = sockets
         self.connection = connection
         self.metrics = metrics
@@ -101,12 +101,12 @@ class Core:
         self._api_entrance: Entrance | None = None
         self._api_places: Places[Any] = Places(*room(settings, use_all_descriptors()))
         metrics.api_connections = lambda: len(self._api_places.taken)
-        self.access_log = make_access_log(settings, said)
+        self.access_log = make_access_log(settings, bound_fields)
         self._parts: list[ApiParts] = []
         metrics.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
-        """Whoever answers the API decides; a worker's is its supervisor's only to ask."""
+        """The process that answers the API decides; of a worker only its supervisor asks the API."""
         settings = self.settings
         rules = Rules(
             lease=round(settings.quota_lease * 1000), longest_wait=round(settings.quota_longest_wait * 1000)
@@ -159,7 +159,7 @@ class Core:
         serving: Callable[[], bool] = lambda: True,
         **more: Any,
     ) -> ApiParts:
-        """The API's view of this process. `serving`: whether somebody listens for traffic; of a supervisor,
+        """The API's view of this process. `serving`: whether this process listens for traffic; of a supervisor,
         any worker. `more`: as ApiParts has them."""
         parts = ApiParts(
             settings=self.settings,
@@ -244,7 +244,7 @@ class Core:
 
     def _answered(self, answered: Answered) -> None:
         """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
-        with them; but nobody made the requests that a supervisor asks its workers by unix sockets."""
+        with them. The requests of a supervisor to its workers, by unix sockets, are neither."""
         if not answered.client:
             return
         self.metrics.api_requests[answered.status, answered.reason] += 1
@@ -279,13 +279,13 @@ async def connected_core(
 ) -> AsyncIterator[Core]:
     """A core with its connection, which is closed at the end (and with it the embedded server left). `worker`:
     which of several processes this is. Every line of the log says whose it is from here on."""
-    said = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
-    configure_logging(settings.log_level, settings.log_format, said=said)
+    bound_fields = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
+    configure_logging(settings.log_level, settings.log_format, bound_fields=bound_fields)
     check_data_dir(settings.data_dir)
     metrics = Metrics()
     connection = await connect(settings, metrics, revive=revive)
     try:
-        yield Core(settings, sockets, connection, metrics, said)
+        yield Core(settings, sockets, connection, metrics, bound_fields)
     finally:
         await connection.aclose()
 
@@ -303,18 +303,18 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
     redis += "" if connection.up else ", which does not answer yet"
     redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
     where = ", ".join(traffic) or "the quota router"
-    told = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
+    message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
     if not is_readable(settings.log_format, sys.stderr):
-        fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": told}
-        told = json_lines(core.said)(fields).decode().rstrip()
-    print(told, flush=True)
+        fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}
+        message = json_lines(core.bound_fields)(fields).decode().rstrip()
+    print(message, flush=True)
 
 
-def make_access_log(settings: Settings, said: Mapping[str, str]) -> AccessLog:
+def make_access_log(settings: Settings, bound_fields: Mapping[str, str]) -> AccessLog:
     """Lines as the event log has them: JSON, or readable."""
     make = console_lines if is_readable(settings.log_format, sys.stderr) else json_lines
     refused = Throttle(settings.access_log_refused)
-    return AccessLog(settings.access_log, Random(), stderr_sink(), make(said), refused)
+    return AccessLog(settings.access_log, Random(), stderr_sink(), make(bound_fields), refused)
 
 
 def instance_name(settings: Settings, sockets: Sockets) -> str:
@@ -326,7 +326,7 @@ def instance_name(settings: Settings, sockets: Sockets) -> str:
 
 
 def _says_nothing(address: str) -> bool:
-    """All addresses, or the one that listeners have unless they are told."""
+    """All addresses, or the one that listeners have unless another is set."""
     return ip_address(address).is_unspecified or address in ("127.0.0.1", "::1")
 
 

@@ -244,7 +244,7 @@ def setting_fault(name: str, value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """For people: not all of what somebody has put where a number should be."""
+    """For a message: a value that is too long is cut."""
     written = repr(value)
     return written if len(written) <= _MOST_SHOWN else f"{written[:_MOST_SHOWN]}..."
 
@@ -285,7 +285,7 @@ an upstream that has ended."""
 
 
 class UpstreamAttributes(BaseModel):
-    """What may be said of an upstream besides its address; unset means the default."""
+    """The attributes of an upstream besides its address; unset means the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -69,7 +69,7 @@ async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, b
 
 
 class Reloader:
-    """`apply` makes settings hold, in the process they belong to; `count` is told how each try ended, `applied` or
+    """`apply` makes settings hold, in the process they belong to; `count` gets how each try ended, `applied` or
     `refused`."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Reloader:
             found = self._look()
             if found == self._seen:
                 return False
-            # Whoever writes may not be done: wait until a look finds what the one before it found.
+            # The file may still be written: wait until a look finds what the one before it found.
             await asyncio.sleep(self._look_every)
             return self._look() == found or asked.is_set()
         return True

@@ -1,4 +1,4 @@
-"""What is told of every answer of an application, so that the access log and the metrics know of it."""
+"""What the access log and the metrics get of every answer of an application."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Answered(NamedTuple):
 
     @property
     def is_probe(self) -> bool:
-        """Whether it told a load balancer or Prometheus what they ask for every few seconds."""
+        """Whether a load balancer or Prometheus asks for it every few seconds."""
         return self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD")
 
 

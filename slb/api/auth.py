@@ -24,7 +24,7 @@ from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
 
 _SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
 _NOT_HERE = (
-    "without a token only the API listener takes registrations, since anybody's may come here through a proxy; "
+    "without a token only the API listener takes registrations, since a proxy may send any client's here; "
     "ask there, or set api_token (SLB_API_TOKEN)"
 )
 _FETCH_SITE = "Sec-Fetch-Site"

@@ -131,7 +131,7 @@ def registrations(data: Any) -> Sequence[AnyRegistration]:
 
 
 def faults_of(error: ValidationError) -> str:
-    """Each fault behind its field, `[2].port: ...` in a list. Where there are more than anybody reads, just how
+    """Each fault behind its field, `[2].port: ...` in a list. Where there are more than MOST_FAULTS, just how
     many: a body of 1 MB can have 100,000, and each costs more to tell than to find."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
@@ -140,7 +140,7 @@ def faults_of(error: ValidationError) -> str:
 
 
 def too_many_faults(count: int) -> str:
-    """What is said in their place."""
+    """The text in their place."""
     return f"body: {count} faults, and only up to {MOST_FAULTS} are listed"
 
 

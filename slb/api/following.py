@@ -1,4 +1,4 @@
-"""Answers to those who have changed something: when this instance serves it, or has not followed in time."""
+"""Answers to calls that change something: when this instance serves it, or has not followed in time."""
 
 from collections.abc import Callable
 from functools import partial

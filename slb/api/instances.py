@@ -1,4 +1,4 @@
-"""/instances: who is alive, and which addresses they listen on."""
+"""/instances: the instances that are alive, and their addresses."""
 
 from collections.abc import Iterator, Sequence
 
@@ -47,7 +47,7 @@ class KnownInstances:
                 host, port = host_port(written)
                 wildcard = unwrapped(host).is_unspecified
             except ValueError:
-                continue  # a name, or nothing: what that means here nobody can say
+                continue  # a name, or nothing: what that means here is not known
             # Every address of a machine that is not this one is not ours to know.
             if not wildcard or instance.host == self._instances.info.host:
                 yield host, port, instance.id
@@ -82,7 +82,7 @@ def _shown(instance: Instance) -> InstanceShown:
 
 
 def _number(text: str) -> float:
-    """0 where somebody wrote something else."""
+    """0 where it is no number."""
     try:
         number = float(text)
     except ValueError:

@@ -1,5 +1,5 @@
 """/metrics: what was counted, for Prometheus. Under the same rule as the rest of the API: routes and upstreams by
-name are nobody else's business. Prometheus sends a bearer token if told to (`authorization`)."""
+name are not public. Prometheus sends a bearer token where that is configured (`authorization`)."""
 
 from aiohttp import hdrs, web
 

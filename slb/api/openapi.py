@@ -42,7 +42,7 @@ class OpenApiEndpoint:
         self._list = EndpointsShown(endpoints=[_shown(each) for each in sorted(every, key=lambda each: each.path)])
 
     def endpoints(self) -> list[Endpoint]:
-        """Those who have only the address begin at /, and may read it where they may read the rest."""
+        """A client that has only the address begins at /, and may read it where it may read the rest."""
         return [
             Endpoint("GET", "/", self.show_list, "What there is", EndpointsShown),
             Endpoint("GET", "/openapi.json", self.show, "All of it for programs", dict[str, Any]),

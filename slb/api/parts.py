@@ -1,4 +1,4 @@
-"""What the API is made of: every part it asks or tells, passed in by the composition root."""
+"""What the API is made of: every part it calls, passed in by the composition root."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Instance(Protocol):
 
 
 class Instances(Protocol):
-    """Who is alive; `info` is this process."""
+    """The instances that are alive; `info` is this process."""
 
     @property
     def info(self) -> Instance: ...
@@ -105,7 +105,7 @@ class ApiParts:
     """`settings` is another after a reload; `quota` is None where that role is off.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
-    `ledger` and `explain` (of a route's path) tell who has which slots, and why;
+    `ledger` and `explain` (of a route's path) give which slots are held, and why;
     `serving`: of a supervisor, whether any worker does; `workers_answers`: the JSON that each worker that is
     ready answers to GET of a path, None for one that gave none;
     `started` is the wall clock at the start of this process, seconds since the epoch."""

@@ -1,7 +1,7 @@
 """Every answer of the API: JSON, with the request's id; every failure by its name.
 
 A refusal is `{"error", "detail", "request_id"}` and Retry-After where trying again can help. aiohttp's own
-refusals, Redis being away and exceptions nobody expected are given the same form here.
+refusals, Redis being away and unexpected exceptions are given the same form here.
 """
 
 import json
@@ -33,7 +33,7 @@ from slb.errors import (
 
 REQUEST_ID = "X-Request-Id"
 EXPECTATION = web.RequestKey("slb.expectation", str)
-"""Where a request keeps what its `Expect` said, until that is met: aiohttp would meet it before any middleware."""
+"""Where a request keeps its `Expect` until that is met: aiohttp would meet it before any middleware."""
 _USABLE_ID = re.compile(r"[!-~]{1,128}")
 _OF_STATUS = {reason.status: reason for reason in (NO_ROUTE, METHOD_NOT_ALLOWED, BODY_TOO_LARGE)}
 _log = structlog.get_logger("slb.api")
@@ -106,7 +106,7 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
         raise  # the client has left
     except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
         _log.exception("unexpected_exception", method=request.method, path=request.path, request_id=request_id)
-        reply = refusal(INTERNAL, "slb failed; its log tells more under this request id", request_id)
+        reply = refusal(INTERNAL, "slb failed; its log has more under this request id", request_id)
     # An expectation that is not met: its body may come all the same, or the next request in its place. Of a broken
     # body the end is not known.
     if EXPECTATION in request or request.content.exception() is not None:
@@ -124,7 +124,7 @@ def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
 @web.middleware
 async def continuing(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The innermost middleware: asks for the body of who waits for that, once all that the head decides is decided,
-    and refuses every other expectation. Nobody uploads anything only to learn that it may not."""
+    and refuses every other expectation. No client uploads a body that is refused by its head."""
     expected = request.get(EXPECTATION, "100-continue")
     if expected.lower() != "100-continue":
         raise Refused(BAD_REQUEST, "slb meets no expectation but 100-continue")

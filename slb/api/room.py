@@ -3,7 +3,7 @@
 Each holds a descriptor, and traffic needs them more: a client's connection, and one to its upstream. So the API
 has a share of what this process may have open, whatever the settings say: a quarter beside traffic; half where
 there is none, for the quota router's callers may be thousands. One address has no more than half of that, so that a
-monitoring system and a probe still come in while somebody takes all he can get.
+monitoring system and a probe still come in while one client takes all it can get.
 """
 
 from typing import NamedTuple

@@ -66,7 +66,7 @@ def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> d
 
 
 def show_attributes(live: LiveUpstream) -> AttributesShown:
-    """What is said of an upstream, whichever route it is looked at from."""
+    """The attributes of an upstream, whichever route it is looked at from."""
     spec = live.spec
     return AttributesShown(
         member=live.member,

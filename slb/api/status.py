@@ -52,7 +52,7 @@ class HealthEndpoint:
         if "proxy" in self._parts.settings.roles and not self._parts.mirror.ready:
             raise Refused(NOT_READY, "no routes have been loaded yet")
         if not self._parts.serving():
-            raise Refused(NOT_READY, "nobody listens for traffic here")
+            raise Refused(NOT_READY, "traffic is not listened for here")
         return json_reply(Health(status="ready"))
 
 

@@ -20,7 +20,7 @@ LINGER = 1.0
 
 
 class Turns:
-    """Those who wait for their turn, in the order they came. Who has more to do afterwards waits again."""
+    """Connections that wait for their turn, in the order they came. One with more to do afterwards waits again."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -111,7 +111,7 @@ class InTurns(web.RequestHandler):
         """Say that this was all, and read on. To close a connection with bytes unread resets it, and its client may
         lose the answer."""
         self._rest.clear()
-        self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that nobody parses
+        self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that is not parsed
         if self.transport is None or self.transport.is_closing():
             return
         self.resume_reading()

@@ -27,8 +27,8 @@ def stored_settings(
     try:
         made = settings.route_settings(path, {**usable, **written})
     except ValidationError as error:
-        said = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
-        raise Refused(BAD_REQUEST, f"settings of {path}: {said}") from None
+        detail = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
+        raise Refused(BAD_REQUEST, f"settings of {path}: {detail}") from None
     shown = made.model_dump(mode="json")
     return {name: _text(shown[name]) for name, value in written.items() if value is not None}
 

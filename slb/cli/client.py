@@ -1,4 +1,4 @@
-"""The API as the client commands call it: one call, one answer, and a failure told in one line."""
+"""The API as the client commands call it: one call, one answer, and one line for a failure."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer
 
 
 class ApiError(SlbError):
-    """The API could not be reached, or said no; `reason` is its name for why, empty where it gave none."""
+    """The API could not be reached, or refused; `reason` is its name for why, empty where it gave none."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)

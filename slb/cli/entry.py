@@ -1,4 +1,4 @@
-"""The command `slb`: its subcommands, and the one line a failure is told in.
+"""The command `slb`: its subcommands, and the one line for a failure.
 
 Commands import what they need when they run: a client command is not to wait for a server's libraries.
 """
@@ -65,7 +65,7 @@ def main() -> NoReturn:
         _fail(str(error), 1)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(_INTERRUPTED)
-    except BrokenPipeError:  # `slb routes | head`: whoever reads has seen enough
+    except BrokenPipeError:  # `slb routes | head`: the reader has closed the pipe
         _silence()
         sys.exit(1)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A command that has commands: its help tells of each in whole sentences, however narrow the terminal is."""
+"""A command that has commands: its help has whole sentences for each, however narrow the terminal is."""
 
 from typing import Any
 

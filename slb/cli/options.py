@@ -21,7 +21,7 @@ ConfigOption = Annotated[
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Where the table and the embedded Valkey live.", readable=False)
 ]
-"""Whether it can be read is told by who reads it: typer would ask, with words and an exit code of its own."""
+"""typer does not check that it can be read: it would do so with a message and an exit code of its own."""
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
 ]

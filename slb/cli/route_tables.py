@@ -67,10 +67,10 @@ def route_tables(route: Json) -> Iterator[Rows]:
 def told_settings(route: Json, asked: Collection[str]) -> Iterator[str]:
     """Lines of those that were asked for, and those that are set somewhere."""
     settings, sources = route["settings"], route["sources"]
-    told = [name for name in settings if name in asked or sources.get(name) != "built_in"]
-    for name in told:
+    listed = [name for name in settings if name in asked or sources.get(name) != "built_in"]
+    for name in listed:
         yield f"{name} = {shown(settings[name])}    ({_source(route, name)})"
-    if rest := len(settings) - len(told):
+    if rest := len(settings) - len(listed):
         yield f"The other {rest} settings are the built in ones; all: slb routes {route['path']}"
 
 
@@ -101,7 +101,7 @@ def _style(route: Json) -> str | None:
 
 
 def _columns_of(members: Sequence[Json]) -> dict[str, str]:
-    """What is shown of upstreams, and its title. Attributes that nobody has set are left out."""
+    """What is shown of upstreams, and its title. Attributes that are set on no upstream are left out."""
     return {
         name: title
         for name, title in _COLUMNS.items()

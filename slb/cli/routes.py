@@ -149,8 +149,10 @@ def undrain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: Token
 def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
     for target in targets:
         answer = client.call("PATCH", f"/upstreams/{quote(target, safe='')}", {"drain": wanted})
-        told = "takes requests again" if not wanted else f"is sent nothing new, {answer['inflight']} in flight here"
-        typer.echo(f"{answer['member']}: {told}")
+        state = (
+            "takes requests again" if not wanted else f"is sent nothing new, {answer['inflight']} in flight here"
+        )
+        typer.echo(f"{answer['member']}: {state}")
 
 
 def routes(

@@ -97,11 +97,11 @@ class Rows:
     def _lines(self, width: int) -> Iterator[str]:
         names = self.names or self.titles[:1]
         for row in self._rows:
-            told = dict(zip(self.titles, row.cells, strict=True))
+            cells = dict(zip(self.titles, row.cells, strict=True))
             for depth, name in enumerate(names):
-                if told[name]:
-                    yield "  " * depth + told[name]
-            others = [f"{title} {cell}" for title, cell in told.items() if cell and title not in names]
+                if cells[name]:
+                    yield "  " * depth + cells[name]
+            others = [f"{title} {cell}" for title, cell in cells.items() if cell and title not in names]
             yield from _packed(others, width, "  " * len(names))
 
 

@@ -1,4 +1,4 @@
-"""`slb serve`, `slb upstream`, `slb demo`: the commands that stay until they are told to stop."""
+"""`slb serve`, `slb upstream`, `slb demo`: the commands that run until they are stopped."""
 
 import os
 from collections.abc import Mapping
@@ -99,7 +99,7 @@ def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bo
 
 
 def worker() -> int:
-    """One worker of `slb serve --workers`; its supervisor tells it everything on stdin."""
+    """One worker of `slb serve --workers`; its supervisor sends it its settings on stdin."""
     from slb.supervisor import run_worker
 
     return run_worker()
@@ -119,7 +119,7 @@ def upstream(
         str, typer.Option(help="Be taken out after this long, 5s to 24h, without a renewal; 0 is never.")
     ] = "10s",
     advertise: Annotated[str | None, typer.Option(help="HOST:PORT to register [where it listens].")] = None,
-    grace: Annotated[str, typer.Option(help="Leaving: stay until nobody has come for this long.")] = "500ms",
+    grace: Annotated[str, typer.Option(help="Leaving: stay until no request has come for this long.")] = "500ms",
     token: Annotated[
         str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
     ] = None,

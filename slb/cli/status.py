@@ -69,7 +69,7 @@ def _rates(before: Json, after: Json, seconds: float) -> dict[str, float]:
 
 
 def _watch(client: ApiClient, as_json: bool) -> None:
-    """Ends without complaint when it is told to. Who does not answer at first is a failure; later it may return."""
+    """Ends with exit code 0 when it is stopped. Fails where the first call gets no answer; later ones may fail."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, or the cursor would stay hidden
     try:
         if as_json:
@@ -113,15 +113,15 @@ def _pictures(looks: "_Looks") -> "Iterator[Group]":
     for _ in ticks():
         try:
             looks.look()
-            told = summary(looks.status, looks.rates)
+            line = summary(looks.status, looks.rates)
         except ApiError as error:
-            told = str(error)
+            line = str(error)
         moment = f"{datetime.now().astimezone():%H:%M:%S}"
-        yield Group(f"{moment}  {told}", *live_tables(looks.status, looks.routes, looks.rates))
+        yield Group(f"{moment}  {line}", *live_tables(looks.status, looks.routes, looks.rates))
 
 
 class _Looks:
-    """What an instance said last, and the rates since it was asked before."""
+    """The last answers of an instance, and the rates since it was asked before."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client

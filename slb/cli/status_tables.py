@@ -83,11 +83,11 @@ def _upstreams(routes: Sequence[Json], status: Json, rates: Rates) -> Rows:
     )
     rows = [(route, member) for route in routes for member in route["members"] or [None]]
     rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), *_place(*row)))
-    told = ""
+    before = ""
     for route, member in rows[:_ROWS]:
         path = route["path"]
-        head = (path, _rate(rates[path]) if path in rates else "") if path != told else ("", "")
-        told = path
+        head = (path, _rate(rates[path]) if path in rates else "") if path != before else ("", "")
+        before = path
         table.add_row(*head, *_cells(route, member, status), style="red" if route["panic"] else None)
     if len(rows) > _ROWS:
         table.notes.append(f"and {len(rows) - _ROWS} more: slb routes")
@@ -108,7 +108,7 @@ def _cells(route: Json, member: Json | None, status: Json) -> tuple[str, str, st
 
 
 def _everywhere(route: Json, member: Json, pools: Json) -> str:
-    """Its score, and of how many; nothing where nobody counts, or nobody can know."""
+    """Its score, and of how many; "" where requests are not counted, or the count is not known."""
     settings = route["settings"]
     pool = pools.get(settings["pool"] or route["path"])
     counted = settings["max_inflight"] or settings["policy"] == "least_inflight"

@@ -66,7 +66,7 @@ class Fleet:
         await self._until_members(len(self._upstreams))
 
     async def leave(self, name: str) -> int:
-        """An upstream is told to stop; its exit code."""
+        """Ask an upstream to stop; its exit code."""
         code = await self._upstreams.pop(name).stop()
         await self._until_members(len(self._upstreams))
         return code

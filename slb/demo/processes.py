@@ -49,7 +49,7 @@ class Process:
         return self._process.returncode is None
 
     def close_stdin(self) -> None:
-        """What happens when whoever started it is gone."""
+        """What happens when the process that started it is gone."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -97,7 +97,7 @@ class Processes:
                 "slb",
                 *arguments,
                 env={**_without_settings(os.environ), **(env or {})},
-                # Its end tells them that the demo is gone, were it killed.
+                # Its end ends them, should the demo be killed.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,

@@ -1,7 +1,7 @@
 """Active health checks: each check of each upstream is made once per interval by the whole fleet.
 
-Every instance asks, many checks at a time, which are due; each falls to whoever asks first, and its result is
-everybody's. While Redis is away each instance makes all checks itself and goes by its own results.
+Every instance asks, many checks at a time, which are due; each falls to the first that
+asks, and all use its result. While Redis is away each instance makes all checks itself and goes by its own results.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ class Roster:
                 self._drop(watched)
 
     def _drop(self, watched: Watched) -> None:
-        """What was found by a check nobody asks for counts no more."""
+        """The result of a check that no route asks for counts no more."""
         watched.upstream.down -= {watched.check}
         watched.upstream.passing -= {watched.check}
         del self._watched[watched.upstream, watched.check]

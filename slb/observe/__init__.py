@@ -1,1 +1,1 @@
-"""What is told about slb: metrics, logs."""
+"""What slb shows of itself: metrics, logs."""

@@ -135,7 +135,7 @@ class ListenersCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         metrics = self._metrics
         failures = by_one(metrics.accept_failures)
-        yield counters("slb_accept_failures", "Times nobody could be let in for a second.", ("listener",), failures)
+        yield counters("slb_accept_failures", "Times nothing was accepted for a second.", ("listener",), failures)
         yield GaugeMetricFamily(
             "slb_api_connections", "Open connections to the API listener.", value=metrics.api_connections()
         )
@@ -196,7 +196,7 @@ class AdmissionCollector(Collector):
             ("slb_ledger_reaped", "Dead instances whose slots were given back.", metrics.ledger_reaped),
             ("slb_ledger_drift", "By how much scores were not the sum of what is held.", metrics.ledger_drift),
             ("slb_ledger_repaired", "Damaged keys and fields of the ledger.", metrics.ledger_repaired),
-            ("slb_ledger_grants_lapsed", "Grants nobody took up in time.", metrics.grants_taken_back),
+            ("slb_ledger_grants_lapsed", "Grants that were not taken up in time.", metrics.grants_taken_back),
             ("slb_ledger_local", "Requests decided without Redis.", metrics.local_decisions),
             ("slb_ledger_local_grants", "Slots under a cap given out without Redis.", metrics.local_grants),
             ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),

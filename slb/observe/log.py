@@ -1,6 +1,6 @@
 """Logs: structured events on stderr, and the access log, one line per request.
 
-Both are JSON where nobody watches and readable on a terminal. Events go through structlog. Access lines do not:
+Both are JSON in general and readable on a terminal. Events go through structlog. Access lines do not:
 at thousands a second they are made by one call and written many at once.
 """
 
@@ -44,13 +44,13 @@ def configure_logging(
     level: str = "info",
     format: LogFormat = "auto",  # noqa: A002
     stream: TextIO | None = None,
-    said: Mapping[str, str] = _NOTHING,
+    bound_fields: Mapping[str, str] = _NOTHING,
 ) -> None:
-    """All events, those of the standard library's loggers too, as lines on `stream` (stderr). `said` stands in each
-    of them: whose it is, once that is known."""
+    """All events, those of the standard library's loggers too, as lines on `stream` (stderr). Each has the
+    `bound_fields`: which process it is of, once that is known."""
     out = stream or sys.stderr
     shared: list[Processor] = [
-        lambda _, __, event: {**said, **event},
+        lambda _, __, event: {**bound_fields, **event},
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 
 def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Without the local variables a pretty one would show: they hold whatever the process was told."""
+    """Without the local variables a pretty one would show: they may hold secrets."""
     out.write("\n" + masked("".join(traceback.format_exception(*exc_info))))
 
 
@@ -118,7 +118,7 @@ def _json_event(_: WrappedLogger, __: str, event: EventDict) -> str:
 
 
 def _mask_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    # A traceback that is still to be told is no text yet; what it becomes is masked.
+    # A traceback that is still to be formatted is no text yet; its text is masked.
     return {name: value if name == "exc_info" else _mask_value(name, value) for name, value in event.items()}
 
 
@@ -182,7 +182,7 @@ class AccessLog:
 
     def write(self, reached: bool = True, **fields: Any) -> None:
         """Append one line; floats are seconds, and shown to the microsecond; bytes are not taken. `reached` as
-        `wants` was told it."""
+        `wants` got it."""
         for name, value in fields.items():
             if isinstance(value, float):
                 fields[name] = round(value, _SECONDS_DECIMALS)
@@ -219,9 +219,9 @@ class AccessLog:
             return
 
 
-def json_lines(said: Mapping[str, str] = _NOTHING) -> Render:
-    """Makes lines of JSON: the time, the fields, and `said`, which is rendered once."""
-    end = b"," * bool(said) + orjson.dumps(dict(said))[1:] + b"\n"
+def json_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
+    """Makes lines of JSON: the time, the fields, and `bound_fields`, which is rendered once."""
+    end = b"," * bool(bound_fields) + orjson.dumps(dict(bound_fields))[1:] + b"\n"
 
     def line(fields: dict[str, Any]) -> bytes:
         whole = _dumped({"timestamp": datetime.now(UTC), "event": "request", **fields}, orjson.OPT_UTC_Z)
@@ -237,10 +237,10 @@ def _dumped(fields: Mapping[str, Any], option: int) -> bytes:
         return json.dumps(dict(fields), default=str).encode()
 
 
-def console_lines(said: Mapping[str, str] = _NOTHING) -> Render:
+def console_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
     """Makes lines such as `2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: main fields bare, `-`
-    where one is not known; others named, and `said` behind them."""
-    end = "".join(f" {name}={value}" for name, value in said.items()).encode() + b"\n"
+    where one is not known; others named, and `bound_fields` behind them."""
+    end = "".join(f" {name}={value}" for name, value in bound_fields.items()).encode() + b"\n"
 
     def line(fields: dict[str, Any]) -> bytes:
         rest = dict(fields)

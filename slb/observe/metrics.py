@@ -1,7 +1,7 @@
 """What one process counts.
 
 The hot path adds to plain dicts and lists; a locked client-library counter costs more than the rest of the
-bookkeeping together. `collectors` shows them to Prometheus, under their names, when somebody asks.
+bookkeeping together. `collectors` shows them to Prometheus, under their names, at a scrape.
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from slb.observe.traffic import Members, RequestKey, Traffic
 
 
 class Metrics:
-    """What one process counts. Plain attributes: whoever knows of an event adds it here."""
+    """What one process counts. Plain attributes: the part that sees an event adds it here."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()

@@ -14,7 +14,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ModelState], float]]] = {
     "slb_quota_in_flight": ("Tasks that run (global).", lambda each: each.in_flight),
     "slb_quota_tokens": ("Tokens in the bucket (global).", lambda each: each.tokens),
     "slb_quota_minute_tokens": ("Tokens admitted in the last minute (global).", lambda each: each.minute),
-    "slb_quota_waiting": ("Callers that were told to wait for it (global).", lambda each: each.waiting),
+    "slb_quota_waiting": ("Callers that wait for it (global).", lambda each: each.waiting),
     "slb_quota_max_concurrent_requests": ("The limit.", lambda each: each.limits.max_concurrent_requests),
     "slb_quota_max_tokens_per_minute": ("The limit.", lambda each: each.limits.max_tokens_per_minute),
 }

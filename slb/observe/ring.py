@@ -1,4 +1,4 @@
-"""The metrics of routes that go by a key: read off their policies when somebody asks."""
+"""The metrics of routes that go by a key: read off their policies at a scrape."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate

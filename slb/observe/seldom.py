@@ -8,7 +8,7 @@ _T = TypeVar("_T")
 
 
 class Seldom(Generic[_T]):
-    """The first event is told of at once, and those of the next `period` seconds together when these have passed:
+    """The first event is reported at once, and those of the next `period` seconds together when these have passed:
     none is kept back for longer. `tell` is called with how many there were, and what is known of the last."""
 
     def __init__(self, period: float, tell: Callable[[int, _T], None]) -> None:
@@ -19,7 +19,7 @@ class Seldom(Generic[_T]):
 
     @property
     def keeps_quiet(self) -> bool:
-        """Whether the next event is not told of at once."""
+        """Whether the next event is not reported at once."""
         return self._pause is not None
 
     def count(self, about: _T) -> None:

@@ -14,7 +14,7 @@ _log = structlog.get_logger("slb")
 
 
 class Throttle:
-    """A token bucket of `rate` bytes a second, 0 for no limit. What it holds back it counts, and tells of every ten
+    """A token bucket of `rate` bytes a second, 0 for no limit. What it holds back it counts, and logs every ten
     seconds: so whatever is sent, the log grows by `rate`, one line more, and that event."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Throttle:
         self._level -= size
 
     def tell(self) -> None:
-        """Log how many lines were held back since this was told last, if any were."""
+        """Log how many lines were held back since it was logged last, if any were."""
         lines, self._suppressed = self._suppressed, 0
         if lines:
             _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")

@@ -1,12 +1,12 @@
 """What is counted of requests: of each route, and of each upstream of a route.
 
 A series ends with what it is of, and its counts never become another's: Prometheus would take them for requests of
-this moment. A route's totals are added up from its parts when somebody asks, those of upstreams that have left
+this moment. A route's totals are added up from its parts at a scrape, those of upstreams that have left
 included, so that they only ever grow, and a request costs no more for them.
 
-What cannot be told apart for ever is not told apart: only routes of the current table and the upstreams these have
+What cannot be kept apart for ever is not kept apart: only routes of the current table and the upstreams these have
 now are counted by name. All else (no route took it, or its route or upstream left before it ended) counts for the
-route "" or the upstream "". So clients can make no series. Whoever may register makes, for each upstream of a route
+route "" or the upstream "". So clients can make no series. Who may register makes, for each upstream of a route
 that is used, at most one for each status and reason, and two more.
 """
 
@@ -18,7 +18,7 @@ from typing import Protocol
 from slb.observe.histogram import LATENCY_BOUNDS, Histogram
 
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-"""What a route's totals are told apart by: so few that all of them can be there before the first request, for a
+"""What a route's totals are kept apart by: so few that all of them can be there before the first request, for a
 counter that appears with its first event never shows that one as a rate."""
 
 Outcome = tuple[int, str]
@@ -163,9 +163,9 @@ class Traffic:
 
     def refused(self, route: str, outcome: Outcome) -> None:
         """Count a request that slb answered before it was sent anywhere; it has no duration."""
-        _, nobody = self._found(route, "")
-        nobody.outcomes[outcome] += 1
-        nobody.unsent += 1
+        _, no_upstream = self._found(route, "")
+        no_upstream.outcomes[outcome] += 1
+        no_upstream.unsent += 1
 
     def finished(self, route: str) -> int:
         """How many requests of a route have ended, those left out that were `refused`."""

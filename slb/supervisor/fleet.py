@@ -27,7 +27,7 @@ _log = structlog.get_logger("slb.supervisor")
 
 class Fleet:
     """Reads the workers' own APIs over their unix sockets. `own_metrics`: what the supervisor counts itself.
-    `show_inflight` is told every second how many requests each upstream has in flight, where it has any."""
+    `show_inflight` gets every second how many requests each upstream has in flight, where it has any."""
 
     def __init__(
         self,

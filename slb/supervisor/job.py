@@ -1,4 +1,4 @@
-"""What a supervisor tells a worker: one line of JSON on the worker's stdin.
+"""What a supervisor sends a worker: one line of JSON on the worker's stdin.
 
 Settings hold secrets, which would be seen in arguments or the environment. The pipe says one thing more: while
 it is open, the supervisor lives. It ends with the supervisor, however that ends, and the worker with it.
@@ -46,8 +46,8 @@ class Job:
 
     @classmethod
     def from_line(cls, line: bytes) -> "Job":
-        told = _Told.model_validate_json(line)
-        return cls(told.settings, told.data_fds, told.api_path, told.api_addresses, told.worker)
+        read = _Line.model_validate_json(line)
+        return cls(read.settings, read.data_fds, read.api_path, read.api_addresses, read.worker)
 
     def sockets(self) -> Sockets:
         """The worker's listeners, of which traffic's are shared with all other workers."""
@@ -57,7 +57,7 @@ class Job:
         return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses)
 
 
-class _Told(BaseModel):
+class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     settings: Settings

@@ -45,7 +45,7 @@ def _sum_by_route(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str,
 
 
 def _most(parts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
-    """Each has read the same scores, at its own moment; None where nobody has."""
+    """Each has read the same scores, at its own moment; None where none has."""
     if not parts:
         return None
     most: Counter[str] = Counter()

@@ -79,7 +79,7 @@ class Supervisor:
         self._busy: set[str] = set()
 
     async def run(self, stopping: Stopping) -> int:
-        """Until told to stop, or until a part of the supervisor ends; the exit code."""
+        """Until asked to stop, or until a part of the supervisor ends; the exit code."""
         core = self._core
         running = [asyncio.create_task(worker.run()) for worker in self._workers]
         core.start_watching()
@@ -126,7 +126,7 @@ class Supervisor:
         await self._core.stop()
 
     async def _ended(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
-        """Wait for the workers; in a hurry they are told again, and in the end they are killed."""
+        """Wait for the workers; in a hurry they get a second signal, and in the end they are killed."""
         hurry = asyncio.create_task(hurried.wait())
         all_ended = asyncio.gather(*running)
         patience = self._core.settings.drain_delay + self._core.settings.drain_timeout + _KILL_AFTER

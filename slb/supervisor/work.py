@@ -1,4 +1,4 @@
-"""A worker: an instance that was told everything by its supervisor, and ends with it."""
+"""A worker: an instance that gets its settings from its supervisor, and ends with it."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ _log = structlog.get_logger("slb.reload")
 
 def run_worker() -> int:
     """The hidden command `slb worker`; the exit code."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's to hear; its workers are told on stdin
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's to hear; its workers get new settings on stdin
     line = _first_line()
     if not line.endswith(b"\n"):
         configure_logging()
@@ -38,18 +38,18 @@ def _first_line() -> bytes:
 
 
 async def _work(job: Job, stopping: Stopping) -> int:
-    told: asyncio.Queue[bytes] = asyncio.Queue()
-    stopping.on_line = told.put_nowait
+    jobs: asyncio.Queue[bytes] = asyncio.Queue()
+    stopping.on_line = jobs.put_nowait
     async with connected_core(job.settings, job.sockets(), worker=job.worker) as core:
         app = App(core)
-        core.tasks.start("reload", _follow(told, app))
+        core.tasks.start("reload", _follow(jobs, app))
         return await serve_app(app, stopping, lambda: _say_serving(core))
 
 
-async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
+async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
     """Let the settings of each new job hold; the rest of it is as it was."""
     while True:
-        line = await told.get()
+        line = await jobs.get()
         try:
             await hold(app.reconfigure, Job.from_line(line).settings, app.core.settings)
         except Exception as error:  # noqa: BLE001 -- logged; what held before goes on
@@ -59,7 +59,7 @@ async def _follow(told: asyncio.Queue[bytes], app: App) -> None:
 def _say_serving(core: Core) -> None:
     """That it listens, and once there is a table to serve from, that it is ready."""
     if core.mirror.ready:
-        _say(LISTENING + READY)  # at once: whoever hears that it listens finds it ready
+        _say(LISTENING + READY)  # at once: a process that listens and has a table is ready
         return
     _say(LISTENING)
     pending = [READY]

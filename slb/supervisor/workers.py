@@ -22,7 +22,7 @@ _log = structlog.get_logger("slb.supervisor")
 
 class Worker:
     """One place of the pool: at most one process at a time, `life` counts them. `listened` is set once one of them
-    has let clients connect, `cut_off` where the last one, told to stop, cut requests off or failed."""
+    has let clients connect, `cut_off` where the last one, asked to stop, cut requests off or failed."""
 
     def __init__(self, index: int, job: Job, on_end: Callable[["Worker"], None]) -> None:
         self.index = index
@@ -99,7 +99,7 @@ class Worker:
     async def _tell(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        if self._stopping.is_set():  # told to stop between two lives
+        if self._stopping.is_set():  # asked to stop between two lives
             self._signal(signal.SIGTERM)
         process.stdin.write(self.job.to_line())
         self._told = process.stdin

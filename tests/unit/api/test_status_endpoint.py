@@ -39,7 +39,7 @@ async def test_a_supervisor_without_a_worker_that_serves_is_not_ready_and_does_n
     assert (answer.status, answer.json["error"], answer.json["detail"]) == (
         503,
         "not_ready",
-        "nobody listens for traffic here",
+        "traffic is not listened for here",
     )
     assert (await api.call("GET", "/status")).json["draining"] is False
 
