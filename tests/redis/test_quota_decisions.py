@@ -51,6 +51,21 @@ def test_jitter_makes_a_wait_longer_by_up_to_a_tenth_and_never_shorter(drained: 
     assert told == [Wait(5_000 + 100 * ceil(jitter / 200)) for jitter in range(0, 1001, 100)]
 
 
+def test_jitter_costs_no_more_than_a_quarter_of_the_time_in_which_the_bucket_could_still_fill(
+    drained: Maker,
+) -> None:
+    scheduler = drained({"a": Limits(60_000, 3, burst=5_400)})
+    assert scheduler.schedule(0, "t", 5_000, jitter=1_000) == Wait(5_100)
+
+
+def test_of_two_alike_that_come_together_for_one_place_one_gets_it(drained: Maker) -> None:
+    scheduler = drained()
+    assert ask(scheduler, 0, 5_000) == Wait(5_000)
+    replies = scheduler.ask(5_000, *(schedule_ask(task, 5_000, None, "", 0) for task in ("t1", "t2")))
+    assert [reply[0] for reply in replies] == ["admitted", "wait"]
+    assert scheduler.models(5_000)[0].waiting == 1
+
+
 def test_each_of_many_is_told_a_time_of_its_own(drained: Maker) -> None:
     scheduler = drained()
     assert [ask(scheduler, 0, 1_000, key=f"k{number}") for number in range(4)] == [
@@ -269,7 +284,7 @@ def test_a_lease_lapses_without_a_heartbeat_and_gives_back_what_it_held_once(mak
     assert scheduler.heartbeat(60_000, "t1") == "abandoned"
     assert scheduler.complete(60_000, "t1", 0) == "abandoned"
     (model,) = scheduler.models(60_000)
-    assert (model.in_flight, model.tokens) == (0, 10_000)
+    assert (model.in_flight, model.tokens, model.deficit) == (0, 10_000, 10_000)
     assert [(each.task, each.estimate, each.key, each.at) for each in scheduler.abandoned(60_000)] == [
         ("t1", 10_000, "k", 49_000)
     ]
