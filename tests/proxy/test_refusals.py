@@ -233,6 +233,7 @@ async def test_an_upstream_that_hangs_up_is_502(proxies: MakeProxy, origins: Mak
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
     ],
 )
 async def test_a_reply_that_is_not_http_is_502(proxies: MakeProxy, origins: MakeOrigin, raw: bytes) -> None:

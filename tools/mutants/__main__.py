@@ -34,6 +34,8 @@ _ARGUED = Path(__file__).with_name("argued.toml")
 _WANTED = 0.9
 _LONGEST = 1800.0
 """Seconds for tests with nothing broken."""
+_LAST_STEPS = 30.0
+"""Seconds for what an interrupted test still has to end."""
 _PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:randomly", "--hypothesis-seed=0", "--no-header", "--tb=no")
 _NOT_COLLECTED = (2, 4)
 """How pytest ends where a test file cannot be imported. So it does where one of several processes has failed."""
@@ -100,9 +102,18 @@ def _run(copy: Path, stage: Stage, seconds: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        if running.poll() is None:  # with what its tests have started
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+        if running.poll() is None:
+            _end(running)
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Interrupt it, so that its tests end what they have started."""
+    running.send_signal(signal.SIGINT)
+    try:
+        running.wait(_LAST_STEPS)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
 
 
 def outcome(mutant: Mutant, copies: Copies, near: bool) -> Outcome:
