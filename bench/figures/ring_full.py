@@ -7,6 +7,7 @@ from random import Random
 
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.upstream import Handle, LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import RouteSettings
 
 INFLIGHT_EACH = 2
@@ -28,25 +29,25 @@ class BusyRing:
 
     def __init__(self, upstreams: Sequence[LiveUpstream]) -> None:
         self._passed = 0.0
-        self._eligible = tuple(upstreams)
+        self._view = RouteView(tuple(upstreams))
         self.policy = ConsistentHash(Random(1), self._clock, zone="z0")
         self._settings = RouteSettings.model_validate(SETTINGS)
         self._handles: deque[Handle] = deque()
         self._picked: list[LiveUpstream] = []
-        self._follow(self._eligible[: len(upstreams) * 3 // 4])
+        self._follow(upstreams[: len(upstreams) * 3 // 4])
         self.pick(b"the ramp begins when it is first asked")
-        self._follow(self._eligible)
+        self._follow(upstreams)
         self._passed += HALFWAY_SECONDS
 
     def pick(self, key: bytes) -> None:
         """What is measured."""
-        self._picked.append(self.policy.pick(self._eligible, key))
+        self._picked.append(self.policy.pick(self._view, key))
 
     def turn_over(self) -> None:
         """Those picked last have their requests, and as many others have ended."""
         self._handles.extend(map(Handle, self._picked))
         self._picked.clear()
-        while len(self._handles) > INFLIGHT_EACH * len(self._eligible):
+        while len(self._handles) > INFLIGHT_EACH * len(self._view.upstreams):
             self._handles.popleft().release()
 
     def rest(self) -> None:

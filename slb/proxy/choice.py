@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from slb.admission.entry import Entry
 from slb.admission.gates import turn_of
-from slb.balance.eligible import untried
+from slb.balance import choice
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.fields import field_value
 from slb.proxy.hash_key import key_of
@@ -14,31 +14,28 @@ if TYPE_CHECKING:
     from slb.proxy.exchange import Exchange
 
 
-def choose(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> LiveUpstream:
-    """One of `upstreams`, those that serve and are not avoided."""
+def choose(exchange: "Exchange", plane: Plane, without: frozenset[LiveUpstream]) -> LiveUpstream:
+    """One of those that serve and are none of `without`."""
     route = exchange.route
-    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.avoided):
-        return route.policy.pick(upstreams, key)
-    if exchange.avoided:
-        return plane.retries.pick(upstreams)
-    if route.fading_until:
-        upstreams = route.candidates(plane.clock(), plane.rng)
-    return route.policy.pick(upstreams)
+    return choice.choose(route.policy, route.view, _key(exchange), without, plane.clock, plane.rng)
 
 
-def ask_for_slot(exchange: "Exchange", plane: Plane, upstreams: tuple[LiveUpstream, ...]) -> Entry:
+def ask_for_slot(exchange: "Exchange", plane: Plane, without: frozenset[LiveUpstream]) -> Entry:
     """Of the whole fleet's; `admitted` or `rejected` of the exchange is called, maybe at once. At a further
-    attempt those that are not of `upstreams` are taken only where none of these has room."""
-    route = exchange.route
+    attempt those of `without` where none has failed are taken only where no other has room."""
+    route, view = exchange.route, exchange.route.view
     settings = route.settings
     asked = field_value(exchange.head.fields, settings.priority_header) if settings.priorities else ""
-    deprioritized = route.deprioritized(plane.clock(), plane.rng) if route.fading_until else ()
-    if exchange.avoided:
-        deprioritized = untried(route.serving, exchange.avoided.union(upstreams)) or deprioritized
-    key = _key(exchange) if route.policy.ring is not None else b""
+    deprioritized = tuple(without - exchange.avoided)
+    if not deprioritized and view.fading_until:
+        deprioritized = view.deprioritized(plane.clock(), plane.rng)
     turn, avoided = turn_of(settings, asked), tuple(exchange.avoided)
-    return plane.gates.of(route).enter(route, avoided, deprioritized, turn, exchange, key, exchange.entry)
+    return plane.gates.of(route).enter(
+        route, avoided, deprioritized, turn, exchange, _key(exchange), exchange.entry
+    )
 
 
 def _key(exchange: "Exchange") -> bytes:
-    return key_of(exchange.route.settings.hash_key)(exchange)
+    """Empty where the request has none, or its route's policy goes by none."""
+    route = exchange.route
+    return b"" if route.policy.ring is None else key_of(route.settings.hash_key)(exchange)

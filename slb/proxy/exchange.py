@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from slb.admission.entry import Entry
-from slb.balance.eligible import NOT_SERVED, still_to_try
+from slb.balance.eligible import NOT_SERVED
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     CLIENT_GONE,
@@ -108,13 +108,13 @@ class Exchange(Timed):
 
     def _attempt(self) -> None:
         route = self.route
-        upstreams = route.serving if not self.avoided else still_to_try(route.serving, self.avoided, route.settings)
-        if not upstreams:
+        without = route.view.avoiding(self.avoided)
+        if not route.view.left(without):
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
-            self.entry = ask_for_slot(self, self._plane, upstreams)
+            self.entry = ask_for_slot(self, self._plane, without)
         else:
-            self.admitted(Handle(choose(self, self._plane, upstreams)))
+            self.admitted(Handle(choose(self, self._plane, without)))
 
     def admitted(self, handle: Handle) -> None:
         """It has a slot: on to the upstream."""
