@@ -13,7 +13,7 @@ from yarl import URL
 from slb.balance.choice import choose
 from slb.balance.ring import endpoint
 from slb.balance.upstream import LiveUpstream
-from slb.client.hash_key import found
+from slb.client.hash_key import key_of
 from slb.client.permitted import Permitted
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
@@ -45,7 +45,7 @@ class Plan:
     """What holds for a route while `whole` is its view. `view`: of those of its upstreams whose addresses may be
     upstreams'."""
 
-    __slots__ = ("by_key", "by_path", "percentage", "route", "strips", "timeout", "view", "whole")
+    __slots__ = ("find_key", "percentage", "route", "strips", "timeout", "view", "whole")
 
     def __init__(self, route: Route, permitted: Permitted) -> None:
         settings = route.settings
@@ -54,8 +54,7 @@ class Plan:
         self.view = route.view.permitting(permitted.of(route.serving))
         self.timeout = _timeout(settings)
         self.percentage = settings.client_percentage
-        self.by_key = route.policy.ring is not None
-        self.by_path = self.by_key and settings.hash_key == "path"
+        self.find_key = None if route.policy.ring is None else key_of(settings.hash_key)
         self.strips = settings.strip_prefix
 
 
@@ -138,8 +137,9 @@ class Chooser:
 
     def _picked(self, question: Question, plan: Plan, without: frozenset[LiveUpstream]) -> Destination:
         try:
-            key = self._key(question, plan) if plan.by_key else b""
-            upstream = choose(plan.route.policy, plan.view, key, without, self._clock, self._rng)
+            upstream = choose(
+                plan.route.policy, plan.view, self._key(question, plan), without, self._clock, self._rng
+            )
             return _to(upstream, plan, question.target)
         except CallRefused:
             raise
@@ -150,11 +150,12 @@ class Chooser:
             return self._to_fallback(question, plan, "routing_failed")
 
     def _key(self, question: Question, plan: Plan) -> bytes:
+        """Empty where the call has none, or its route's policy goes by none."""
+        if plan.find_key is None:
+            return b""
         if question.key is not None:
             return question.key
-        if plan.by_path:
-            return question.target.normal.encode()
-        return found(plan.route.settings.hash_key, question.target, question.options, self._headers)
+        return plan.find_key(question.target, question.options, self._headers)
 
     def _elsewhere(
         self, question: Question, plan: Plan | None, reason: Reason, detail: str, why: str = ""
