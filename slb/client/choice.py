@@ -20,7 +20,7 @@ from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, InvalidName, Reason
 from slb.model import RouteSettings
-from slb.routing.forwarded import PARAMETER, check_parameters
+from slb.routing.forwarded import route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -97,13 +97,15 @@ class Chooser:
 
     def first(self, question: Question) -> Destination:
         """Where the first attempt goes. Raises CallRefused where there is no upstream and no fallback."""
-        route = self._mirror.table.match(question.target.normal)
+        target = question.target
+        try:
+            route = route_of(self._mirror.table, target.path, target.normal)
+        except InvalidName as error:
+            raise CallRefused(BAD_REQUEST, str(error)) from None
         if route is None:
             if not self._mirror.ready:
                 return self._elsewhere(question, None, NOT_READY, "no table has come from Redis yet")
-            return self._elsewhere(question, None, NO_ROUTE, f"no route takes {question.target.normal}")
-        if PARAMETER in question.target.normal:
-            self._check_parameters(question.target, route)
+            return self._elsewhere(question, None, NO_ROUTE, f"no route takes {target.normal}")
         plan = self._plan(route)
         traffic = self._traffic
         if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
@@ -115,12 +117,6 @@ class Chooser:
             detail = f"{route.path} has no upstream that takes requests"
             return self._elsewhere(question, plan, NO_UPSTREAM, detail)
         return self._picked(question, plan, _NONE)
-
-    def _check_parameters(self, target: Target, route: Route) -> None:
-        try:
-            check_parameters(self._mirror.table, route, target.path)
-        except InvalidName as error:
-            raise CallRefused(BAD_REQUEST, str(error)) from None
 
     def again(self, question: Question, failed: Destination) -> Destination | None:
         """Where the second attempt goes: never where the first did. None where there is nowhere else to go."""
