@@ -59,6 +59,3 @@ class RouteView:
         if len(upstreams) == len(self.upstreams):
             return self
         return RouteView(upstreams, self.ill.intersection(upstreams), self._fade_in, self._greedy)
-
-    def __repr__(self) -> str:
-        return f"<RouteView {[upstream.member for upstream in self.upstreams]}>"
