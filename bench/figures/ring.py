@@ -16,6 +16,7 @@ from bench.table import Figure, Outcome, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring, endpoint
 from slb.balance.upstream import Handle, LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import RouteSettings, Upstream
 
 GOAL_PICK_US = 1.5
@@ -68,24 +69,24 @@ class BusyRing:
 
     def __init__(self, upstreams: Sequence[LiveUpstream]) -> None:
         self._passed = 0.0
-        self._eligible = tuple(upstreams)
+        self._view = RouteView(tuple(upstreams))
         self.policy = ConsistentHash(Random(1), lambda: time.monotonic() + self._passed, zone="z0")
         self._handles: deque[Handle] = deque()
         self._picked: list[LiveUpstream] = []
-        self._follow(self._eligible[: len(upstreams) * 3 // 4])
+        self._follow(self._view.upstreams[: len(upstreams) * 3 // 4])
         self.pick(b"the ramp begins with the first pick")
-        self._follow(self._eligible)
+        self._follow(self._view.upstreams)
         self._passed += HALFWAY_SECONDS
 
     def pick(self, key: bytes) -> None:
         """What is measured."""
-        self._picked.append(self.policy.pick(self._eligible, key))
+        self._picked.append(self.policy.pick(self._view, key))
 
     def turn_over(self) -> None:
         """The upstreams picked last have their requests, and as many others have ended."""
         self._handles.extend(map(Handle, self._picked))
         self._picked.clear()
-        while len(self._handles) > INFLIGHT_EACH * len(self._eligible):
+        while len(self._handles) > INFLIGHT_EACH * len(self._view.upstreams):
             self._handles.popleft().release()
 
     def rest(self) -> None:

@@ -8,6 +8,7 @@ from bench.lab.fleet import Fleet
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.load_stats import NONE, WINDOW
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 from slb.model import RouteSettings
 
 MakePolicy = Callable[[Random, Callable[[], float], str], ConsistentHash]
@@ -21,11 +22,11 @@ class ByThroughput(ConsistentHash):
         self._sent: deque[tuple[float, LiveUpstream]] = deque()
         self._rate: Counter[LiveUpstream] = Counter()
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
         now = self._clock()
         while self._sent and self._sent[0][0] < now - WINDOW:
             self._rate[self._sent.popleft()[1]] -= 1
-        upstream = super().pick(eligible, key)
+        upstream = super().pick(view, key, without)
         self._sent.append((now, upstream))
         self._rate[upstream] += 1
         return upstream
@@ -63,7 +64,8 @@ def add_policy(
     policy.follow(eligible, settings)
     for _ in policy.steps():  # slices: no request waits here
         pass
-    fleet.add_client(lambda key: policy.pick(eligible, key))
+    picked_from = RouteView(eligible)
+    fleet.add_client(lambda key: policy.pick(picked_from, key))
     return policy
 
 

@@ -59,7 +59,7 @@ class Explainer:
         )
 
     def _standing(self, route: Route, upstream: LiveUpstream) -> Verdict:
-        fades = route.fading_until and upstream.seen + route.settings.fade_in > self._clock()
+        fades = route.view.fading_until and upstream.seen + route.settings.fade_in > self._clock()
         if fades and upstream in route.serving:
             return "fading"
         return "eligible" if upstream in route.serving else _why_out(route, upstream)

@@ -14,9 +14,9 @@ from slb.admission.entry import Entry, Lease, Waiter
 from slb.admission.local_pool import LocalPool
 from slb.admission.shown import Mode
 from slb.balance.asking import Ask, Candidate, Turn
-from slb.balance.eligible import untried
 from slb.balance.order import second_choices
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView
 from slb.control.batch import Seen
 from slb.control.lane import Lane
 from slb.errors import NO_UPSTREAM, POOL_SATURATED, QUEUE_FULL, QUEUE_TIMEOUT, SLOTS_UNKNOWN
@@ -47,10 +47,9 @@ _log = structlog.get_logger()
 
 
 class _Known(NamedTuple):
-    """A route's candidates, as they were when it had these upstreams. `of`: by member."""
+    """A route's candidates, as they were when it had this view. `of`: by member."""
 
-    route: Route
-    serving: tuple[LiveUpstream, ...]
+    view: RouteView
     candidates: tuple[Candidate, ...]
     of: Mapping[str, Candidate]
 
@@ -100,14 +99,12 @@ class Gate:
         only where no other has room. `key`: what the policy goes by, if it does. `earlier`: that of the request's
         last attempt, whose place and time to wait this one has. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
-        deprioritized = tuple(each for each in deprioritized if each in route.serving) if deprioritized else ()
+        deprioritized = tuple(each for each in route.serving if each in deprioritized) if deprioritized else ()
         candidates = serving = self.candidates(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
             of = self._candidates[route.path].of
-            # The very tuple of the route where nobody is held back: by another one a ring judges nobody.
-            warm = untried(route.serving, deprioritized) if deprioritized else route.serving
-            ranked = (*self._ranked(route, warm, avoided, key), *deprioritized)
+            ranked = (*self._ranked(route, deprioritized, avoided, key), *deprioritized)
             candidates = tuple(map(of.__getitem__, map(_member, ranked)))
         avoid = tuple(map(_member, avoided)) if avoided else ()
         reluctant = tuple(map(_member, deprioritized)) if deprioritized else ()
@@ -123,12 +120,12 @@ class Gate:
         return entry
 
     def _ranked(
-        self, route: Route, warm: tuple[LiveUpstream, ...], avoided: tuple[LiveUpstream, ...], key: bytes
+        self, route: Route, without: tuple[LiveUpstream, ...], avoided: tuple[LiveUpstream, ...], key: bytes
     ) -> Sequence[LiveUpstream]:
-        """By the policy; at a further attempt only where it goes by a key: the turn it gives is somebody else's."""
-        if avoided and (route.policy.ring is None or not key):
-            return second_choices(warm, self._rng)
-        return route.policy.order(warm, key)
+        """By the policy; at a further attempt only by a key: any other turn is another request's."""
+        if avoided and not key:
+            return second_choices(route.view.left(without), self._rng)
+        return route.policy.order(route.view, key, without or None)
 
     def leave(self, entry: Entry) -> None:
         """Its request has ended before it was answered."""
@@ -145,13 +142,13 @@ class Gate:
     def candidates(self, route: Route) -> tuple[Candidate, ...]:
         """Those of a route, the same object while nothing changes."""
         known = self._candidates.get(route.path)
-        if known is not None and known.route is route and known.serving is route.serving:
+        if known is not None and known.view is route.view:
             return known.candidates
         cap = route.settings.max_inflight
         made = tuple(Candidate(each.member, cap * each.spec.slots, each.spec.slots) for each in route.serving)
         if known is not None and made == known.candidates:
             made = known.candidates
-        self._candidates[route.path] = _Known(route, route.serving, made, {each.member: each for each in made})
+        self._candidates[route.path] = _Known(route.view, made, {each.member: each for each in made})
         return made
 
     def serving(self, routes: Mapping[str, Route]) -> set[str]:

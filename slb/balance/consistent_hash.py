@@ -1,6 +1,6 @@
 """Requests of one key go to one upstream: a ring, whose caches stay warm while upstreams come and go."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
@@ -14,6 +14,7 @@ from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
 from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 from slb.balance.zone import ZoneRamp, ZoneSettings
 from slb.balance.zone_latency import ZoneLatency
 from slb.model import RouteSettings
@@ -25,9 +26,6 @@ _LOOK = BUCKET
 _LOOK_EACH = 0.0001
 """Seconds between two looks at the pool as a whole, and for each upstream that there is to look at. A bucket of the
 signals: what is in flight counts at once all the same, and nothing else changes sooner."""
-
-_LATELY = 16
-"""Tuples of eligible upstreams that may turn out to be the route's; the others have been retries'."""
 
 
 class ConsistentHash:
@@ -46,8 +44,7 @@ class ConsistentHash:
         self._settings = RouteSettings()
         self._round_robin = RoundRobin(rng)
         self._keeper = RingKeeper(0.0, 0.0)
-        self._eligible: tuple[LiveUpstream, ...] | None = None
-        self._lately: deque[tuple[LiveUpstream, ...]] = deque(maxlen=_LATELY)
+        self._view: RouteView | None = None
         self._may_take = self._takes = frozenset[LiveUpstream]()
         self._load = PoolLoad()
         self._split: Split | None = None
@@ -103,30 +100,38 @@ class ConsistentHash:
 
     # -- what a request asks
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
         split = self._split
-        if split is None or not key or eligible is not self._eligible or self._clock() >= self._look_at:
-            return self._pick_anew(eligible, key)
+        if (
+            split is None
+            or not key
+            or without is not None
+            or view is not self._view
+            or self._clock() >= self._look_at
+        ):
+            return self._pick_anew(view, key, without)
         ring = split.draw(self._chance) if split.only is None else split.only
         owner = ring.pick(key)
         if owner.inflight <= self._room.get(owner, NONE):  # as nearly always: all else costs more
             self._kept += 1
             return owner
         self._takes = self._may_take
-        return self._pick_from(ring, eligible, key)
+        return self._pick_from(ring, view, key, without)
 
-    def _pick_anew(self, eligible: tuple[LiveUpstream, ...], key: bytes) -> LiveUpstream:
-        """The same where something has changed, or may have."""
-        ring = self._ring_for(eligible, key)
-        return self._round_robin.pick(eligible) if ring is None else self._pick_from(ring, eligible, key)
+    def _pick_anew(self, view: RouteView, key: bytes, without: Without) -> LiveUpstream:
+        """The same where something has changed, or may have, or is left out."""
+        ring = self._ring_for(view, key, without)
+        if ring is None:
+            return self._round_robin.pick(view, key, without)
+        return self._pick_from(ring, view, key, without)
 
-    def _pick_from(self, ring: Ring, eligible: tuple[LiveUpstream, ...], key: bytes) -> LiveUpstream:
+    def _pick_from(self, ring: Ring, view: RouteView, key: bytes, without: Without) -> LiveUpstream:
         owner = ring.pick(key)
         if owner in self._takes and self._keeps(owner):  # a walk costs more
             self._kept += 1
             return owner
         if self._is_strange(ring):
-            return self._round_robin.pick(eligible)
+            return self._round_robin.pick(view, key, without)
         found = self._find(ring, key)
         self._walked[found.distance] += 1
         return found.upstream
@@ -136,22 +141,19 @@ class ConsistentHash:
         """How many requests passed over how many upstreams."""
         return self._walked + Counter({0: self._kept})
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> Sequence[LiveUpstream]:
-        ring = self._ring_for(eligible, key)
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> Sequence[LiveUpstream]:
+        ring = self._ring_for(view, key, without)
         if ring is None or self._is_strange(ring):
-            return self._round_robin.order(eligible)
+            return self._round_robin.order(view, key, without)
         first = list(islice(self._walk(ring, key), _ORDERED))
-        return [*first, *(each for each in rotated(first[0], eligible) if each not in first)]
+        return [*first, *(each for each in rotated(first[0], view.left(without)) if each not in first)]
 
-    def _ring_for(self, eligible: tuple[LiveUpstream, ...], key: bytes) -> Ring | None:
+    def _ring_for(self, view: RouteView, key: bytes, without: Without) -> Ring | None:
         """The ring that decides this request; None, and counted, where there is none."""
         if not key:
             self.keyless += 1
             return None
-        if eligible is self._eligible:
-            self._takes = self._may_take
-        else:
-            self._settle(eligible)
+        self._settle(view, without)
         now = self._clock()
         if now >= self._look_at:
             self._look(now)
@@ -167,17 +169,14 @@ class ConsistentHash:
         self.unready += strange
         return strange
 
-    def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
-        """`_takes` are who can take this request; `_may_take` those who can take any, by which the pool is judged.
-        A route passes the same tuple until something changes, and a retry one that is never seen again: what comes
-        a second time is the route's, however many retries came in between."""
-        self._takes = frozenset(eligible)
-        if self._eligible is None or any(eligible is each for each in self._lately):
-            self._eligible, self._may_take = eligible, self._takes
-            self._lately.clear()
+    def _settle(self, view: RouteView, without: Without) -> None:
+        """`_takes` are those that can take this request; `_may_take` those that can take any, by which the pool is
+        judged. A further attempt may come with a view that has been replaced: the pool is not judged by it."""
+        if view is not self._view and (not without or self._view is None):
+            self._view, self._may_take = view, frozenset(view.upstreams)
             self._look_at = 0.0
-        else:
-            self._lately.append(eligible)
+        takes = self._may_take if view is self._view else frozenset(view.upstreams)
+        self._takes = takes.difference(without) if without else takes
 
     def _walk(self, ring: Ring, key: bytes) -> Iterator[LiveUpstream]:
         return filter(self._takes.__contains__, ring.walk(key))

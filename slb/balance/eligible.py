@@ -46,18 +46,20 @@ def condition(
     return "up" if upstream.answered_at or settings.health_check in upstream.passing else "unchecked"
 
 
-def served(upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> tuple[tuple[LiveUpstream, ...], bool]:
-    """Those of `upstreams` that are available; or, in panic (True), all of them.
+def served(
+    upstreams: tuple[LiveUpstream, ...], settings: RouteSettings
+) -> tuple[tuple[LiveUpstream, ...], frozenset[LiveUpstream]]:
+    """Those of `upstreams` that are available, and nothing; or, in a panic, all, and those that are not available.
 
     Panic: fewer than `panic_threshold` of them are available. Their share of the traffic would bring down those
     that are left, and so many at once may well be the fault of whoever looks.
     """
     available = tuple(upstream for upstream in upstreams if is_available(upstream, settings))
     if len(available) == len(upstreams):
-        return upstreams, False
+        return upstreams, frozenset()
     if len(available) + _ROUNDING < settings.panic_threshold * len(upstreams):
-        return upstreams, True
-    return available, False
+        return upstreams, frozenset(upstreams).difference(available)
+    return available, frozenset()
 
 
 def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) -> bool:
@@ -69,11 +71,3 @@ def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) 
 def untried(upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream]) -> tuple[LiveUpstream, ...]:
     """`upstreams` without those this request has already been sent to."""
     return tuple(upstream for upstream in upstreams if upstream not in tried)
-
-
-def still_to_try(
-    upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream], settings: RouteSettings
-) -> tuple[LiveUpstream, ...]:
-    """The same; in a panic, when those are used too that are known to be ill, the others where there are any."""
-    left = untried(upstreams, tried)
-    return tuple(upstream for upstream in left if is_available(upstream, settings)) or left

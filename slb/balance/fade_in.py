@@ -6,7 +6,6 @@ time a quarter of the share. It starts from nothing, not from a floor, since who
 
 from random import Random
 
-from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
 
 Upstreams = tuple[LiveUpstream, ...]
@@ -47,11 +46,3 @@ def _chance(upstream: LiveUpstream, time: float, fade_in: float, all_slots: int)
         return 1.0
     fair = upstream.spec.slots / all_slots if all_slots else 1.0
     return (time - upstream.seen) / fade_in * fair
-
-
-def faded(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:
-    """`upstreams` without those held back; the very same tuple where none is."""
-    if not fade_in or not upstreams:
-        return upstreams
-    out = deprioritized(upstreams, now, fade_in, rng, greedy)
-    return untried(upstreams, out) if out else upstreams

@@ -4,6 +4,7 @@ from random import Random
 
 from slb.balance.order import by_load
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 
 
 class LeastLocal:
@@ -15,16 +16,18 @@ class LeastLocal:
     def __init__(self, rng: Random) -> None:
         self._start = rng.randrange(1 << 16)
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
+        eligible = view.upstreams if without is None else view.left(without)
         start = self._start % len(eligible)
-        self._start += 1
+        self._start = start + 1
         best = eligible[start]
         for upstream in eligible[start + 1 :] + eligible[:start]:
             if upstream.inflight * best.spec.slots < best.inflight * upstream.spec.slots:
                 best = upstream
         return best
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
+        eligible = view.left(without)
         start = self._start % len(eligible)
-        self._start += 1
+        self._start = start + 1
         return by_load(eligible[start:] + eligible[:start])

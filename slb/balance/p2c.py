@@ -4,6 +4,7 @@ from random import Random
 
 from slb.balance.order import by_load, rotated
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 
 
 class PowerOfTwoChoices:
@@ -15,7 +16,8 @@ class PowerOfTwoChoices:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
+        eligible = view.upstreams if without is None else view.left(without)
         count = len(eligible)
         if count == 1:
             return eligible[0]
@@ -24,6 +26,6 @@ class PowerOfTwoChoices:
         a, b = eligible[first], eligible[other]
         return b if b.inflight * a.spec.slots < a.inflight * b.spec.slots else a
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
-        first, *others = rotated(self.pick(eligible), eligible)
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
+        first, *others = rotated(self.pick(view, key, without), view.left(without))
         return [first, *by_load(others)]

@@ -11,13 +11,15 @@ from slb.balance.p2c import PowerOfTwoChoices
 from slb.balance.random_choice import RandomChoice
 from slb.balance.round_robin import RoundRobin
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 from slb.balance.weighted_round_robin import WeightedRoundRobin
 from slb.model import PolicyName
 
 
 class Policy(Protocol):
-    """Chooses among upstreams that may take the request; one policy object belongs to one route. `eligible` is not
-    empty and is ordered by member. `key`: requests of the same key belong together; empty where there is none.
+    """Chooses one of a route's upstreams; one policy object belongs to one route. `view`: the route's as it is now.
+    `without`: upstreams that this request leaves out; at least one of `view` is left. `key`: requests of the same
+    key belong together; empty where there is none.
 
     `greedy`: an idle upstream wins whenever it is eligible, however many others are. `ring`: this policy, where it
     goes by the key: it has to be told of the route's upstreams, and lets new ones fade in by itself.
@@ -29,11 +31,11 @@ class Policy(Protocol):
     @property
     def ring(self) -> ConsistentHash | None: ...
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
-        """One of `eligible`."""
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
+        """One of `view` that is none of `without`."""
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> Sequence[LiveUpstream]:
-        """All of `eligible`, each as this policy prefers it to those that follow. The first is the one that `pick`
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> Sequence[LiveUpstream]:
+        """All of these, each as this policy prefers it to those that follow. The first is the one that `pick`
         would have returned, and counts as picked."""
 
 

@@ -3,6 +3,7 @@
 from random import Random
 
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 
 
 class RandomChoice:
@@ -14,11 +15,12 @@ class RandomChoice:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
-        return self._rng.choice(eligible)
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
+        eligible = view.upstreams if without is None else view.left(without)
+        return eligible[int(self._rng.random() * len(eligible))]
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
-        first = self.pick(eligible)
-        others = [upstream for upstream in eligible if upstream is not first]
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
+        first = self.pick(view, key, without)
+        others = [upstream for upstream in view.left(without) if upstream is not first]
         self._rng.shuffle(others)
         return [first, *others]

@@ -9,6 +9,12 @@ _BACKOFF = (0.002, 0.01)
 """Seconds: long enough that failures do not come back in step, short enough not to be noticed."""
 
 
+def may_repeat(method: str, is_sent: bool, is_whole: bool) -> bool:
+    """Whether a request that failed may be sent once more: its body is still here (`is_whole`), and sending twice
+    means the same as sending once, by the method or because no connection had any of it (`is_sent` is False)."""
+    return is_whole and (method in IDEMPOTENT or not is_sent)
+
+
 def backoff(rng: Random) -> float:
     """Seconds until the next attempt, jittered."""
     return rng.uniform(*_BACKOFF)

@@ -1,11 +1,14 @@
 """Round-robin that stays exact while upstreams come and go."""
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import cycle
 from operator import attrgetter
 from random import Random
 
 from slb.balance.order import rotated
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 
 _member = attrgetter("member")
 
@@ -20,23 +23,24 @@ class RoundRobin:
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._round: tuple[LiveUpstream, ...] = ()
-        self._next = 0
-        self._last: str | None = None
+        self._view: RouteView | None = None
+        self._turns: Iterator[LiveUpstream] = iter(())
+        self._last: LiveUpstream | None = None
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
-        if eligible is not self._round:
-            self._next = self._resume(eligible)
-            self._round = eligible
-        chosen = eligible[self._next]
-        self._next = (self._next + 1) % len(eligible)
-        self._last = chosen.member
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
+        if without is not None or view is not self._view:
+            self._resume(view, without)
+        self._last = chosen = next(self._turns)
         return chosen
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> tuple[LiveUpstream, ...]:
-        return rotated(self.pick(eligible), eligible)
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> tuple[LiveUpstream, ...]:
+        return rotated(self.pick(view, key, without), view.left(without))
 
-    def _resume(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> int:
-        if self._last is None:
-            return self._rng.randrange(len(eligible))
-        return bisect_right(eligible, self._last, key=_member) % len(eligible)
+    def _resume(self, view: RouteView, without: Without) -> None:
+        eligible, last = view.left(without), self._last
+        if last is None:
+            start = self._rng.randrange(len(eligible))
+        else:
+            start = bisect_right(eligible, last.member, key=_member)
+        self._turns = cycle(eligible[start:] + eligible[:start])
+        self._view = None if without else view

@@ -3,6 +3,7 @@
 from random import Random
 
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 
 
 class WeightedRoundRobin:
@@ -15,12 +16,14 @@ class WeightedRoundRobin:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._credit: dict[str, float] = {}
-        self._round: tuple[LiveUpstream, ...] = ()
+        self._view: RouteView | None = None
 
-    def pick(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> LiveUpstream:
-        if eligible is not self._round:
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
+        eligible = view.upstreams
+        if without is not None or view is not self._view:
+            eligible = view.left(without)
             self._settle(eligible)
-            self._round = eligible
+            self._view = None if without else view
         credit = self._credit
         total = 0
         best = eligible[0]
@@ -33,16 +36,16 @@ class WeightedRoundRobin:
         credit[best.member] -= total
         return best
 
-    def order(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> list[LiveUpstream]:
+    def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
         """After the one whose turn it is, those whose turn comes next."""
-        first = self.pick(eligible)
-        others = (upstream for upstream in eligible if upstream is not first)
+        first = self.pick(view, key, without)
+        others = (upstream for upstream in view.left(without) if upstream is not first)
         return [first, *sorted(others, key=self._credit_next, reverse=True)]
 
     def _credit_next(self, upstream: LiveUpstream) -> float:
         return self._credit[upstream.member] + upstream.spec.weight
 
-    def _settle(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> None:
+    def _settle(self, eligible: tuple[LiveUpstream, ...]) -> None:
         """Others are eligible, or weights have changed: what was earned before counts for one round at most, else
         an upstream that weighed much would be starved for as long as its old debt lasts."""
         if len(self._credit) > 2 * len(eligible):
@@ -56,6 +59,6 @@ class WeightedRoundRobin:
             else:
                 self._credit[upstream.member] = max(-total, min(total, earned))
 
-    def _forget_all_but(self, eligible: tuple[LiveUpstream, ...], key: bytes = b"") -> None:
+    def _forget_all_but(self, eligible: tuple[LiveUpstream, ...]) -> None:
         members = {upstream.member for upstream in eligible}
         self._credit = {member: value for member, value in self._credit.items() if member in members}

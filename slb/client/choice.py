@@ -10,22 +10,23 @@ from aiohttp.typedefs import LooseHeaders
 from multidict import CIMultiDict
 from yarl import URL
 
-from slb.balance.eligible import still_to_try
-from slb.balance.order import second_choice
+from slb.balance.choice import choose
 from slb.balance.ring import endpoint
 from slb.balance.upstream import LiveUpstream
-from slb.client.hash_key import found
+from slb.client.hash_key import key_of
 from slb.client.permitted import Permitted
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, InvalidName, Reason
 from slb.model import RouteSettings
-from slb.routing.forwarded import PARAMETER, check_parameters
+from slb.routing.forwarded import route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
 _log = structlog.get_logger()
+
+_NONE: frozenset[LiveUpstream] = frozenset()
 
 
 class Question:
@@ -41,25 +42,20 @@ class Question:
 
 
 class Plan:
-    """What holds for a route until it changes. `allowed`: those of `serving` whose addresses may be upstreams'."""
+    """What holds for a route while `whole` is its view. `view`: of those of its upstreams whose addresses may be
+    upstreams'."""
 
-    __slots__ = ("allowed", "by_key", "by_path", "percentage", "policy", "route", "serving", "strips", "timeout")
+    __slots__ = ("find_key", "percentage", "route", "strips", "timeout", "view", "whole")
 
-    def __init__(self, route: Route, allowed: tuple[LiveUpstream, ...]) -> None:
+    def __init__(self, route: Route, permitted: Permitted) -> None:
         settings = route.settings
         self.route = route
-        self.policy = route.policy
-        self.serving = route.serving
-        self.allowed = allowed
+        self.whole = route.view
+        self.view = route.view.permitting(permitted.of(route.serving))
         self.timeout = _timeout(settings)
         self.percentage = settings.client_percentage
-        self.by_key = route.policy.ring is not None
-        self.by_path = self.by_key and settings.hash_key == "path"
+        self.find_key = None if route.policy.ring is None else key_of(settings.hash_key)
         self.strips = settings.strip_prefix
-
-    def holds_for(self, route: Route) -> bool:
-        """Whether nothing has changed since it was made."""
-        return self.route is route and self.serving is route.serving and self.policy is route.policy
 
 
 class Destination:
@@ -101,13 +97,15 @@ class Chooser:
 
     def first(self, question: Question) -> Destination:
         """Where the first attempt goes. Raises CallRefused where there is no upstream and no fallback."""
-        route = self._mirror.table.match(question.target.normal)
+        target = question.target
+        try:
+            route = route_of(self._mirror.table, target.path, target.normal)
+        except InvalidName as error:
+            raise CallRefused(BAD_REQUEST, str(error)) from None
         if route is None:
             if not self._mirror.ready:
                 return self._elsewhere(question, None, NOT_READY, "no table has come from Redis yet")
-            return self._elsewhere(question, None, NO_ROUTE, f"no route takes {question.target.normal}")
-        if PARAMETER in question.target.normal:
-            self._check_parameters(question.target, route)
+            return self._elsewhere(question, None, NO_ROUTE, f"no route takes {target.normal}")
         plan = self._plan(route)
         traffic = self._traffic
         if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
@@ -115,43 +113,29 @@ class Chooser:
         if route.settings.max_inflight:
             detail = f"{route.path} has max_inflight, which only slb's instances count: calls go by the fallback"
             return self._elsewhere(question, plan, NO_UPSTREAM, detail, "max_inflight")
-        if not plan.allowed:
+        if not plan.view.upstreams:
             detail = f"{route.path} has no upstream that takes requests"
             return self._elsewhere(question, plan, NO_UPSTREAM, detail)
-        return self._picked(question, plan, plan.allowed)
-
-    def _check_parameters(self, target: Target, route: Route) -> None:
-        try:
-            check_parameters(self._mirror.table, route, target.path)
-        except InvalidName as error:
-            raise CallRefused(BAD_REQUEST, str(error)) from None
+        return self._picked(question, plan, _NONE)
 
     def again(self, question: Question, failed: Destination) -> Destination | None:
         """Where the second attempt goes: never where the first did. None where there is nowhere else to go."""
         if failed.upstream is None or failed.plan is None:
             return None
         plan = self._plan(self._mirror.table.routes.get(failed.plan.route.path, failed.plan.route))
-        left = still_to_try(plan.allowed, (failed.upstream,), plan.route.settings)
-        if not left:
+        without = plan.view.avoiding(frozenset((failed.upstream,)))
+        if not plan.view.left(without):
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
-        return self._picked(question, plan, left, again=True)
+        return self._picked(question, plan, without)
 
     def _goes_by_ring(self, plan: Plan) -> bool:
         return self._traffic.goes_by_ring(plan.percentage) or not self._fallback
 
-    def _picked(
-        self, question: Question, plan: Plan, upstreams: tuple[LiveUpstream, ...], again: bool = False
-    ) -> Destination:
+    def _picked(self, question: Question, plan: Plan, without: frozenset[LiveUpstream]) -> Destination:
         try:
-            key = question.key
-            if plan.by_key and key is None:
-                key = self._key(question, plan)
-            if again and not (plan.by_key and key):
-                upstream = second_choice(upstreams, self._rng)
-            elif plan.by_key:
-                upstream = plan.policy.pick(upstreams, key or b"")
-            else:
-                upstream = plan.policy.pick(self._warm(plan, upstreams))
+            upstream = choose(
+                plan.route.policy, plan.view, self._key(question, plan), without, self._clock, self._rng
+            )
             return _to(upstream, plan, question.target)
         except CallRefused:
             raise
@@ -161,15 +145,13 @@ class Chooser:
             _log.exception("routing_failed", route=plan.route.path)
             return self._to_fallback(question, plan, "routing_failed")
 
-    def _warm(self, plan: Plan, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
-        if not plan.route.fading_until:
-            return upstreams
-        return self._permitted.of(plan.route.candidates(self._clock(), self._rng)) or upstreams
-
     def _key(self, question: Question, plan: Plan) -> bytes:
-        if plan.by_path:
-            return question.target.normal.encode()
-        return found(plan.route.settings.hash_key, question.target, question.options, self._headers)
+        """Empty where the call has none, or its route's policy goes by none."""
+        if plan.find_key is None:
+            return b""
+        if question.key is not None:
+            return question.key
+        return plan.find_key(question.target, question.options, self._headers)
 
     def _elsewhere(
         self, question: Question, plan: Plan | None, reason: Reason, detail: str, why: str = ""
@@ -183,8 +165,8 @@ class Chooser:
 
     def _plan(self, route: Route) -> Plan:
         plan = self._plans.get(route.path)
-        if plan is None or not plan.holds_for(route):
-            plan = self._plans[route.path] = Plan(route, self._permitted.of(route.serving))
+        if plan is None or plan.whole is not route.view:
+            plan = self._plans[route.path] = Plan(route, self._permitted)
         return plan
 
 

@@ -1,16 +1,15 @@
 """What calls belong together by: the key given with a call, or else the one that the route's `hash_key` names."""
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from http.cookies import Morsel
 from typing import Any
 
 from multidict import CIMultiDict
 from yarl import URL
 
+from slb.balance.hash_key import cookie, key_finder, parameter
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
-from slb.cookies import cookie
 from slb.errors import BAD_REQUEST
 
 LONGEST_KEY = 64 * 1024
@@ -20,8 +19,7 @@ Options = Mapping[str, Any]
 """What the call was given for aiohttp: headers, params, cookies, ..."""
 
 Headers = CIMultiDict[str]
-
-KeyOf = Callable[[Target, Options, Headers], str]
+"""The session's, which every call has."""
 
 
 def given(key: str | bytes) -> bytes:
@@ -35,62 +33,34 @@ def given(key: str | bytes) -> bytes:
     return key
 
 
-def found(hash_key: str, target: Target, options: Options, headers: Headers) -> bytes:
-    """The key that this setting names; empty where the call has no such thing. `headers`: the session's, which a
-    call's own go before."""
-    if hash_key == "path":
-        return target.normal.encode()
-    return given(_finder(hash_key)(target, options, headers))
+def _field(name: str, options: Options, headers: Headers) -> str:
+    """A call's own goes before the session's."""
+    own: Headers = CIMultiDict(options.get("headers") or ())
+    return own.get(name, headers.get(name, ""))
 
 
-@lru_cache(maxsize=256)
-def _finder(hash_key: str) -> KeyOf:
-    kind, _, name = hash_key.partition(":")
-    return _KINDS[kind](name)
-
-
-def _header(name: str) -> KeyOf:
-    def find(_: Target, options: Options, headers: Headers) -> str:
-        own: Headers = CIMultiDict(options.get("headers") or ())
-        return own.get(name, headers.get(name, ""))
-
-    return find
-
-
-def _cookie(name: str) -> KeyOf:
+def _cookie(name: str, _: Target, options: Options, headers: Headers) -> bytes:
     """A call's `cookies` go before those of a header written by hand, as aiohttp has it."""
-
-    def find(_: Target, options: Options, headers: Headers) -> str:
-        given_here = dict(options.get("cookies") or ())
-        if name in given_here:
-            value = given_here[name]
-            return value.value if isinstance(value, Morsel) else str(value)
-        own: Headers = CIMultiDict(options.get("headers") or ())
-        return cookie(own.get("Cookie", headers.get("Cookie", "")), name)
-
-    return find
+    own = dict(options.get("cookies") or ())
+    if name not in own:
+        return given(cookie(_field("Cookie", options, headers), name))
+    value = own[name]
+    return given(value.value if isinstance(value, Morsel) else str(value))
 
 
-def _query(name: str) -> KeyOf:
-    """The first of that name: the target's own stand before `params`."""
-
-    def find(target: Target, options: Options, __: Headers) -> str:
-        written = URL(f"/{target.query}").query
-        if name in written:
-            return written[name]
-        return URL("/").with_query(options.get("params") or {}).query.get(name, "")
-
-    return find
+def _query(name: str, target: Target, options: Options, _: Headers) -> bytes:
+    """The target's own stand before `params`."""
+    params = URL("/").with_query(options.get("params") or {}).raw_query_string
+    return given(parameter(f"{target.query[1:]}&{params}".encode(), name))
 
 
-def _address(_: str) -> KeyOf:
-    """The caller is one client, whatever its calls are for: its address would send them all to one upstream."""
-    return lambda target, options, headers: ""
-
-
-_KINDS: dict[str, Callable[[str], KeyOf]] = {
-    "ip": _address,
-    "header": _header,
+_READS: Mapping[str, Callable[[str, Target, Options, Headers], bytes]] = {
+    "path": lambda _, target, options, headers: target.normal.encode(),
+    # The caller is one client, whatever its calls are for: its address would send them all to one upstream.
+    "ip": lambda _, target, options, headers: b"",
+    "header": lambda name, target, options, headers: given(_field(name, options, headers)),
     "cookie": _cookie,
     "query": _query,
 }
+
+key_of = key_finder(_READS)

@@ -13,7 +13,7 @@ from aiohttp import (
     ServerTimeoutError,
 )
 
-from slb.balance.retry import IDEMPOTENT
+from slb.balance.retry import may_repeat
 
 _WHOLE_BODIES = (bytes, bytearray, memoryview, str, type(None))
 
@@ -25,14 +25,10 @@ SERVER_ERROR = 500
 
 
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
-    """Whether this call may be made a second time after `error` (None: a 5xx).
-
-    Its body must be there to be sent again: text, bytes or json. And sending twice must mean the same as sending
-    once, by the method or because the connection was never made.
-    """
-    if not isinstance(options.get("data"), _WHOLE_BODIES):
-        return False
-    return method.upper() in IDEMPOTENT or isinstance(error, ClientConnectorError | ConnectionTimeoutError)
+    """Whether this call may be made a second time after `error` (None: a 5xx). A body that is text, bytes or json
+    is still there to be sent again."""
+    is_sent = not isinstance(error, ClientConnectorError | ConnectionTimeoutError)
+    return may_repeat(method.upper(), is_sent, isinstance(options.get("data"), _WHOLE_BODIES))
 
 
 def is_failure(error: BaseException) -> bool:

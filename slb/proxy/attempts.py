@@ -8,7 +8,6 @@ import asyncio
 
 import structlog
 
-from slb.balance.eligible import still_to_try
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, Reason
 from slb.proxy.choice import ask_for_slot, choose
@@ -50,14 +49,13 @@ class Attempts(ExchangeBase):
 
     def _attempt(self) -> None:
         route = self.route
-        avoided = self.tried.avoided
-        upstreams = route.serving if not avoided else still_to_try(route.serving, avoided, route.settings)
-        if not upstreams:
+        without = route.view.avoiding(self.tried.avoided)
+        if not route.view.left(without):
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
-            self.entry = ask_for_slot(self, self._context, upstreams)
+            self.entry = ask_for_slot(self, self._context, without)
         else:
-            self.admitted(Handle(choose(self, self._context, upstreams)))
+            self.admitted(Handle(choose(self, self._context, without)))
 
     def admitted(self, handle: Handle) -> None:
         """It has a slot: on to the upstream."""

@@ -1,8 +1,8 @@
-"""Whom a request goes to: by the route's policy, here and at once; or by the fleet, where it needs a slot."""
+"""Where a request goes to: by the route's policy, here and at once; or by the fleet, where it needs a slot."""
 
 from slb.admission.entry import Entry
 from slb.admission.gates import turn_of
-from slb.balance.eligible import untried
+from slb.balance import choice
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.context import ProxyContext
 from slb.proxy.fields import field_value
@@ -10,31 +10,28 @@ from slb.proxy.hash_key import key_of
 from slb.proxy.interfaces import Seeking
 
 
-def choose(exchange: Seeking, context: ProxyContext, upstreams: tuple[LiveUpstream, ...]) -> LiveUpstream:
-    """One of `upstreams`, those that serve and are not avoided."""
+def choose(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> LiveUpstream:
+    """One of those that serve and are none of `without`."""
     route = exchange.route
-    if route.policy.ring is not None and ((key := _key(exchange)) or not exchange.tried.avoided):
-        return route.policy.pick(upstreams, key)
-    if exchange.tried.avoided:
-        return context.retries.pick(upstreams)
-    if route.fading_until:
-        upstreams = route.candidates(context.clock(), context.rng)
-    return route.policy.pick(upstreams)
+    return choice.choose(route.policy, route.view, _key(exchange), without, context.clock, context.rng)
 
 
-def ask_for_slot(exchange: Seeking, context: ProxyContext, upstreams: tuple[LiveUpstream, ...]) -> Entry:
-    """Of the whole fleet's; `admitted` or `rejected` of the exchange is called, maybe at once. At a further
-    attempt those that are not of `upstreams` are taken only where none of these has room."""
-    route = exchange.route
-    settings = route.settings
+def ask_for_slot(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> Entry:
+    """A slot of the whole fleet's; `admitted` or `rejected` of the exchange is called, maybe at once. At a further
+    attempt those of `without` where none has failed are taken only where no other has room."""
+    route, view = exchange.route, exchange.route.view
+    settings, failed = route.settings, exchange.tried.avoided
     asked = field_value(exchange.request.head.fields, settings.priority_header) if settings.priorities else ""
-    deprioritized = route.deprioritized(context.clock(), context.rng) if route.fading_until else ()
-    if exchange.tried.avoided:
-        deprioritized = untried(route.serving, exchange.tried.avoided.union(upstreams)) or deprioritized
-    key = _key(exchange) if route.policy.ring is not None else b""
-    turn, avoided = turn_of(settings, asked), tuple(exchange.tried.avoided)
-    return context.gates.of(route).enter(route, avoided, deprioritized, turn, exchange, key, exchange.entry)
+    deprioritized = tuple(without - failed) if without else ()
+    if not deprioritized and view.fading_until:
+        deprioritized = view.deprioritized(context.clock(), context.rng)
+    turn = turn_of(settings, asked)
+    return context.gates.of(route).enter(
+        route, tuple(failed), deprioritized, turn, exchange, _key(exchange), exchange.entry
+    )
 
 
 def _key(exchange: Seeking) -> bytes:
-    return key_of(exchange.route.settings.hash_key)(exchange.request)
+    """Empty where the request has none, or its route's policy goes by none."""
+    route = exchange.route
+    return b"" if route.policy.ring is None else key_of(route.settings.hash_key)(exchange.request)

@@ -1,71 +1,32 @@
-"""What requests belong together by: the key that a route's `hash_key` names, out of one request."""
+"""Where a request has the key that its route's `hash_key` names."""
 
-from collections.abc import Callable
-from functools import lru_cache
-from urllib.parse import unquote_to_bytes
-
-from slb.cookies import cookie
+from slb.balance.hash_key import cookie, key_finder, parameter
 from slb.proxy.fields import FIELDS, field_value
 from slb.proxy.request import Request
 
-KeyOf = Callable[[Request], bytes]
-"""Empty where the request has no such key."""
 
-
-@lru_cache(maxsize=256)
-def key_of(hash_key: str) -> KeyOf:
-    """How to find the key that this setting names."""
-    kind, _, name = hash_key.partition(":")
-    return _KINDS[kind](name)
-
-
-def _path(_: str) -> KeyOf:
+def _path(_: str, request: Request) -> bytes:
     """The normal form: other spellings of a path mean the same."""
-    return lambda request: request.line.normal.encode()
+    return request.line.normal.encode()
 
 
-def _address(_: str) -> KeyOf:
-    return lambda request: request.peer.client(request.head).encode()
+def _address(_: str, request: Request) -> bytes:
+    return request.peer.client(request.head).encode()
 
 
-def _header(name: str) -> KeyOf:
-    return lambda request: field_value(request.head.fields, name).encode("latin-1")
+def _header(name: str, request: Request) -> bytes:
+    return field_value(request.head.fields, name).encode("latin-1")
 
 
-def _cookie(name: str) -> KeyOf:
+def _cookie(name: str, request: Request) -> bytes:
     """Of all Cookie lines together: RFC 9113, 8.2.3, lets them be split."""
-
-    def find(request: Request) -> bytes:
-        lines = request.head.fields.split(b"\r\n")
-        values = b";".join(FIELDS[line][1] for line in lines if line[:7].lower() == b"cookie:")
-        return cookie(values.decode("latin-1"), name).encode("latin-1")
-
-    return find
+    lines = request.head.fields.split(b"\r\n")
+    values = b";".join(FIELDS[line][1] for line in lines if line[:7].lower() == b"cookie:")
+    return cookie(values.decode("latin-1"), name).encode("latin-1")
 
 
-def _query(name: str) -> KeyOf:
-    """A few steps for each parameter, and a request line has at most half `max_request_line` of them; what is
-    shorter than the name is not decoded, for decoding makes nothing longer."""
-    wanted = name.encode()
-
-    def find(request: Request) -> bytes:
-        for pair in request.line.query[1:].split(b"&"):
-            written, _, value = pair.partition(b"=")
-            if len(written) >= len(wanted) and _decoded(written) == wanted:
-                return _decoded(value)
-        return b""
-
-    return find
+def _query(name: str, request: Request) -> bytes:
+    return parameter(request.line.query[1:], name)
 
 
-def _decoded(text: bytes) -> bytes:
-    return unquote_to_bytes(text.replace(b"+", b" "))
-
-
-_KINDS: dict[str, Callable[[str], KeyOf]] = {
-    "path": _path,
-    "ip": _address,
-    "header": _header,
-    "cookie": _cookie,
-    "query": _query,
-}
+key_of = key_finder({"path": _path, "ip": _address, "header": _header, "cookie": _cookie, "query": _query})

@@ -4,7 +4,7 @@ import re
 
 from slb.errors import BAD_REQUEST, HTTP_VERSION, METHOD_NOT_ALLOWED, InvalidName, Refused
 from slb.names import normal_path
-from slb.routing.forwarded import PARAMETER, check_parameters, forwarded
+from slb.routing.forwarded import forwarded, route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -131,18 +131,12 @@ class RequestLines:
         found = self._known.get(line)
         if found is None:
             found = parse_line(line)
-            route = self._table.match(found.normal)
-            if not found.is_plain and route is not None and PARAMETER in found.normal:
-                self._check_parameters(found.path, route)
-            found.leads_to(route)
+            try:
+                found.leads_to(route_of(self._table, found.path.decode(), found.normal))
+            except InvalidName as error:
+                raise Refused(BAD_REQUEST, str(error)) from None
             if len(line) <= _CACHED_LENGTH:
                 if len(self._known) >= _CACHED_LINES:
                     self._known = {}
                 self._known[line] = found
         return found
-
-    def _check_parameters(self, path: bytes, route: Route) -> None:
-        try:
-            check_parameters(self._table, route, path.decode())
-        except InvalidName as error:
-            raise Refused(BAD_REQUEST, str(error)) from None

@@ -18,7 +18,7 @@ _DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}+(?:/|\Z)")
 _SEGMENT = re.compile(r"/++[^/]++")
 _SLASHES = re.compile(r"/++")
 
-PARAMETER = "%3B"
+_PARAMETER = "%3B"
 """A `;` in a normal path."""
 _PARAMETERS = re.compile(r";[^/]*+")
 """As servers find them that look before decoding."""
@@ -43,9 +43,17 @@ def forwarded(path: str, route: str, strip: bool) -> str:
     return target
 
 
-def check_parameters(table: Table, route: Route, path: str) -> None:
-    """Raises InvalidName where `path`, which takes `route`, would take another one without its parameters: servers
-    that drop them (`;a=b`, up to the next slash) would serve what that other route is for."""
+def route_of(table: Table, path: str, normal: str) -> Route | None:
+    """The route that takes `path`, whose normal form is `normal`; None where none does. Raises InvalidName where it
+    would take another one without its parameters: servers that drop them (`;a=b`, up to the next slash) would serve
+    what that other route is for."""
+    route = table.match(normal)
+    if route is not None and _PARAMETER in normal:
+        _check_parameters(table, route, path)
+    return route
+
+
+def _check_parameters(table: Table, route: Route, path: str) -> None:
     path = _without_dots(path)
     rest = path[_end_of(route.path, path) :]
     own = route.path.rstrip("/")

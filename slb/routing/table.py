@@ -1,33 +1,21 @@
 """Which route a path takes: an immutable table, longest prefix by segment, swapped whole."""
 
 from collections.abc import Mapping
-from random import Random
 from types import MappingProxyType
 
 from slb.balance.eligible import served
-from slb.balance.fade_in import deprioritized, faded, fading_until
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import RouteSettings
 
 
 class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
-    that picks. `serving` are the upstreams it may pick now; in `panic`, too few are available and all serve. Until
-    `fading_until`, which is 0.0 where nobody fades in, a request picks among `candidates` instead. `is_counted`:
-    its requests need a slot, which the whole fleet counts."""
+    that picks. `view`: what it picks from now. `is_counted`: the route's requests need a slot, which the whole
+    fleet counts."""
 
-    __slots__ = (
-        "fading_until",
-        "is_counted",
-        "members",
-        "panic",
-        "path",
-        "policy",
-        "serving",
-        "settings",
-        "upstreams",
-    )
+    __slots__ = ("is_counted", "members", "path", "policy", "settings", "upstreams", "view")
 
     def __init__(
         self,
@@ -47,27 +35,19 @@ class Route:
 
     def refresh(self) -> None:
         """Follow what has become of the upstreams' availability."""
-        self.serving, self.panic = served(self.upstreams, self.settings)
+        serving, ill = served(self.upstreams, self.settings)
         fade_in = self.settings.fade_in if self.policy.ring is None else 0.0  # a ring fades in by itself
-        self.fading_until = fading_until(self.serving, fade_in)
+        self.view = RouteView(serving, ill, fade_in, self.policy.greedy)
 
-    def candidates(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
-        """Those of `serving` this request may be sent to, the newer ones left out the more often; `now` is by the
-        mirror's clock. The very same tuple where none is left out."""
-        if not self._fades(now):
-            return self.serving
-        return faded(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
+    @property
+    def serving(self) -> tuple[LiveUpstream, ...]:
+        """The upstreams that a request may be sent to now."""
+        return self.view.upstreams
 
-    def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
-        """The same, asked the other way round: those left out. Under a cap they are better than none."""
-        if not self._fades(now):
-            return ()
-        return deprioritized(self.serving, now, self.settings.fade_in, rng, self.policy.greedy)
-
-    def _fades(self, now: float) -> bool:
-        if now >= self.fading_until:
-            self.fading_until = 0.0
-        return bool(self.fading_until)
+    @property
+    def panic(self) -> bool:
+        """Whether all serve because too few are available."""
+        return bool(self.view.ill)
 
     def __repr__(self) -> str:
         return f"<Route {self.path} {[upstream.member for upstream in self.members]}>"

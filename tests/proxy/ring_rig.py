@@ -60,7 +60,7 @@ def policy_of(proxy: Proxy, path: str = "/") -> ConsistentHash:
 def decides(proxy: Proxy, path: str) -> bool:
     """Whether there is a ring for this route by now."""
     ring, before = policy_of(proxy, path), policy_of(proxy, path).unready
-    ring.pick(proxy.mirror.table.routes[path].serving, b"any")
+    ring.pick(proxy.mirror.table.routes[path].view, b"any")
     return ring.unready == before
 
 

@@ -79,7 +79,7 @@ async def test_a_new_upstream_that_does_not_fade_in_has_its_keys_as_soon_as_the_
     path = path_of(all_three[2], all_three)
     key = path.encode()
     route = proxy.mirror.table.routes["/"]
-    await eventually(lambda: policy_of(proxy).pick(route.serving, key).member == all_three[2].member)
+    await eventually(lambda: policy_of(proxy).pick(route.view, key).member == all_three[2].member)
     assert await who_serves(proxy, all_three) == owners(all_three)
 
 

@@ -83,7 +83,7 @@ async def test_who_sends_part_of_an_answer_now_and_then_keeps_its_keys_until_it_
     for number in range(3):
         await stream.wires[0].send(b"3\r\n{}\n\r\n")
         assert await anext(pieces) == b"{}\n"
-        assert policy_of(proxy).pick(proxy.mirror.table.routes["/"].serving, path.encode()).member == (
+        assert policy_of(proxy).pick(proxy.mirror.table.routes["/"].view, path.encode()).member == (
             all_three[0].member
         ), number
         proxy.ahead += 0.1

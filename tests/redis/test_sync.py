@@ -64,12 +64,12 @@ async def test_a_member_added_by_hand_fades_in_where_others_were_before(valkey: 
     admin.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        assert follower.mirror.table.routes["/a"].fading_until == 0.0
+        assert follower.mirror.table.routes["/a"].view.fading_until == 0.0
         admin.sadd("slb_a", "10.3.3.3:3")
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2", "10.3.3.3:3"])
         route, new = follower.mirror.table.routes["/a"], follower.mirror.upstreams["10.3.3.3:3"]
-        assert route.fading_until == new.seen + 3600
-        assert new not in route.candidates(new.seen, Random(1))
+        assert route.view.fading_until == new.seen + 3600
+        assert new in route.view.deprioritized(new.seen, Random(1))
 
 
 async def test_attributes_are_followed(valkey: Valkey) -> None:

@@ -14,7 +14,7 @@ import pytest
 from slb.api.bodies import parsed, registrations
 from slb.api.quota_bodies import ScheduleBody, body_of
 from slb.api.shortcut import Shortcut
-from slb.cookies import cookie
+from slb.balance.hash_key import cookie
 from slb.errors import InvalidName, Refused
 from slb.names import normal_member, normal_path, seconds
 from slb.proxy.body import ChunkedBody, MalformedBody, last_chunk

@@ -6,10 +6,9 @@ from typing import Any
 
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView, Without
 from slb.model import RouteSettings
 from tests.unit.balance.rings import KEYS
-
-Upstreams = tuple[LiveUpstream, ...]
 
 
 class Route:
@@ -21,12 +20,11 @@ class Route:
             {"policy": "consistent_hash", "ring_debounce": "0s", **settings}
         )
         self.policy = ConsistentHash(Random(5), lambda: self.now, zone)
-        self.upstreams: Upstreams = ()
         self.has(upstreams)
 
     def has(self, upstreams: Sequence[LiveUpstream]) -> None:
         """These are its upstreams from now on."""
-        self.upstreams = tuple(sorted(upstreams, key=lambda each: each.member))
+        self.view = RouteView(tuple(sorted(upstreams, key=lambda each: each.member)))
         self.policy.follow(self.upstreams, self.settings)
         self.step()
 
@@ -39,10 +37,17 @@ class Route:
         self.now += seconds
         self.step()
 
-    def pick(self, key: bytes, without: Sequence[LiveUpstream] = ()) -> LiveUpstream:
-        return self.policy.pick(tuple(each for each in self.upstreams if each not in without), key)
+    @property
+    def upstreams(self) -> tuple[LiveUpstream, ...]:
+        return self.view.upstreams
 
-    def picks(self, without: Sequence[LiveUpstream] = ()) -> list[LiveUpstream]:
+    def serves(self, upstreams: Sequence[LiveUpstream]) -> None:
+        """Of its upstreams only these are available from now on."""
+        self.view = RouteView(tuple(upstreams))
+
+    def pick(self, key: bytes, without: Without = None) -> LiveUpstream:
+        return self.policy.pick(self.view, key, without)
+
+    def picks(self, without: Without = None) -> list[LiveUpstream]:
         """Whom each key goes to, one request at a time."""
-        eligible = tuple(each for each in self.upstreams if each not in without)
-        return [self.policy.pick(eligible, key) for key in KEYS]
+        return [self.pick(key, without) for key in KEYS]

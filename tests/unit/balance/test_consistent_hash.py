@@ -8,6 +8,7 @@ import pytest
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.balance.upstream import Handle, LiveUpstream
+from slb.balance.view import RouteView
 from slb.balance.zone import FLOOR
 from slb.model import RouteSettings
 from tests.unit.balance.hashed_route import Route
@@ -35,7 +36,8 @@ def test_a_request_without_a_key_goes_round_and_is_counted() -> None:
 def test_before_there_is_a_ring_requests_go_round_and_are_counted() -> None:
     policy, upstreams = ConsistentHash(Random(1), lambda: 0.0), tuple(fleet(3))
     policy.follow(upstreams, RouteSettings())
-    assert len({policy.pick(upstreams, b"x") for _ in range(3)}) == 3
+    view = RouteView(upstreams)
+    assert len({policy.pick(view, b"x") for _ in range(3)}) == 3
     assert policy.unready == 3
 
 
@@ -53,8 +55,9 @@ def test_where_only_those_can_that_are_in_no_ring_yet_requests_go_round() -> Non
     route = Route(fleet(3), ring_debounce="2s")
     new = fleet(2, net=1)
     route.has([*route.upstreams, *new])
-    assert {route.policy.pick(tuple(new), key) for key in KEYS[:4]} == set(new)
-    assert route.policy.unready == 4
+    route.serves(new)
+    assert set(route.picks()[:4]) == set(new)
+    assert route.policy.unready == len(KEYS)
 
 
 def test_a_key_of_a_megabyte_is_a_key() -> None:
@@ -127,25 +130,25 @@ def test_who_is_really_out_is_counted_out() -> None:
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
     route.pick(b"first")
     route.after(1000.0)
-    route.picks(without=local[:1])
-    route.after(1.0)
-    route.picks(without=local[:1])
+    route.pick(b"second")
+    assert route.policy.zone_share > 0.9
+    route.serves([*local[1:], *far])
+    route.pick(b"key")
     assert route.policy.zone_share == 0.0
 
 
-def test_nor_do_retries_in_between_hide_who_is_really_out() -> None:
+def test_nor_does_a_retry_that_comes_with_the_view_of_before() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
     route.pick(b"first")
     route.after(1000.0)
-    left = tuple(each for each in route.upstreams if each is not local[0])
-    for _ in range(3):
-        for failed in far:
-            route.policy.pick(left, b"key")
-            route.pick(b"key", without=[local[0], failed])
-    route.after(1.0)
-    route.policy.pick(left, b"key")
-    assert route.policy.zone_share == 0.0
+    before = route.view
+    route.serves([*local[1:], *far])
+    route.pick(b"key")
+    for failed in far:
+        route.now += 1.0
+        assert route.policy.pick(before, b"key", [failed]) is not failed
+        assert route.policy.zone_share == 0.0
 
 
 def test_a_zone_that_has_frozen_whole_is_left_for_all_zones() -> None:
@@ -328,14 +331,14 @@ def test_an_upstream_that_joins_a_zone_while_that_ramps_warms_up_and_lands_in_bo
 def test_an_order_begins_clockwise_from_the_owner_and_has_everybody_once() -> None:
     route = Route(fleet(30))
     for key in KEYS[:50]:
-        order = route.policy.order(route.upstreams, key)
+        order = route.policy.order(route.view, key)
         assert list(order[:16]) == list(Ring.of(route.upstreams).walk(key))[:16]
         assert len(order) == len(set(order)) == 30
 
 
 def test_without_a_key_an_order_goes_round() -> None:
     route = Route(fleet(3))
-    assert len({route.policy.order(route.upstreams)[0] for _ in range(3)}) == 3
+    assert len({route.policy.order(route.view)[0] for _ in range(3)}) == 3
 
 
 # -- settings

@@ -18,8 +18,9 @@ def ejected(names: str, of: str = "abcd") -> tuple[LiveUpstream, ...]:
 
 
 def serving(found: tuple[LiveUpstream, ...], settings: RouteSettings) -> tuple[str, bool]:
-    taken, panic = served(found, settings)
-    return "".join(map(name, taken)), panic
+    taken, ill = served(found, settings)
+    assert all(live.available is (live not in ill) for live in taken if settings.eject_after)
+    return "".join(map(name, taken)), bool(ill)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,9 @@ def test_a_panic_threshold_that_is_a_whole_number_of_upstreams_but_for_rounding_
     for live in found[7:]:
         live.available = False
     settings = RouteSettings.model_validate({"panic_threshold": "0.07"})
-    assert served(found, settings) == (found[:7], False)
+    assert served(found, settings) == (found[:7], frozenset())
     found[6].available = False
-    assert served(found, settings) == (found, True)
+    assert served(found, settings) == (found, frozenset(found[6:]))
 
 
 def test_a_route_that_takes_no_part_in_ejection_uses_what_others_ejected() -> None:

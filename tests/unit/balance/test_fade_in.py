@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slb.balance.fade_in import deprioritized, faded, fading_until
+from slb.balance.fade_in import deprioritized, fading_until
 from slb.balance.policy import POLICIES
 from slb.balance.upstream import Handle, LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import PolicyName
 from tests.unit.balance.upstreams import made_policy, name, upstream, upstreams
 
@@ -22,13 +23,22 @@ def joined(at: float, old: str = "abc", new: str = "n") -> tuple[LiveUpstream, .
     return (*upstreams(old), *(upstream(each, seen=at) for each in new))
 
 
+def faded(
+    eligible: tuple[LiveUpstream, ...], now: float, fade_in: float, rng: Random, greedy: bool = False
+) -> tuple[LiveUpstream, ...]:
+    """Those that a request of that moment may be sent to."""
+    view = RouteView(eligible, fade_in=fade_in, greedy=greedy)
+    return view.left(view.deprioritized(now, rng))
+
+
 def shares(policy: PolicyName, eligible: tuple[LiveUpstream, ...], now: float) -> dict[str, float]:
     """Of many requests, thirty of which are in flight at any time, the oldest ending first."""
     made, rng = made_policy(policy, 1), Random(2)
+    view = RouteView(eligible, fade_in=FADE_IN, greedy=made.greedy)
     running: list[Handle] = []
     found: Counter[str] = Counter()
     for _ in range(ROUNDS):
-        chosen = made.pick(faded(eligible, now, FADE_IN, rng, made.greedy))
+        chosen = made.pick(view, without=view.deprioritized(now, rng))
         found[name(chosen)] += 1
         running.append(Handle(chosen))
         if len(running) > 30:
@@ -68,7 +78,8 @@ def test_a_greedy_policys_share_is_by_slots() -> None:
 def test_round_robin_stays_exact_among_those_that_do_not_fade(part: float) -> None:
     eligible, made, rng = joined(at=0.0, old="abz", new="mn"), made_policy("round_robin", 1), Random(2)
     eligible = tuple(sorted(eligible, key=lambda live: live.member))
-    picked = [name(made.pick(faded(eligible, part * FADE_IN, FADE_IN, rng))) for _ in range(3000)]
+    view = RouteView(eligible, fade_in=FADE_IN)
+    picked = [name(made.pick(view, without=view.deprioritized(part * FADE_IN, rng))) for _ in range(3000)]
     turns = "".join(each for each in picked if each in "abz")
     assert turns in "abz" * 1001
     for new in "mn":

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slb.balance.policy import POLICIES
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import PolicyName
 from tests.unit.balance.upstreams import made_policy, name, upstream, upstreams
 
@@ -26,13 +27,13 @@ def test_whoever_is_picked_was_eligible(policy: PolicyName, sets: list[set[str]]
     made = made_policy(policy, seed)
     for names in sets:
         eligible = upstreams("".join(sorted(names)))
-        assert made.pick(eligible) in eligible
+        assert made.pick(RouteView(eligible)) in eligible
 
 
 @pytest.mark.parametrize("policy", NAMES)
 def test_everyone_gets_something(policy: PolicyName) -> None:
-    eligible, made = upstreams("abc"), made_policy(policy, 1)
-    assert {made.pick(eligible) for _ in range(60)} == set(eligible)
+    view, made = RouteView(upstreams("abc")), made_policy(policy, 1)
+    assert {made.pick(view) for _ in range(60)} == set(view.upstreams)
 
 
 @pytest.mark.parametrize("policy", NAMES)
@@ -40,8 +41,8 @@ def test_everyone_gets_something(policy: PolicyName) -> None:
 def test_an_order_has_every_eligible_one_once(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
     made = made_policy(policy, seed)
     for names in sets:
-        eligible = upstreams("".join(sorted(names)))
-        assert sorted(name(live) for live in made.order(eligible)) == sorted(names)
+        view = RouteView(upstreams("".join(sorted(names))))
+        assert sorted(name(live) for live in made.order(view)) == sorted(names)
 
 
 @pytest.mark.parametrize("policy", NAMES)
@@ -49,24 +50,45 @@ def test_an_order_has_every_eligible_one_once(policy: PolicyName, sets: list[set
 def test_first_in_the_order_is_whom_pick_would_have_returned(
     policy: PolicyName, loads: list[int], before: int, seed: int
 ) -> None:
-    eligible = tuple(upstream("abcdef"[at], weight=at + 1, inflight=load) for at, load in enumerate(loads))
+    view = RouteView(tuple(upstream("abcdef"[at], weight=at + 1, inflight=load) for at, load in enumerate(loads)))
     orders, picks = made_policy(policy, seed), made_policy(policy, seed)
     for made in (orders, picks):
         for _ in range(before):
-            made.pick(eligible)
-    assert orders.order(eligible)[0] is picks.pick(eligible)
+            made.pick(view)
+    assert orders.order(view)[0] is picks.pick(view)
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@given(
+    sets=st.lists(st.sets(st.sampled_from("abcdef"), max_size=5), max_size=15),
+    orders=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_what_a_request_leaves_out_is_left_out_and_nothing_else_is(
+    policy: PolicyName, sets: list[set[str]], orders: bool, seed: int
+) -> None:
+    """Between requests that leave out nothing, by one view."""
+    made, view = made_policy(policy, seed), RouteView(upstreams("abcdef"))
+    for names in sets:
+        without = [live for live in view.upstreams if name(live) in names]
+        left = set("abcdef") - names
+        if orders:
+            assert sorted(name(live) for live in made.order(view, without=without)) == sorted(left)
+        else:
+            assert name(made.pick(view, without=without)) in left
+        assert set(made.order(view)) == set(view.upstreams)
 
 
 @pytest.mark.parametrize("policy", sorted(set(NAMES) - {"random"}))
 def test_an_order_counts_as_one_pick(policy: PolicyName) -> None:
-    eligible = upstreams("abcd")
+    view = RouteView(upstreams("abcd"))
     orders, picks = made_policy(policy, 1), made_policy(policy, 1)
-    assert [orders.order(eligible)[0] for _ in range(20)] == [picks.pick(eligible) for _ in range(20)]
+    assert [orders.order(view)[0] for _ in range(20)] == [picks.pick(view) for _ in range(20)]
 
 
 def ordered(policy: PolicyName, eligible: tuple[LiveUpstream, ...], times: int = 1) -> list[str]:
-    made = made_policy(policy, 1)
-    return ["".join(map(name, made.order(eligible))) for _ in range(times)]
+    made, view = made_policy(policy, 1), RouteView(eligible)
+    return ["".join(map(name, made.order(view))) for _ in range(times)]
 
 
 def test_round_robins_order_is_the_round_from_the_next_one_on() -> None:

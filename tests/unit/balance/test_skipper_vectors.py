@@ -11,6 +11,7 @@ from slb.balance.bounded_load import bounded_as_skipper
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import RouteSettings
 from tests.unit.balance.rings import live
 
@@ -56,9 +57,9 @@ def test_under_load_every_key_goes_where_skipper_sends_it() -> None:
 
 def test_the_policy_picks_the_same_with_skippers_signal_and_with_none() -> None:
     for _, upstreams, case in cases():
-        eligible = tuple(
-            sorted(set(upstreams) - {upstreams[index] for index in case["skip"]}, key=attrgetter("member"))
-        )
+        whole = RouteView(tuple(sorted(upstreams, key=attrgetter("member"))))
+        skipped = [upstreams[index] for index in case["skip"]]
+        views = ((whole, skipped), (RouteView(whole.left(skipped)), None))
         for signal, picks in (("inflight", "bounded"), ("off", "search")):
             policy = ConsistentHash(Random(1), lambda: 0.0)
             settings = RouteSettings.model_validate(
@@ -67,7 +68,9 @@ def test_the_policy_picks_the_same_with_skippers_signal_and_with_none() -> None:
             policy.follow(tuple(upstreams), settings)
             for _ in policy.steps():
                 pass
-            assert [policy.pick(eligible, key) for key in keys(case)] == [upstreams[index] for index in case[picks]]
+            for view, without in views:
+                picked = [policy.pick(view, key, without) for key in keys(case)]
+                assert picked == [upstreams[index] for index in case[picks]]
 
 
 def walk(ring: Ring, key: bytes, eligible: frozenset[LiveUpstream]) -> Iterator[LiveUpstream]:

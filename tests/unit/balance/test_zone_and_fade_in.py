@@ -8,6 +8,7 @@ import pytest
 
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.upstream import Handle, LiveUpstream
+from slb.balance.view import RouteView
 from slb.balance.zone import FLOOR
 from slb.model import RouteSettings
 from tests.unit.balance.rings import KEYS, fleet
@@ -43,6 +44,7 @@ class Traffic:
     def has(self, upstreams: list[LiveUpstream]) -> None:
         """These are its upstreams from now on."""
         self.upstreams = tuple(sorted(upstreams, key=lambda each: each.member))
+        self.view = RouteView(self.upstreams)
         self.policy.follow(self.upstreams, self.settings)
         self.step()
 
@@ -67,7 +69,7 @@ class Traffic:
             self._release_until(moment)
             self.now = moment
             self.step()
-            upstream = self.policy.pick(self.upstreams, self.rng.choice(KEYS))
+            upstream = self.policy.pick(self.view, self.rng.choice(KEYS))
             took = self.latency if upstream.spec.zone == "a" else self.elsewhere
             self.made += 1
             heapq.heappush(self.running, (moment + took, self.made, Handle(upstream)))
@@ -187,7 +189,7 @@ def test_a_request_that_comes_right_behind_the_switching_off_begins_no_ramp() ->
     on = traffic.settings
     off = on.model_copy(update={"zone_affinity": False})
     traffic.policy.follow(traffic.upstreams, off)
-    traffic.policy.pick(traffic.upstreams, b"x")
+    traffic.policy.pick(traffic.view, b"x")
     traffic.step()
     traffic.now += 3600.0
     traffic.settings = on

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from slb.client.hash_key import LONGEST_KEY, found, given
+from slb.client.hash_key import LONGEST_KEY, given, key_of
 from slb.client.refusals import CallRefused
 from slb.client.target import parse_target
 
@@ -37,10 +37,14 @@ SESSION = CIMultiDict({"X-Tenant": "t1"})
         ("query:id", "/a", {"params": [("id", "9")]}, b"9"),
         ("query:id", "/a", {"params": {"id": 9}}, b"9"),
         ("query:id", "/a?idx=7", {}, b""),
+        ("query:id", "/a?id=", {"params": {"id": "9"}}, b""),
+        ("query:id", "/a?%69d=%37", {}, b"7"),
+        ("query:id", "/a?id=%FF", {}, b"\xff"),
+        ("query:id", "/a", {"params": {"id": "a b+é&c"}}, "a b+é&c".encode()),
     ],
 )
 def test_the_key_that_a_setting_names_is_found(hash_key: str, path: str, options: Any, key: bytes) -> None:
-    assert found(hash_key, parse_target(path), options, SESSION) == key
+    assert key_of(hash_key)(parse_target(path), options, SESSION) == key
 
 
 def test_a_key_is_text_or_bytes_and_nothing_else() -> None:
@@ -55,4 +59,4 @@ def test_a_key_may_be_as_long_as_a_head_and_no_longer() -> None:
         with pytest.raises(CallRefused, match=rf"a key of {len(long)} bytes"):
             given(long)
     with pytest.raises(CallRefused, match="a key of 1048576 bytes"):
-        found("header:x", parse_target("/"), {"headers": {"X": "k" * 2**20}}, SESSION)
+        key_of("header:x")(parse_target("/"), {"headers": {"X": "k" * 2**20}}, SESSION)

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.upstream import Handle
+from slb.balance.view import RouteView
 from slb.model import RouteSettings
 from slb.observe.ring import RingCollector
 from tests.unit.balance.upstreams import upstreams
@@ -39,9 +40,9 @@ def test_distances_are_a_histogram() -> None:
 
 def test_requests_that_went_round_are_counted_by_why() -> None:
     ring = made()
-    ring.pick(upstreams("xyz"), b"key")
-    ring.pick(upstreams("xyz"))
-    ring.pick(upstreams("xyz"))
+    view = RouteView(upstreams("xyz"))
+    for key in (b"key", b"", b""):
+        ring.pick(view, key)
     lines = shown(ring)
     assert 'slb_ring_keyless_total{route="/p"} 2.0' in lines
     assert 'slb_ring_unready_total{route="/p"} 1.0' in lines

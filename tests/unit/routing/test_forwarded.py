@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slb.errors import InvalidName
 from slb.model import RouteRecord, RouteSettings
 from slb.names import normal_path
-from slb.routing.forwarded import check_parameters, forwarded
+from slb.routing.forwarded import forwarded, route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Table
 
@@ -100,11 +100,9 @@ def table_of(*paths: str) -> Table:
 
 
 def is_clear(path: str, *routes: str) -> bool:
-    table = table_of(*routes)
-    route = table.match(normal_path(path))
-    assert route is not None
+    table, normal = table_of(*routes), normal_path(path)
     try:
-        check_parameters(table, route, path)
+        assert route_of(table, path, normal) is table.match(normal) is not None
     except InvalidName:
         return False
     return True
@@ -159,7 +157,7 @@ def test_the_steps_grow_with_the_path_and_no_faster(piece: str) -> None:
         sys.setprofile(trace)
         try:
             forwarded(path, "/", True)
-            check_parameters(table, table.routes["/"], path)
+            route_of(table, path, "/%3B")
         finally:
             sys.setprofile(None)
         return count

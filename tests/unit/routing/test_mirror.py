@@ -146,7 +146,7 @@ def test_a_round_goes_on_with_the_next_in_order_while_upstreams_come_and_go(mirr
 
     def pick() -> str:
         route = mirror.table.routes["/p"]
-        return route.policy.pick(route.upstreams).member
+        return route.policy.pick(route.view).member
 
     while pick() != B:
         pass

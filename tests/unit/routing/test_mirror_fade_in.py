@@ -31,19 +31,17 @@ FADES = {"defaults": {"fade_in": "10s"}}
 def test_a_member_that_comes_after_the_first_table_fades_in(whole: bool) -> None:
     mirror, clock = fading(**FADES)
     replace(mirror, {"/p": record(A, B)})
-    assert mirror.table.routes["/p"].fading_until == 0.0
+    assert mirror.table.routes["/p"].view.fading_until == 0.0
     if whole:
         replace(mirror, {"/p": record(A, B, C)})
     else:
         mirror.update({"/p": record(A, B, C)}, {})
     route = mirror.table.routes["/p"]
-    assert route.fading_until == 1010.0
-    assert [each.member for each in route.candidates(clock.now, Random(1))] == [A, B]
-    assert [each.member for each in route.deprioritized(clock.now, Random(1))] == [C]
+    assert route.view.fading_until == 1010.0
+    assert [each.member for each in route.view.deprioritized(clock.now, Random(1))] == [C]
     clock.now += 10
-    assert route.deprioritized(clock.now, Random(1)) == ()
-    assert route.candidates(clock.now, Random(1)) is route.serving
-    assert route.fading_until == 0.0
+    assert route.view.deprioritized(clock.now, Random(1)) == ()
+    assert route.view.fading_until == 0.0
 
 
 def test_a_member_another_route_has_named_long_since_is_not_new() -> None:
@@ -51,7 +49,7 @@ def test_a_member_another_route_has_named_long_since_is_not_new() -> None:
     replace(mirror, {"/p": record(A, B), "/q": record(C)})
     clock.now += 1
     mirror.update({"/p": record(A, B, C)}, {})
-    assert mirror.table.routes["/p"].fading_until == 0.0
+    assert mirror.table.routes["/p"].view.fading_until == 0.0
 
 
 def test_a_member_that_left_and_came_back_is_new_again() -> None:
@@ -59,15 +57,14 @@ def test_a_member_that_left_and_came_back_is_new_again() -> None:
     replace(mirror, {"/p": record(A, B)})
     mirror.update({"/p": record(A)}, {})
     mirror.update({"/p": record(A, B)}, {})
-    assert mirror.table.routes["/p"].fading_until == 1010.0
+    assert mirror.table.routes["/p"].view.fading_until == 1010.0
 
 
 def test_a_new_route_does_not_fade_nor_does_any_without_the_setting() -> None:
-    mirror, clock = fading(routes={"/p": {"fade_in": "10s"}})
+    mirror, _ = fading(routes={"/p": {"fade_in": "10s"}})
     replace(mirror, {"/q": record(A)})
     mirror.update({"/p": record(B, C), "/q": record(A, D)}, {})
-    assert [mirror.table.routes[path].fading_until for path in ("/p", "/q")] == [0.0, 0.0]
-    assert mirror.table.routes["/p"].candidates(clock.now, Random(1)) is mirror.table.routes["/p"].serving
+    assert [mirror.table.routes[path].view.fading_until for path in ("/p", "/q")] == [0.0, 0.0]
 
 
 def test_who_fades_is_judged_among_those_that_serve() -> None:
@@ -78,10 +75,10 @@ def test_who_fades_is_judged_among_those_that_serve() -> None:
     for member in (C, D):
         mirror.upstreams[member].available = False
     mirror.refresh([C, D])
-    assert (route.serving, route.fading_until) == (route.upstreams[:2], 0.0)
+    assert (route.serving, route.view.fading_until) == (route.upstreams[:2], 0.0)
     mirror.upstreams[C].available = True
     mirror.refresh([C])
-    assert route.fading_until == 1010.0
+    assert route.view.fading_until == 1010.0
 
 
 def test_a_fade_in_set_while_one_is_new_holds_from_when_it_came() -> None:
@@ -90,4 +87,4 @@ def test_a_fade_in_set_while_one_is_new_holds_from_when_it_came() -> None:
     mirror.update({"/p": record(A, B, C)}, {})
     clock.now += 3
     mirror.update({"/p": record(A, B, C, fade_in="5s")}, {})
-    assert mirror.table.routes["/p"].fading_until == 1005.0
+    assert mirror.table.routes["/p"].view.fading_until == 1005.0

@@ -31,7 +31,7 @@ class Following:
 
     def picks(self, path: str) -> list[str]:
         route = self.mirror.table.routes[path]
-        return [route.policy.pick(route.serving, key).member for key in KEYS]
+        return [route.policy.pick(route.view, key).member for key in KEYS]
 
     def owners(self, path: str) -> list[str]:
         ring = Ring.of(self.mirror.table.routes[path].upstreams)

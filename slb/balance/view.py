@@ -1,0 +1,61 @@
+"""What a policy picks from: the upstreams that serve one version of a route."""
+
+from collections.abc import Collection
+from random import Random
+
+from slb.balance.fade_in import deprioritized, fading_until
+from slb.balance.upstream import LiveUpstream
+
+Without = Collection[LiveUpstream] | None
+"""Upstreams that a request leaves out; None, which costs the least, where it leaves out none."""
+
+_NONE: frozenset[LiveUpstream] = frozenset()
+
+
+class RouteView:
+    """The `upstreams` that serve a route, ordered by member. A view never gets others: when they change, the route
+    gets a new view. So what a policy has computed of a view holds while it is given the same object.
+
+    `ill`: those of them that are not available; they serve only in a panic. `fade_in`: seconds; under a `greedy`
+    policy an upstream that fades in is treated otherwise (`deprioritized` in fade_in.py). `fading_until`: when the
+    last of them has faded in, on the clock of `LiveUpstream.seen`; 0.0 once that is over.
+    """
+
+    __slots__ = ("_fade_in", "_greedy", "fading_until", "ill", "upstreams")
+
+    def __init__(
+        self,
+        upstreams: tuple[LiveUpstream, ...],
+        ill: frozenset[LiveUpstream] = _NONE,
+        fade_in: float = 0.0,
+        greedy: bool = False,
+    ) -> None:
+        self.upstreams = upstreams
+        self.ill = ill
+        self._fade_in = fade_in
+        self._greedy = greedy
+        self.fading_until = fading_until(upstreams, fade_in)
+
+    def left(self, without: Without) -> tuple[LiveUpstream, ...]:
+        """`upstreams` that are none of `without`, in the same order."""
+        return tuple(each for each in self.upstreams if each not in without) if without else self.upstreams
+
+    def avoiding(self, failed: frozenset[LiveUpstream]) -> frozenset[LiveUpstream]:
+        """What an attempt leaves out where those before it have `failed`: these; and in a panic those that are ill,
+        as long as any is left."""
+        more = failed | self.ill
+        return more if failed and not more.issuperset(self.upstreams) else failed
+
+    def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
+        """What this request leaves out because it fades in, drawn anew for each; never all. `now` is on the clock
+        of `LiveUpstream.seen`."""
+        if now >= self.fading_until:
+            self.fading_until = 0.0
+            return ()
+        return deprioritized(self.upstreams, now, self._fade_in, rng, self._greedy)
+
+    def permitting(self, upstreams: tuple[LiveUpstream, ...]) -> "RouteView":
+        """The view of some of its upstreams; this very view where they are all."""
+        if len(upstreams) == len(self.upstreams):
+            return self
+        return RouteView(upstreams, self.ill.intersection(upstreams), self._fade_in, self._greedy)
