@@ -8,13 +8,14 @@ import asyncio
 
 import structlog
 
+from slb.balance.retry import may_repeat
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, Reason
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.exchange_base import ENDED, ExchangeBase
 from slb.proxy.interfaces import Lender
 from slb.proxy.pool import ConnectFailed
-from slb.proxy.retry import Tried, is_idempotent, on_fresh_connection, past_full
+from slb.proxy.retry import Tried, on_fresh_connection, past_full
 from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.upload import Upload
 from slb.proxy.upstream import UpstreamConnection
@@ -108,10 +109,9 @@ class Attempts(ExchangeBase):
         """Whether what has been sent of the request is held."""
         return self.upload is None or self.upload.held is not None
 
-    @property
-    def _may_repeat(self) -> bool:
-        """Whether the request can be sent once more, and may be."""
-        return is_idempotent(self.request.line.method) and self._is_whole
+    def _may_repeat(self, is_sent: bool = True) -> bool:
+        """Whether the request may be sent once more. `is_sent`: some of it was written."""
+        return may_repeat(self.request.line.method.decode(), is_sent, self._is_whole)
 
     def _failed_at(
         self, upstream: LiveUpstream, reason: Reason, detail: str, again: bool, blame: bool = True
@@ -152,8 +152,8 @@ class Attempts(ExchangeBase):
     def _is_replaced(self, connection: UpstreamConnection) -> bool:
         """Whether the request goes on a fresh connection to the same upstream: `connection` was pooled, and has
         ended before its reply."""
-        idempotent = is_idempotent(self.request.line.method)
-        tried = on_fresh_connection(self.tried, connection.unsent, self._is_whole, idempotent)
+        unsent = connection.unsent
+        tried = on_fresh_connection(self.tried, unsent, self._may_repeat(is_sent=not unsent))
         if tried is None:
             return False
         self.state = EXCHANGE[self.state][_LEAVE]

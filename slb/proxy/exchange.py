@@ -73,7 +73,7 @@ class Exchange(Attempts):
         if head.status in NOT_SERVED:
             self.detail = f"{connection.destination} answered {head.status}"
             self._context.on_failure(upstream, str(head.status))
-            if self._may_repeat and self._is_unanswered and self._leaves(upstream, str(head.status)):
+            if self._may_repeat() and self._is_unanswered and self._leaves(upstream, str(head.status)):
                 return
         else:
             upstream.answered_at = now
@@ -183,7 +183,7 @@ class Exchange(Attempts):
         if connection.used and not heard and self._is_unanswered and self._is_replaced(connection):
             return
         blame = self.request_ended  # else it may have had enough of a body that the client chose
-        again = self._may_repeat and self._is_unanswered
+        again = self._may_repeat() and self._is_unanswered
         self._spoilt(connection, UPSTREAM_RESET, " closed the connection", blame, again)
 
     def reply_malformed(self, why: str, blame: bool = True) -> None:

@@ -7,22 +7,14 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from slb.balance.eligible import untried
-from slb.balance.order import second_choice
-from slb.balance.retry import IDEMPOTENT, backoff
+from slb.balance.retry import backoff
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT
 from slb.routing.table import Route
 
-_IDEMPOTENT = frozenset(method.encode() for method in IDEMPOTENT)
-
 _SHARE = 0.2
 _FLOOR = 3
 _WINDOW = 10.0
-
-
-def is_idempotent(method: bytes) -> bool:
-    """Whether sending the request twice means the same as sending it once."""
-    return method in _IDEMPOTENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +47,16 @@ _LAST = Decision(None)
 _REFUSED = Decision(None, refused=True)
 
 
-def on_fresh_connection(tried: Tried, unsent: bool, whole: bool, idempotent: bool) -> Tried | None:
+def on_fresh_connection(tried: Tried, unsent: bool, may_repeat: bool) -> Tried | None:
     """What a request has behind it that is sent on a fresh connection to the same upstream, where a pooled one has
     ended before its reply: that was no answer to this request, and no attempt. None where it is not sent so.
 
-    `unsent`: nothing of it was written. `whole`: what was sent of it is held. Where some of it was written, that
-    the upstream had given the connection up before is believed once: else a request that ends every connection
-    would kill each upstream twice.
-    """
-    if unsent:
-        return tried if whole else None
-    return replace(tried, replaced=True) if whole and idempotent and not tried.replaced else None
+    `unsent`: nothing of it was written. `may_repeat`: as the rule in `balance/retry.py` has it. Where some of it
+    was written, that the upstream had given the connection up before is believed once: else a request that ends
+    every connection would kill each upstream twice. """
+    if not may_repeat or unsent:
+        return tried if may_repeat else None
+    return None if tried.replaced else replace(tried, replaced=True)
 
 
 def past_full(route: Route, tried: Tried, full: Iterable[LiveUpstream]) -> Tried | None:
@@ -138,10 +129,6 @@ class Retries:
         """Whether the budget has room for one more, which is taken from it."""
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
         return budget.take(self._finished(route.path), self._clock())
-
-    def pick(self, untried: tuple[LiveUpstream, ...]) -> LiveUpstream:
-        """The upstream for a further attempt."""
-        return second_choice(untried, self._rng)
 
     def backoff(self) -> float:
         """Seconds until the next attempt."""

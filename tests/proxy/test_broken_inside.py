@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from slb.balance import choice
 from slb.balance.upstream import LiveUpstream
 from slb.proxy import exchange
 from slb.proxy.messages import request_start
 from slb.proxy.request import Request
-from slb.proxy.retry import Retries
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, says
 from tests.proxy.test_slots import Pod, ask, queued, scores
 from tests.support.valkey import Valkey
@@ -66,10 +66,10 @@ async def test_so_is_one_over_a_connection_that_was_kept(proxies: MakeProxy, ori
 async def test_so_is_one_whose_next_attempt_finds_no_upstream_because_slb_fails(
     proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken_pick(*_: object) -> LiveUpstream:
+    def broken_choice(*_: object) -> LiveUpstream:
         raise RuntimeError("put in by a test")
 
-    monkeypatch.setattr(Retries, "pick", broken_pick)
+    monkeypatch.setattr(choice, "second_choice", broken_choice)
     proxy = await proxies()
     bad = await origins(says(b"HTTP/1.1 503 X\r\nContent-Length: 3\r\n\r\nbad"))
     proxy.route("/", bad, await origins(bad.handle))

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from slb.proxy.retry import Retries, RetryBudget, is_idempotent
+from slb.proxy.retry import Retries, RetryBudget
 from tests.unit.routing.mirror_rig import A, B, C, make_mirror, record, replace
 
 
@@ -83,16 +83,3 @@ def test_there_is_another_attempt_where_the_route_has_one_and_an_upstream_for_it
     retries: int, tried: str, avoided: str, expected: bool
 ) -> None:
     assert Setup(A, B, C, retries=str(retries)).has_more(tried, avoided) is expected
-
-
-def test_the_next_attempt_goes_to_the_least_busy_one_after_a_moment() -> None:
-    setup = Setup(A, B, C)
-    every = tuple(setup.mirror.upstreams.values())
-    for live in every:
-        live.inflight = 0 if live.member == B else 2
-    assert setup.retries.pick(every).member == B
-    assert 0 < setup.retries.backoff() < 1
-
-
-def test_methods_that_mean_the_same_twice() -> None:
-    assert [is_idempotent(method) for method in (b"GET", b"PUT", b"POST", b"get")] == [True, True, False, False]

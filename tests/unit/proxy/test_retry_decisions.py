@@ -65,20 +65,19 @@ def test_a_spent_budget_ends_it_but_connections_that_were_not_made_go_by_none() 
 
 
 @pytest.mark.parametrize(
-    ("unsent", "whole", "idempotent", "replaced", "again"),
+    ("unsent", "may_repeat", "replaced", "again"),
     [
-        pytest.param(True, True, False, True, True, id="nothing was written: always, and as often as it takes"),
-        pytest.param(True, False, True, False, False, id="its body is not held any more"),
-        pytest.param(False, True, True, False, True, id="some was written: believed once"),
-        pytest.param(False, True, True, True, False, id="some was written: not twice"),
-        pytest.param(False, True, False, False, False, id="some was written, and twice is not the same as once"),
-        pytest.param(False, False, True, False, False, id="some was written, and not all of it is held"),
+        pytest.param(True, True, True, True, id="nothing was written: as often as it takes"),
+        pytest.param(True, False, False, False, id="its body is not held any more"),
+        pytest.param(False, True, False, True, id="some was written: believed once"),
+        pytest.param(False, True, True, False, id="some was written: not twice"),
+        pytest.param(False, False, False, False, id="some was written, and it may not be repeated"),
     ],
 )
 def test_when_a_request_goes_on_a_fresh_connection(
-    unsent: bool, whole: bool, idempotent: bool, replaced: bool, again: bool
+    unsent: bool, may_repeat: bool, replaced: bool, again: bool
 ) -> None:
-    tried = on_fresh_connection(Tried(replaced=replaced), unsent, whole, idempotent)
+    tried = on_fresh_connection(Tried(replaced=replaced), unsent, may_repeat)
     assert (tried is not None) == again
     if tried is not None:
         assert tried == Tried(replaced=replaced or not unsent)
