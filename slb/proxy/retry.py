@@ -53,7 +53,7 @@ def on_fresh_connection(tried: Tried, unsent: bool, may_repeat: bool) -> Tried |
 
     `unsent`: nothing of it was written. `may_repeat`: as the rule in `balance/retry.py` has it. Where some of it
     was written, that the upstream had given the connection up before is believed once: else a request that ends
-    every connection would kill each upstream twice. """
+    every connection would kill each upstream twice."""
     if not may_repeat or unsent:
         return tried if may_repeat else None
     return None if tried.replaced else replace(tried, replaced=True)
