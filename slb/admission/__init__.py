@@ -1,1 +1,1 @@
-"""May it go now: who takes the next slot, and who waits for it."""
+"""May it go now: which request takes the next slot, and which waits for it."""

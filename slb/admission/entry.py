@@ -11,7 +11,7 @@ from slb.routing.table import Route
 
 
 class Waiter(Protocol):
-    """Who wants a slot. Exactly one of the two is called, unless it leaves the gate before."""
+    """A request that wants a slot. Exactly one of the two is called, unless it leaves the gate before."""
 
     def admitted(self, handle: Handle) -> None:
         """It has a slot, held by `handle` until that is released."""
@@ -40,7 +40,7 @@ class Owner(Protocol):
 
 
 def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:
-    """Whether a request waits for a Redis that is late: who may queue under a cap waits for a slot anyhow."""
+    """Whether a request waits for a Redis that is late: one that may queue under a cap waits for a slot anyhow."""
     return settings.when_unsure == "wait" or (turn is not None and settings.max_inflight > 0)
 
 

@@ -91,7 +91,7 @@ class FairQueue(Generic[Ticket]):
         return bisect_left(self._classes[priority], number, key=_number)
 
     def _charge(self, priority: str, weight: int) -> None:
-        # Who was passed over for long, unable to use what there was, has lent its share and not saved it.
+        # A class that was passed over for long, unable to use what there was, has lent its share and not saved it.
         self._virtual_time = max(self._virtual_time, self._passes[priority])
         self._passes[priority] = self._virtual_time + 1 / weight
 

@@ -158,7 +158,7 @@ class Gate:
         return {upstream.member for route in ours for upstream in route.serving}
 
     def refresh(self) -> None:
-        """Let those who wait follow what has become of their routes."""
+        """Let waiting requests follow what has become of their routes."""
         for path in {path for path, _ in self.waiting} | self.lane.unanswered():
             route = self._mirror.table.routes.get(path)
             candidates = self.candidates(route) if route is not None else ()
@@ -167,7 +167,7 @@ class Gate:
             self.lane.dismiss(path, candidates)
 
     def last_seen(self, view: str) -> Seen | None:
-        """The last decision of a route that is still known, whoever made it."""
+        """The last decision of a route that is still known, made here or by Redis."""
         found = [seen[view] for seen in (self.lane.explained.seen, self.seen) if view in seen]
         return max(found, key=lambda each: each.at, default=None)
 
@@ -180,7 +180,7 @@ class Gate:
 
     @property
     def mode(self) -> Mode:
-        """Who decides."""
+        """What decides: Redis, or this instance alone."""
         lane = self.lane
         if not lane.ready:
             return "local"
@@ -194,7 +194,7 @@ class Gate:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, nobody waits, and Redis has been told so."""
+        """Whether nothing is held, nothing waits, and Redis knows it."""
         return self.lane.is_idle and not self.waiting
 
     # -- where it is decided
@@ -245,7 +245,7 @@ class Gate:
             self._bring_again(cast("Entry", ask))
 
     def _tell_mode(self) -> None:
-        """That it is late is told where a request is decided by it: who waits does not notice."""
+        """That it is late is logged where it decides a request: those that wait do not notice."""
         lane, before = self.lane, self._mode
         now = self._mode = self.mode
         if now == "local" and before != now:
@@ -259,7 +259,7 @@ class Gate:
 
     def _granted_here(self, entry: Entry) -> None:
         """It may be one more than the cap."""
-        self.lane.say_all()  # a batch in flight that tells all it held does not tell of this
+        self.lane.say_all()  # a batch in flight that has all it held does not have this
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
             if self.lane.ready:
@@ -296,7 +296,7 @@ class Gate:
             return
         queued, before = entry.queues, entry.waited
         self._decided(entry)
-        # One that was granted at once comes, if it comes again, before all who have queued since: number_of in
+        # One that was granted at once comes, if it comes again, before all that have queued since: number_of in
         # ledger.lua leaves the room.
         entry.number = entry.number or self.lane.number + 1
         entry.chosen = member

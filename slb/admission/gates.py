@@ -17,19 +17,19 @@ from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
 _LOOK = 0.25
-"""Seconds between two looks at what has become of the routes of those who wait."""
+"""Seconds between two looks at what has become of the routes of waiting requests."""
 _SCORE_LOOKS = 4
 """So many looks apart, what the ledger has read is compared with the caps; it reads once a second."""
 _MOST_AHEAD = 128
 """Gates that are made before a request needs them. Each instance has a connection to Redis for each, and Redis
-takes 10,000 unless it is told otherwise: who registers thousands of capped routes is not to use them up."""
+takes 10,000 unless configured otherwise: thousands of capped routes are not to use them up."""
 _IDLE_LOOKS = 40
 """So many looks apart, gates of pools that no route names any more are taken down."""
 
 
 def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
     """How a request waits that names the class `asked`; unknown ones wait in the class of the least weight. None
-    where nobody waits."""
+    where nothing waits."""
     if settings.when_full != "queue":
         return None
     weights = dict(settings.priorities)
@@ -54,7 +54,7 @@ class Gates:
         self._gates: dict[str, Gate] = {}
         self._above_cap = AboveCap(metrics)
         mirror.on_swap(lambda _: self._swapped())
-        mirror.on_refresh(self._refresh)  # a slot of one that is out is granted to nobody any more
+        mirror.on_refresh(self._refresh)  # a slot of one that is out is granted no more
         metrics.queue_depth = self.depths
         metrics.pools_shared = self.modes
         metrics.unanswered = lambda: any(gate.lane.silent for gate in self._gates.values())
@@ -105,7 +105,7 @@ class Gates:
 
     def scores(self) -> Counter[str]:
         """Member -> requests in flight everywhere, of all pools together, as of a second ago; 0 for the candidates
-        that have none. Pools in which Redis does not answer are left out: nobody knows then."""
+        that have none. Pools in which Redis does not answer are left out: it is unknown then."""
         total: Counter[str] = Counter()
         for pool, scores in self._known_scores().items():
             total.update(dict.fromkeys(self._gates[pool].serving(self._mirror.table.routes), 0))

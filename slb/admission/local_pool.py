@@ -13,7 +13,7 @@ from slb.balance.asking import Ask, Candidate
 
 
 class _Answer(NamedTuple):
-    """Decided, and to be told: a slot of `member`, or a refusal."""
+    """Decided, and to be passed on: a slot of `member`, or a refusal."""
 
     member: str | None
     reason: str = ""
@@ -26,13 +26,14 @@ class _Answer(NamedTuple):
 
 
 class LocalPool:
-    """Grants, refuses and queues asks, which are told apart by identity; what an ask does when told may call back.
+    """Grants, refuses and queues asks, which differ by identity; what an ask does when answered may call back.
 
-    `held`: requests of this instance in flight by member, whoever granted them. It belongs to the caller: the pool
-    adds one at a grant, the caller takes it off when the request ends and then calls `freed`. `instances`: how many
-    share each capacity. `start`: where ties begin to rotate, so that instances do not all begin with the first.
+    `held`: requests of this instance in flight by member, granted here or by Redis. It belongs to the caller: the
+    pool adds one at a grant, the caller takes it off when the request ends and then calls `freed`. `instances`: how
+    many share each capacity. `start`: where ties begin to rotate, so that instances do not all begin with the
+    first.
 
-    After each call nobody waits who could use what this instance may still take.
+    After each call no ask waits that could use what this instance may still take.
     """
 
     def __init__(self, held: Counter[str], instances: Callable[[], int], start: int = 0) -> None:
@@ -40,7 +41,7 @@ class LocalPool:
         self._instances = instances
         self._rotation = start
         self._queue: FairQueue[Ask] = FairQueue()
-        self._views: dict[str, tuple[Candidate, ...]] = {}  # of those who wait
+        self._views: dict[str, tuple[Candidate, ...]] = {}  # of waiting asks
         self._answers: dict[Ask, _Answer] = {}
         self._telling = False
 
@@ -61,7 +62,7 @@ class LocalPool:
         self._tell()
 
     def leave(self, ask: Ask) -> bool:
-        """It wants no slot any more and is told nothing more; False where it was answered or never asked."""
+        """It wants no slot any more and gets no answer; False where it was answered or never asked."""
         answer = self._answers.pop(ask, None)
         if answer is not None and answer.member is not None:
             self._take_back(answer.member)
@@ -70,12 +71,13 @@ class LocalPool:
         return left
 
     def freed(self) -> None:
-        """Less is held, or fewer instances share: serve who waits."""
+        """Less is held, or fewer instances share: serve what waits."""
         self._serve()
         self._tell()
 
     def views(self, view: str, candidates: tuple[Candidate, ...]) -> None:
-        """A route's candidates have changed: who waits there uses these; who can use none of them is refused."""
+        """A route's candidates have changed: asks that wait there use these; one that can use none of them is
+        refused."""
         if view in self._views:
             self._views[view] = candidates
             self._refuse_hopeless(view)
@@ -86,7 +88,7 @@ class LocalPool:
         return _part(candidate, max(1, self._instances()))
 
     def drain_waiting(self) -> list[Ask]:
-        """Who waits, in the order they came, to wait elsewhere; nobody waits here any more."""
+        """The waiting asks, in the order they came, to wait elsewhere; none waits here any more."""
         waiting = list(self._queue)
         self._queue = FairQueue()
         self._views.clear()
@@ -108,7 +110,8 @@ class LocalPool:
             self._views.clear()
 
     def _tell(self) -> None:
-        """Who is told may call back: what that decides is told by the one loop, or the stack would grow with it."""
+        """An ask that is answered may call back: what that decides is answered by the one loop, or the stack would
+        grow with it."""
         if self._telling:
             return
         self._telling = True
@@ -143,7 +146,7 @@ class LocalPool:
         ask.queued(self._queue.position(ask))
 
     def _widen(self, ask: Ask) -> None:
-        """Of a route's candidates a second attempt may bring fewer than others have who wait there."""
+        """Of a route's candidates a second attempt may bring fewer than others have that wait there."""
         known = self._views.setdefault(ask.view, ask.candidates)
         members = {each.member for each in known}
         if new := tuple(each for each in ask.candidates if each.member not in members):
@@ -179,7 +182,7 @@ class LocalPool:
         return ties[(self._rotation - 1) % len(ties)]
 
     def _room_somewhere(self) -> bool:
-        """Spares the walk along a queue of which nobody can be served."""
+        """Spares the walk along a queue of which no ask can be served."""
         instances = max(1, self._instances())
         return any(self._has_room(each, instances) for view in self._views.values() for each in view)
 

@@ -5,9 +5,9 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 Mode = Literal["shared", "late", "settling", "local"]
-"""Who decides in a pool: Redis; Redis, but for requests that cannot wait for it, because it takes longer than
-`redis_budget`; the same where there is a cap, because Redis has lost what the fleet holds and is being told again;
-or this instance alone."""
+"""What decides in a pool: Redis; Redis, but for requests that cannot wait for it, because it takes longer than
+`redis_budget`; the same where there is a cap, because Redis has lost what the fleet holds and is being sent it
+again; or this instance alone."""
 
 _Candidate = Literal[
     "chosen", "higher score", "tie", "not first in order", "passed over", "full", "tried", "fading"

@@ -1,4 +1,4 @@
-"""Who has asked in one lane: pending, then in a batch in flight, then in the queue, until answered; parked before,
+"""The asks of one lane: pending, then in a batch in flight, then in the queue, until answered; parked before,
 where Redis cannot tell yet."""
 
 import asyncio
@@ -75,7 +75,7 @@ class Asks:
         return ((ticket, ticket.ask in left) for ticket in flying.values())
 
     def turn_back(self) -> None:
-        """The batch came to nothing: who flew with it waits for the next, before all others."""
+        """The batch came to nothing: asks that flew with it wait for the next, before all others."""
         again = {ticket.ask: None for ticket, left in self.land() if not left}
         self.pending = again | self.pending
 
@@ -92,7 +92,7 @@ class Asks:
         return ticket
 
     def leave(self, ask: Ask) -> int | None:
-        """Its asker has left. The key of its ticket, where Redis has to be told."""
+        """Its asker has left. The key of its ticket, where Redis has to know."""
         for place in (self.pending, self.parked):
             if ask in place:
                 del place[ask]
@@ -126,7 +126,7 @@ class Asks:
 
 
 class Answers:
-    """What those who have asked are told at the end of a step, in which nothing is half done any more: what they do
+    """The answers to asks, given at the end of a step, in which nothing is half done any more: what they do
     with it may come back to the lane."""
 
     def __init__(self) -> None:

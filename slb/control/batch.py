@@ -12,11 +12,11 @@ from slb.balance.asking import Ask
 from slb.control.views import View
 
 MOST_ASKS = 256
-"""In one batch, and as many who leave, and as many who wait: Redis does nothing else meanwhile."""
+"""In one batch, and as many that leave, and as many that wait: Redis does nothing else meanwhile."""
 
 MOST_HELD = 128
 MOST_WAITING = 32
-"""Members, and tickets, that a beat says at most: who has more says another part with each."""
+"""Members, and tickets, that a beat has at most: a lane with more sends another part with each."""
 
 _LONGEST_KEY = 15
 
@@ -37,13 +37,13 @@ class Ticket:
 @dataclass(slots=True)
 class Batch:
     """`join`: this holder need not be known yet. `fresh`: the first on its connection. `settling`: it waits for the
-    others to say what they hold. `full`: what it holds (`held`) and who waits (`tickets`, their keys), whatever was
-    said before. `waiting`: some of those, in their order, in other batches too. Else what has changed:
-    `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages told of and are used
+    others to say what they hold. `full`: what it holds (`held`) and what waits (`tickets`, their keys), whatever
+    was sent before. `waiting`: some of those, in their order, in other batches too. Else what has changed:
+    `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages brought and are used
     (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
-    ticket it becomes where it has to wait; `explain`: what the last of them finds is to be told. `changed`: views
-    whose waiting tickets have other candidates now. `drops`: what candidates that were replaced are stored under.
-    `bye`: this holder leaves for good. `lacked`: Redis has been asked once, and lacked some of `contents`.
+    ticket it becomes where it has to wait; `explain`: what the last of them finds is to be reported. `changed`:
+    views whose waiting tickets have other candidates now. `drops`: what candidates that were replaced are stored
+    under. `bye`: this holder leaves for good. `lacked`: Redis has been asked once, and lacked some of `contents`.
     `only_took`: it has nothing to say but that."""
 
     seq: int
@@ -73,21 +73,21 @@ class Batch:
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
         """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:
-        milliseconds until this holder counts as dead, until the keys go, and until a grant nobody took up goes to
-        the next."""
-        said = {name: value for name, value in zip(_AS_THEY_ARE, _as_they_are(self), strict=True) if value}
-        said |= {"id": holder, "start": start, "lease": lease, "life": life, "patience": patience}
+        milliseconds until this holder counts as dead, until the keys go, and until a grant that was not used goes
+        to the next."""
+        sent = {name: value for name, value in zip(_AS_THEY_ARE, _as_they_are(self), strict=True) if value}
+        sent |= {"id": holder, "start": start, "lease": lease, "life": life, "patience": patience}
         if self.views:
-            said["views"] = {name: view.digest for name, view in self.views.items()}
+            sent["views"] = {name: view.digest for name, view in self.views.items()}
         if self.asks:
-            said["asks"] = [_row(holder, ticket) for ticket in self.asks]
+            sent["asks"] = [_row(holder, ticket) for ticket in self.asks]
         if self.waiting:
-            said["waiting"] = [_row(holder, ticket) for ticket in self.waiting]
+            sent["waiting"] = [_row(holder, ticket) for ticket in self.waiting]
         if self.leave:
-            said["leave"] = [ticket_name(holder, key) for key in self.leave]
+            sent["leave"] = [ticket_name(holder, key) for key in self.leave]
         if self.took:
-            said["took"] = [[ticket_name(holder, key), member] for key, member in self.took.items()]
-        return orjson.dumps(said)
+            sent["took"] = [[ticket_name(holder, key), member] for key, member in self.took.items()]
+        return orjson.dumps(sent)
 
 
 _AS_THEY_ARE = (

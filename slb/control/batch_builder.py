@@ -16,7 +16,7 @@ class BatchBuilder:
     """`held`, `asks` and `views` are the lane's own, read when a batch is made. Deltas wait here until a batch
     carries them; a full batch says whole what they would come to, so they end with it. Where more wait than one
     batch says, those behind it say the rest, and no asks before. Times are the event loop's, in seconds; `beat_due`
-    is when all is said again at the latest."""
+    is when all is sent again at the latest."""
 
     def __init__(self, held: Mapping[str, int], asks: Asks, views: Views) -> None:
         self.beat_due = 0.0
@@ -49,16 +49,16 @@ class BatchBuilder:
         self._hurries = True
 
     def leave(self, key: int) -> None:
-        """Nobody waits for this ticket any more."""
+        """No request waits for this ticket any more."""
         self._left.append(key)
 
     def take(self, key: int, member: str) -> None:
-        """A message told of this grant, and it is used: the next batch, which is due now, acknowledges it."""
+        """A message brought this grant, and it is used: the next batch, which is due now, acknowledges it."""
         self._taken[key] = member
         self._hurries = True
 
     def was_taken(self, key: int, member: str) -> bool:
-        """Whether the grant that a reply tells of was taken from a message. Then nothing is left to acknowledge."""
+        """Whether the grant in a reply was taken from a message. Then nothing is left to acknowledge."""
         if self._taken.get(key) != member:
             return False
         del self._taken[key]
@@ -73,7 +73,7 @@ class BatchBuilder:
         return True
 
     def change(self, view: str) -> None:
-        """Those who wait there have other candidates now."""
+        """Requests that wait there have other candidates now."""
         self._changed.add(view)
 
     def look(self) -> None:
@@ -85,7 +85,7 @@ class BatchBuilder:
         self._full = True
 
     def differs(self) -> None:
-        """Redis counts otherwise. It may, until all of a full batch has been said."""
+        """Redis counts otherwise. It may, until all of a full batch has been sent."""
         self._full = self._full or not self._unsaid
 
     # -- what is due
@@ -113,8 +113,8 @@ class BatchBuilder:
 
     def batch(self, now: float, beat: float, settling: bool) -> Batch:
         """The next one, taken out of here. The first on a connection only looks which Redis that is, and takes
-        nothing out. Nobody asks, or waits in its queue, before it has been told all: it may have lost what others
-        hold. While `settling` nobody waits there either. All
+        nothing out. No ask is sent, or waits in its queue, before it has all: it may have lost what others
+        hold. While `settling` nothing waits there either. All
         others acknowledge the grants that were taken, until one that does has been run."""
         if self._fresh and not self._join:
             self._seq += 1
@@ -182,7 +182,7 @@ class BatchBuilder:
         return waiting[:MOST_ASKS]
 
     def _part(self) -> tuple[dict[str, int], list[Ticket]]:
-        """What the next beat says whole: after as many beats as there are parts, Redis has been told of all."""
+        """What the next beat sends whole: after as many beats as there are parts, Redis has been sent all."""
         self._parts += 1
         held = _part_of(sorted(self._held), self._parts, MOST_HELD)
         keys = _part_of(list(self._asks.queued), self._parts, MOST_WAITING)
@@ -209,7 +209,7 @@ class BatchBuilder:
             self.was_taken(key, member)
 
     def settled(self) -> None:
-        """Redis knows what everybody holds: who waits here may have what is free."""
+        """Redis knows what all holders have: what waits here may have what is free."""
         self._full = self._full or self._owes_queue
 
     def lacks(self, batch: Batch, digests: list[str]) -> None:

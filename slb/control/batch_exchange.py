@@ -25,8 +25,8 @@ class Decides(Protocol):
         """The next one, taken out of the lane."""
 
     def read(self, batch: Batch, reply: dict[str, Any]) -> Batch | None:
-        """Do what the reply says. The batch to be sent behind it, at once; None where all is said for now. Raises
-        RedisError, OSError where the reply is of no use."""
+        """Do what the reply says. Returns the batch to be sent behind it, at once; None where nothing is left to
+        send. Raises RedisError, OSError where the reply is of no use."""
 
     def fall_behind(self) -> None:
         """Redis has not answered for the budget."""
@@ -82,7 +82,7 @@ class BatchExchange:
         self._loop.call_soon(self.wake)
 
     def extend(self) -> None:
-        """Redis has answered, and more is to be said: its silence begins anew."""
+        """Redis has answered, and more is to be sent: its silence begins anew."""
         self._stopwatch.extend(self._loop.time() + self._lane.patience())
 
     def _begin(self) -> None:
@@ -127,7 +127,7 @@ class BatchExchange:
         self._failed(TimeoutError(), is_over=True)
 
     def _failed(self, error: Exception, is_over: bool) -> None:
-        """By another connection all is said, and asked, anew."""
+        """By another connection all is sent, and asked, anew."""
         self._sent = None
         goes_on = self._lane.failed(error, is_over)
         self._line.drop()

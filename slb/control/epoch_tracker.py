@@ -1,4 +1,4 @@
-"""How a lane stands with Redis: whether it is the one it was, and has been told what everybody holds."""
+"""How a lane stands with Redis: whether it is the one it was, and knows what all holders have."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ class EpochTracker:
     """Fed with each reply; decides, and does nothing. Times are the event loop's, in seconds.
 
     `epoch`: as the pool's keys name it; another one means that Redis has lost something, or is another Redis.
-    `settling`: some of those who hold something have not said so in this epoch. `holders`: how many there are, as
+    `settling`: some holders have not sent what they hold in this epoch. `holders`: how many there are, as
     of when all was well. `steady_since`: since when it is the same Redis, and its clock the same; 0.0 before it is
-    known. `unheard`: how many had not said what they hold when settling ended without them.
+    known. `unheard`: how many had not sent what they hold when settling ended without them.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class EpochTracker:
 
     def renamed(self, reply: Mapping[str, Any], now: float, lease: float) -> bool:
         """Redis does not know our name: whether because our lease has ended. If so nothing is known of the new one;
-        if not, Redis has lost what it knew of everybody."""
+        if not, Redis has lost what it knew of all holders."""
         if now - self._heard < lease or self.has_lost(reply):
             return False
         self._acknowledged = -1
@@ -80,7 +80,8 @@ class EpochTracker:
             self.holders = int(reply["holders"])
 
     def _follow_settling(self, reply: Mapping[str, Any], now: float, patience: float) -> None:
-        """Who has pushed is counted in Redis. Where it has lost who there was, those we knew of are awaited."""
+        """Holders that have pushed are counted in Redis. Where it has lost which there were, those known here are
+        awaited."""
         if self.has_lost(reply) or reply["last"] < self._acknowledged:
             self._awaited, self._settled_at = self.holders, now + patience
         behind = reply["pushed"] < max(self._awaited, reply["holders"])

@@ -1,4 +1,4 @@
-"""What Redis told of the scores that an ask found, kept to be explained: of some asks, since it costs Redis about
+"""The scores that an ask found in Redis, kept to be explained: of some asks, since it costs Redis about
 half as much as the ask itself."""
 
 from slb.control.batch import Batch, Seen
@@ -30,6 +30,6 @@ class Explained:
         return True
 
     def keep(self, batch: Batch, scores: dict[str, int] | None, now: float) -> None:
-        """What it told; None where there were too many."""
+        """The scores; None where there were too many."""
         ask = batch.asks[-1].ask
         self.seen[ask.view] = Seen(ask, scores, now)

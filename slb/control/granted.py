@@ -1,4 +1,4 @@
-"""The message that tells an instance of slots its tickets have been granted, as `lua/grants.lua` publishes it."""
+"""The message with the slots that tickets of an instance have been granted, as `lua/grants.lua` publishes it."""
 
 from typing import NamedTuple
 
@@ -19,14 +19,14 @@ class Granted(NamedTuple):
 
 
 def read_granted(text: str) -> Granted | None:
-    """None for any other text: anybody may publish."""
+    """None for any other text: any program may publish."""
     if len(text) > MOST_BYTES:
         return None
     try:
-        said = orjson.loads(text)
+        message = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    match said:
+    match message:
         case {"pool": str(pool), "at": int(at), "epoch": str(epoch), "grants": list(grants)}:
             if len(grants) > MOST_GRANTS or not all(_is_grant(each) for each in grants):
                 return None

@@ -1,4 +1,4 @@
-"""What Redis knows of instances: of each a hash for display, who it is, and its place in one list of all."""
+"""What Redis knows of instances: of each a hash for display, its identity, and its place in one list of all."""
 
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Who is alive, and who has died: each instance beats, and sees with each beat who else does."""
+"""Which instances are alive, and which have died: each beats, and sees with each beat which others do."""
 
 import asyncio
 import time
@@ -102,7 +102,7 @@ class Instances:
         await self._each_beat(self.beat)
 
     async def follow(self) -> None:
-        """Know who beats, without beating, until cancelled."""
+        """Know which instances beat, without beating, until cancelled."""
         await self._each_beat(self.look)
 
     async def _each_beat(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -169,8 +169,8 @@ class Instances:
         return has_ended(other.process) or is_taken_over(other.binding, self._info.binding)
 
     def _is_steady(self, left: float) -> bool:
-        """Whether Redis has answered this process's beats for a while: then whoever is missing has left or died.
-        `left`: the milliseconds its place in the list would have lasted without this beat."""
+        """Whether Redis has answered this process's beats for a while: then an instance that is missing has left or
+        died. `left`: the milliseconds its place in the list would have lasted without this beat."""
         now, patience = self._clock(), _MISSED_BEATS * self._beat
         if left < (self._lifetime - patience) * 1000 or left <= 0:
             self._steady_since = None

@@ -1,4 +1,4 @@
-"""Every key and channel in Redis: its type, its lifetime, who writes it. Nothing else spells a key.
+"""Every key and channel in Redis: its type, its lifetime, its writers. Nothing else spells a key.
 
 | key                    | type            | lifetime                    | written by                          |
 |------------------------|-----------------|-----------------------------|-------------------------------------|
@@ -13,7 +13,7 @@
 | `slb:leases`           | sorted set      | while there is a lease      | registry, expiry of leases          |
 | `slb:restoring`        | string          | TTL 5 s                     | the instance that writes back       |
 | `slb:canary:<id>`      | string          | TTL 5 s                     | an instance testing notifications   |
-| `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | whoever runs that health check |
+| `slb:{health}:<check>` | string          | TTL 10 intervals, at least 1 min | the instance that runs the check |
 
 `slb:changes` has a number for each entry that has changed, what left too: `<route's key> <member>`,
 `<key of a hash> <field>`, or the key of a hash that was replaced or removed whole, which is a number of each of its
@@ -37,7 +37,7 @@ class and what its tickets avoid):
 | `queue:tickets`        | hash            | ticket = what it waits for                                    |
 | `queue:class:<class>`  | sorted set      | ticket, score = its number                                    |
 | `queue:classes`        | hash            | class = its pass in the fair order; a blank = the virtual time |
-| `queue:views`          | hash            | `<holder> <route>` = the view of those who wait: its candidates |
+| `queue:views`          | hash            | `<holder> <route>` = the view of its tickets: candidates       |
 | `queue:lines:<holder>` | hash            | its lines = the view under which each stands in `queue:heads:` |
 | `queue:line:<holder> <line>` | sorted set | its tickets that can use the same: ticket, score = its number |
 | `queue:heads:<view> <class>` | sorted set | `<holder> <line>`, score = the number of its first ticket     |
@@ -49,9 +49,9 @@ class and what its tickets avoid):
 | `view:<view>`          | hash            | member = its place, capacity and slots in this view           |
 | `loads:<view>`         | sorted set      | members with room, score = requests in flight for each slot   |
 | `places:<view>`        | sorted set      | members with room, score = their place                        |
-| `dying`                | sorted set      | holders whose lease has ended and who are not yet taken apart |
+| `dying`                | sorted set      | holders whose lease has ended, not yet taken apart            |
 | `round`                | string          | how far the slices of the reaper have come                    |
-| `reaped`               | string, TTL 1 s | somebody has just reaped (or mended: `reap.lua`)              |
+| `reaped`               | string, TTL 1 s | an instance has just reaped (or mended: `reap.lua`)           |
 | `epoch`                | string          | the server's run id and when this was written: another one is a loss |
 
 Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` only:
@@ -63,8 +63,8 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 | `state`                | hash            | with the model: its bucket, its deficit, what is promised     |
 | `clock`                | hash            | for good: first and last call, and where the round stands     |
 | `running:<model>`      | sorted set      | with its tasks: task, score = when it was admitted            |
-| `promises:<model>`     | sorted set      | TTL: what callers were told to wait for, score = until when   |
-| `far:<model>`          | sorted set      | TTL: those who come back before that, score = when            |
+| `promises:<model>`     | sorted set      | TTL: what callers wait for, score = until when   |
+| `far:<model>`          | sorted set      | TTL: those that come back before that, score = when            |
 | `minute:<model>`       | hash            | TTL 2 min: half second = tokens admitted in it                |
 | `task:<task>`          | hash            | while its lease lasts, then TTL 1 h                           |
 | `key:<key>`            | string          | a key's task while it runs; a key's promise: TTL              |
@@ -72,8 +72,8 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 | `abandoned`            | sorted set      | an hour each: task, score = when it was reclaimed             |
 | `window:<second>`      | hash            | TTL 2 min: what was decided in it                             |
 
-Channel `slb:health`: a health check's key and its new state, from whoever ran it; a member that refuses
-connections, or serves again, from whoever met it.
+Channel `slb:health`: a health check's key and its new state, from the instance that ran it; a member that refuses
+connections, or serves again, from the instance that met it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
 """
 
@@ -108,7 +108,7 @@ OURS = "slb[_:]*"
 
 
 MOST_INSTANCES = 1000
-"""That are known of; who comes after them serves all the same."""
+"""That are known of; any after them serves all the same."""
 
 LONGEST = len(SETTINGS) + LONGEST_PATH
 """Characters of the longest key that the watcher reads: what is longer is not ours, and not looked at."""

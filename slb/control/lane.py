@@ -1,9 +1,9 @@
 """One instance's way to one pool's ledger: one batch in flight, and what comes meanwhile joins the next.
 
-`held` is the truth about this instance, whoever decided; Redis is told of it in deltas while all is well, and
-whole (a full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have
-been run or not: the full one behind it makes that the same, and who asked in it asks again. A Redis that answers
-within `silence`, by whatever connection, has only been late: who is patient stays here and waits for it. What a
+`held` is the truth about this instance, whatever decided; Redis gets it in deltas while all is well, and whole (a
+full batch) at first, with each beat, and after anything that went wrong. A batch that has failed may have been run
+or not: the full one behind it makes that the same, and what was asked in it is asked again. A Redis that answers
+within `silence`, by whatever connection, has only been late: a patient ask stays here and waits for it. What a
 batch says is made up in `builder`; when it is sent is decided in `exchange`; here is what is done with the reply.
 """
 
@@ -97,7 +97,7 @@ class Lane:
         self.wake()
 
     def leave(self, ask: Ask) -> None:
-        """Whoever asked has left. What is granted to it all the same is given back."""
+        """The asking request has left. What is granted to it all the same is given back."""
         key = self._asks.leave(ask)
         if key is not None:
             self._builder.leave(key)
@@ -111,7 +111,8 @@ class Lane:
         self._give_back(member)
 
     def view(self, name: str, candidates: tuple[Candidate, ...]) -> None:
-        """The candidates of a route from now on, also for those who wait. The same object where nothing changed."""
+        """The candidates of a route from now on, also for tickets that wait. The same object where nothing
+        changed."""
         if self._views.put(name, candidates) and any(
             ticket.ask.view == name for ticket in self._asks.known_to_redis()
         ):
@@ -124,16 +125,16 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, asked or to be said."""
+        """Whether nothing is held, asked or to be sent."""
         return not (self.held or self._asks) and self._builder.is_idle
 
     def keep_views(self, names: Container[str]) -> None:
-        """Forget the candidates of all routes but these, and those that somebody waits in still."""
+        """Forget the candidates of all routes but these, and those in which a request still waits."""
         in_use = self._builder.keeps()
         self._views.forget(lambda name: name not in names and name not in in_use)
 
     def say_all(self) -> None:
-        """`held` has been changed by somebody else: tell Redis all of it."""
+        """`held` was changed from outside the lane: send Redis all of it."""
         self._builder.say_all()
         self.wake()
 
@@ -164,7 +165,7 @@ class Lane:
             self._grant(ticket.ask, member)
 
     def dismiss(self, name: str, candidates: tuple[Candidate, ...]) -> None:
-        """These are a route's candidates now: who waits there and can use none of them waits for nothing."""
+        """These are a route's candidates now: a request that waits there and can use none of them waits in vain."""
         left = {each.member for each in candidates}
         waiting = [ticket.ask for ticket in self._asks.queued.values() if ticket.ask.view == name]
         for ask in [ask for ask in waiting if len(ask.avoid) >= len(left) and left.issubset(ask.avoid)]:
@@ -173,7 +174,7 @@ class Lane:
 
     @property
     def settling(self) -> bool:
-        """Whether Redis has not been told yet what everybody holds."""
+        """Whether Redis does not know yet what all holders have."""
         return self.epochs.settling
 
     # -- batches
@@ -221,7 +222,7 @@ class Lane:
         return max(timing.silence, timing.budget, 0.0 if self.ready else timing.deadline)
 
     def _answered_in_part(self) -> None:
-        """Redis has answered, and more is to be said: its silence begins anew. Not where it refused something
+        """Redis has answered, and more is to be sent: its silence begins anew. Not where it refused something
         before: that is no service, however often it answers."""
         if not isinstance(self._failure, ResponseError | InvalidResponse):
             self._exchange.extend()
@@ -248,7 +249,7 @@ class Lane:
         return None if is_over else self.next_batch()
 
     def fall_behind(self) -> None:
-        """Redis has not answered for the budget: who cannot wait any longer is handed back."""
+        """Redis has not answered for the budget: asks that cannot wait any longer are handed back."""
         if self.ready and not self.late:
             self.late = True
             self._on_change(self._asks.hand_back_hurried())
@@ -293,7 +294,7 @@ class Lane:
 
     def _begin_anew(self, reply: dict[str, Any]) -> None:
         """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
-        again under another name. Or our lease cannot have ended: then Redis has lost what it knew of everybody."""
+        again under another name. Or our lease cannot have ended: then Redis has lost what it knew of all."""
         self._builder.begin_anew()
         self._asks.turn_back()
         if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
@@ -340,7 +341,7 @@ class Lane:
         if self._views.is_capped:
             self._builder.hurry()
             self.wake()
-        elif self._linger is None:  # nobody waits for it: it may go with the next ask
+        elif self._linger is None:  # nothing waits for it: it may go with the next ask
             self._linger = self._loop.call_later(self.timing.linger, self._release_now)
 
     def _release_now(self) -> None:
@@ -386,7 +387,7 @@ class Lane:
         return self._backoff.pause(self._loop.time(), self.timing.backoff, longest)
 
     def _give_up(self, error: Exception) -> None:
-        """Decide nothing here until Redis answers again. Where time was up, the last failure tells why."""
+        """Decide nothing here until Redis answers again. Where time was up, the last failure is the cause."""
         why = self._failure or error if isinstance(error, TimeoutError) else error
         undecided, was_ready = self._asks.hand_back(), self.ready
         self.ready = self.late = False

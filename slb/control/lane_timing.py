@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 SPARE = 0.5
-"""Seconds that a grant waits for longer than Redis, or the way to it, may stall: half for the message that tells of
+"""Seconds that a grant waits for longer than Redis, or the way to it, may stall: half for the message of
 it, half for the batch that acknowledges it."""
 
 
@@ -11,8 +11,8 @@ it, half for the batch that acknowledges it."""
 class LaneTiming:
     """Seconds. `budget`: how long Redis may take to answer a batch before it is late, and asks that are not patient
     are handed back; so one of them waits for two budgets at most, if it comes while another batch is in flight.
-    `silence`: how long Redis may not answer before this instance decides alone. `look`: between two looks of who
-    waits in the queue; `patience`: how long a grant may wait to be taken up; where that is not longer than
+    `silence`: how long Redis may not answer before this instance decides alone. `look`: between two looks of a lane
+    that waits in the queue; `patience`: how long a grant may wait to be taken up; where that is not longer than
     `silence`, none is taken from a message. `settle`: how long others may take to say what they hold after Redis
     has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of
     a batch while this instance decides alone, where `silence` is shorter. `backoff`: before the second attempt of

@@ -1,5 +1,5 @@
-"""Who holds which slot of which upstream, in the whole fleet: this instance's lanes, and what is done once for all
-of them."""
+"""Which holder has which slot of which upstream, in the whole fleet: this instance's lanes, and what is done once
+for all of them."""
 
 import asyncio
 import math
@@ -88,7 +88,7 @@ class Ledger:
         return lane
 
     def drop(self, pool: str) -> None:
-        """End a lane nobody needs. What it held, if anything, is reaped."""
+        """End a lane that is not needed. What it held, if anything, is reaped."""
         del self._lanes[pool]
         self.scores.pop(pool, None)
         self._due.pop(pool, None)
@@ -157,15 +157,15 @@ class Ledger:
         return True
 
     def _notice_a_freeze(self) -> None:
-        """Where this process was frozen, so may others have been, who look dead now and are not."""
+        """Where this process was frozen, so may others have been, which look dead now and are not."""
         now = asyncio.get_running_loop().time()
         if now - self._looked_at > self._timing.lease / 2:
             self.answering_since = 0.0
         self._looked_at = now
 
     async def _reap_one(self, lane: Lane, damaged: bool) -> None:
-        """Nobody is reaped before Redis has answered for one whole lease: thawed, it finds everybody expired. Nor
-        by a call that it was frozen over: it runs that when it is thawed."""
+        """No holder is reaped before Redis has answered for one whole lease: thawed, an instance finds all expired.
+        Nor by a call that it was frozen over: it runs that when it is thawed."""
         now, timing = asyncio.get_running_loop().time(), self._timing
         since = self.answering_since, lane.epochs.steady_since
         may_reap = all(moment and now - moment >= timing.lease for moment in since)
@@ -210,7 +210,7 @@ class Ledger:
     # -- grants
 
     async def _listen_for_ever(self) -> None:
-        """A message that is lost costs a quarter of a second: who waits looks by itself."""
+        """A message that is lost costs a quarter of a second: a waiting lane looks by itself."""
         await hear(self._connection, keys.GRANTED_CHANNEL + self._instance, self._granted_in, _RECONNECT)
 
     def _granted_in(self, _: str, text: str) -> None:

@@ -1,9 +1,8 @@
 """Places on disk whose contents are believed: a server that answers there, a table that is served.
 
-So nobody else may own them or write to them. Who may only read finds addresses, and loses that. Symbolic links are
-not followed, and of a file it is what was opened that is looked at: between a look at a name and its use another
-may stand there.
-"""
+So no other user may own them or write to them. One that may only read finds addresses, and loses that. Symbolic
+links are not followed, and of a file it is what was opened that is looked at: between a look at a name and its use
+another may stand there."""
 
 import grp
 import os
@@ -26,21 +25,21 @@ IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|table-.*")
 """What slb keeps in a `data_dir`, or beside a socket that has a directory of its own."""
 
 IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*")
-"""What the embedded server and those who use it keep in its directory."""
+"""What the embedded server and its users keep in its directory."""
 
 _log = structlog.get_logger()
 
 
 def make_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
     """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
-    and what to do, where it is somebody else's too; OSError where it cannot be had."""
+    and what to do, where it is another user's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_private(directory, setting, ours)
 
 
 def check_data_dir(directory: Path) -> None:
     """The same of a `data_dir` that is there. One that cannot be had is no reason not to start: what cannot be kept
-    there is told of when it is to be. Raises ConfigError."""
+    there is reported when it is to be. Raises ConfigError."""
     with suppress(OSError):
         check_private(directory, "data_dir")
 
@@ -88,7 +87,7 @@ def check_private(directory: Path, setting: str, ours: Callable[[str], object] =
 
 def check_contents(directory: Path, setting: str) -> None:
     """See that everything in `directory`, which is private now, was put there by this user: it may have stood open
-    before. A socket of somebody else's would be taken for our own server's. Raises ConfigError, OSError."""
+    before. A socket of another user's would be taken for our own server's. Raises ConfigError, OSError."""
     for folder, folders, files in os.walk(directory, onerror=_raise):
         for name in (*folders, *files):
             path = Path(folder, name)
@@ -96,12 +95,12 @@ def check_contents(directory: Path, setting: str) -> None:
                 found = path.lstat()
                 if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
                     raise ConfigError(
-                        f"{setting}: {path} is a link, or somebody else's: who put it there? Remove it"
+                        f"{setting}: {path} is a link, or another user's: find out what put it there, and remove it"
                     )
 
 
 def check_way_to(directory: Path, setting: str) -> None:
-    """See that nobody else may put another directory in the place of `directory`, which is named to a server that
+    """See that no other user may put another directory in the place of `directory`, which is named to a server that
     opens it later: on the way everything is root's or this user's, links too, and what others may write to is
     sticky, such as /tmp. Raises ConfigError, OSError."""
     for passed in _way(directory.absolute().parent):
@@ -120,7 +119,7 @@ def check_way_to(directory: Path, setting: str) -> None:
 
 def _way(directory: Path) -> Iterator[Path]:
     """Each directory and each link that is gone through to reach `directory`, itself included. What a link leads to
-    comes after the link: who refuses that never follows it."""
+    comes after the link: refusing that, it is never followed."""
     for passed in (*reversed(directory.parents), directory):
         yield passed
         if passed.is_symlink():
@@ -128,7 +127,7 @@ def _way(directory: Path) -> Iterator[Path]:
 
 
 def _may_replace(found: os.stat_result) -> str:
-    """Who else may rename what is in this directory: `g`, `o`, both, or nobody; a link has no mode of its own."""
+    """Which others may rename what is in this directory: `g`, `o`, both, or none; a link has no mode of its own."""
     if found.st_mode & stat.S_ISVTX or stat.S_ISLNK(found.st_mode):
         return ""
     group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
@@ -136,12 +135,12 @@ def _may_replace(found: os.stat_result) -> str:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether it is this user's primary group, which lists nobody else. Where each user has a group of his own the
-    umask is 002, and home directories are open to that group. Users who merely share a primary group are not told
-    from that: to find them, all users would have to be read."""
+    """Whether it is this user's primary group, which lists no other user. Where each user has a group of its own
+    the umask is 002, and home directories are open to that group. Users that merely share a primary group are not
+    told from that: to find them, all users would have to be read."""
     if gid != os.getegid():
         return False
-    with suppress(KeyError):  # in a container neither needs a name; a group without one lists nobody
+    with suppress(KeyError):  # in a container neither needs a name; a group without one lists no user
         listed = set(grp.getgrgid(gid).gr_mem)
         return not listed or listed == {_own_name()}
     return True
@@ -156,7 +155,7 @@ def _own_name() -> str:
 
 def read_private(file: Path) -> tuple[bytes, float]:
     """The contents of `file`, and when it was changed. Raises OSError where it cannot be read, ValueError where it
-    is no file of this user's alone. Closed to those who may read it."""
+    is no file of this user's alone. Closed to others that may read it."""
     opened = os.open(file, _READ | os.O_NONBLOCK)  # which would wait for a writer, were it a pipe
     try:
         found = os.fstat(opened)
@@ -184,7 +183,7 @@ def _fault(found: os.stat_result) -> str:
         return f"{{0}} belongs to the user {found.st_uid}: chown {os.geteuid()} {{0}}, or use another"
     if found.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        return f"others may write to {{0}} (mode {mode:04o}): if nobody has, chmod go-w {{0}}, or use another"
+        return f"others may write to {{0}} (mode {mode:04o}): if none has, chmod go-w {{0}}, or use another"
     return ""
 
 

@@ -1,10 +1,9 @@
-"""Which processes of this machine have ended: its kernel knows at once; everybody else waits for a lease to end.
+"""Which processes of this machine have ended: its kernel knows at once; all others wait for a lease to end.
 
 Two processes know of each other where they run in one boot of one kernel and share its process ids: on one host, or
 in one container. A container that is started again has process ids of its own. But where it has the network of the
-one before (a pod's, the host's), an address tells: a process that has bound the one another had has proof that the
-other has let go of it. In all other cases who ran there before ends with the lease.
-"""
+one before (a pod's, the host's), an address is the proof: a process that has bound the one another had has proof
+that the other has let go of it. In all other cases what ran there before ends with the lease."""
 
 import os
 from functools import cache
@@ -35,7 +34,7 @@ def binding(address: str, owner: str) -> str:
 
 def is_taken_over(theirs: str, ours: str) -> bool:
     """Whether the owner of `theirs`, a `binding`, has let go of an address that is ours now. Two that share process
-    ids are left to `has_ended`: workers go on when their supervisor, who bound it, has been killed.
+    ids are left to `has_ended`: workers go on when their supervisor, which bound it, has been killed.
 
     The number of a namespace that has gone may come again: then all that ran in it has gone too."""
     place, address, owner = _parts(theirs)
@@ -61,7 +60,7 @@ def has_ended(process: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # it lives, as somebody else's: by its start we see whether it is another by now
+        pass  # it lives, as another user's: by its start we see whether it is another by now
     now = _started(int(pid))
     return now is not None and now != started
 

@@ -151,7 +151,7 @@ class Registry:
     async def reset(self) -> int:
         """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
 
-        The generation stays, or is made: it tells every instance that this emptiness is the truth, and
+        The generation stays, or is made: it shows every instance that this emptiness is the truth, and
         all counts as changed, what Redis had lost before among it.
         """
         routes: set[str | None] = set()

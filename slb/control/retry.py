@@ -26,4 +26,4 @@ def may_pass(error: Exception) -> bool:
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
-"""Seconds, of what connects to Redis again, where nothing else is said."""
+"""Seconds, of what connects to Redis again, where nothing else is given."""

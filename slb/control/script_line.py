@@ -33,7 +33,7 @@ class _Call:
 class ScriptLine:
     """Made without being connected; a call connects where that is needed. Calls may be made while others are under
     way: they run in the order they were made, and the end of the connection ends all of them. It has no deadline of
-    its own, and no call is run twice: who calls bounds the call, and drops the line where it has not ended.
+    its own, and no call is run twice: the caller bounds the call, and drops the line where it has not ended.
     `on_forgotten` is called when Redis has answered a call that it does not know the script."""
 
     def __init__(self, new_wire: Callable[[], Wire], source: str) -> None:
@@ -127,7 +127,7 @@ class ScriptLine:
 
 
 def settle(answer: asyncio.Future[Any], reply: Any) -> None:
-    """Give a reply, or an error, to who awaits it. One that was cancelled needs none."""
+    """Give a reply, or an error, to its caller. One that was cancelled needs none."""
     if answer.done():
         return
     if isinstance(reply, Exception):

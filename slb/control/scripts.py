@@ -155,8 +155,8 @@ class Reap:
         damaged: bool = False,
         ended: Iterable[str] = (),
     ) -> Reaped:
-        """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps nobody but `ended`,
-        instances that are known to have died. `damaged`: look for damage, whoever's turn it is."""
+        """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps none but `ended`,
+        instances that are known to have died. `damaged`: look for damage, whatever turn it is."""
         args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, int(damaged), *ended]
         with readable():
             due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)

@@ -19,7 +19,7 @@ PING = 5.0
 """Seconds of silence before a subscription is asked whether it is there."""
 
 OnMessage = Callable[[str, str], None]
-"""Called with the channel and what was said there; anybody may say anything."""
+"""Called with the channel and the message; any program may publish anything."""
 
 _log = structlog.get_logger()
 

@@ -177,7 +177,7 @@ class ValkeyProcess:
             return str(error)
         said = lines[-1] if lines else "its log is empty"
         way_out = f"; without {self._directory}/{_DATA} it starts empty" if _OF_ITS_DATA.search(said) else ""
-        return f"{said} ({self._log}has more{way_out})"
+        return f"{said} ({self._log} says more{way_out})"
 
 
 def write_fault(directory: Path) -> str:
