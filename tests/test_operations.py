@@ -92,7 +92,7 @@ def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
     instance.slb("route", "unset", "/acl", "policy")
     instance.slb("deregister", "/acl", "127.0.0.1:9001")
     instance.slb("instances")
-    assert set("Kgshx") <= set(admin.config_get("notify-keyspace-events")["notify-keyspace-events"]) | set("gshx")
+    assert set("Kgshxe") <= set(admin.config_get("notify-keyspace-events")["notify-keyspace-events"]) | set("gshx")
     admin.sadd("slb_byhand", "127.0.0.1:9003")
     _eventually(lambda: "/byhand" in {route["path"] for route in instance.get("/routes")["routes"]})
     _hold_queue_and_mend(instance)

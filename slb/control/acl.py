@@ -13,7 +13,7 @@ _COMMANDS = (
 
 CONFIG = ("config|get", "config|set")
 """Wanted to switch keyspace notifications on. Without them do it on the Redis side (`notify-keyspace-events
-Kgshx`); where they are not, slb polls."""
+Kgshxe`); where they are not, slb polls."""
 
 REPLAY_RULES = ("off", f"~{keys.MEMBERS}*", "~slb:*", "-@all", "+@write")
 """Of the user `default`, which is off: no login as it is possible. Redis 7.0 replays what its append-only file has

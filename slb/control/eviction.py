@@ -12,6 +12,7 @@ _KEEPS_ALL = "noeviction"
 _GONE = frozenset({"del", "expired", "rename_from"})
 _LESS = frozenset({"srem", "spop", "hdel"})
 """Events of keys that were removed, and of those that lost members or fields. Eviction causes neither."""
+_EVICTED = "evicted"
 
 _MOST_REMOVALS = 5000
 
@@ -39,19 +40,24 @@ async def warn_of_eviction(connection: Connection) -> None:
 
 class Evictions:
     """`happened`: Redis has evicted keys, perhaps of other programs, since all that is known here stood there. What
-    is missing then may not have been removed. Where INFO is forbidden, this is not known, and False."""
+    is missing then may not have been removed. Events tell of slb's own keys at once. The count in INFO, which may be
+    forbidden, has the others, and those of which the event was lost; a server that starts again begins it anew."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: int | None = None
         self._before = 0
+        self._events = 0
+        self._events_before = 0
         self._removals: dict[str, str] = {}
         self._removals_before: dict[str, str] = {}
         self.happened = False
 
     def heard(self, key: str, event: str) -> None:
         """A keyspace notification: by it what was removed differs from what was evicted."""
-        if event in _GONE or event in _LESS:
+        if event == _EVICTED:
+            self._events += 1
+        elif event in _GONE or event in _LESS:
             if len(self._removals) >= _MOST_REMOVALS:
                 self._removals.clear()
             self._removals[key] = event
@@ -70,23 +76,28 @@ class Evictions:
         """The table will be read: what is evicted from now on may not be missing in it yet. Returns `happened`."""
         self._removals_before |= self._removals
         self._removals = {}
+        self._events_before = self._events
         self._before = await self._count()
         if self._known is None:
             self._known = self._before
-        self.happened = 0 < self._before != self._known
-        return self.happened
+        return self._judged(self._before)
 
     async def look(self) -> bool:
         """Ask Redis; `happened`."""
-        self.happened = 0 < await self._count() != self._known
-        if not self.happened:
+        if not self._judged(await self._count()):
             self._removals.clear()  # they came before whatever is evicted next
         return self.happened
 
     def settled(self) -> None:
         """Nothing was missing in the table that was read."""
         self._known = self._before
+        self._events -= self._events_before
+        self._events_before = 0
         self._removals_before = {}
+
+    def _judged(self, count: int) -> bool:
+        self.happened = self._events > 0 or 0 < count != self._known
+        return self.happened
 
     async def _count(self) -> int:
         try:

@@ -13,11 +13,11 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.subscription import OnMessage, Subscription
 
-FLAGS = "Kgshx"
-"""Keyspace channels; generic, set, hash and expiry events."""
+FLAGS = "Kgshxe"
+"""Keyspace channels; generic, set, hash, expiry and eviction events."""
 
 _SETTING = "notify-keyspace-events"
-_IN_ALL = frozenset("gshx")
+_IN_ALL = frozenset("gshxe")
 """Flags that `A` stands for."""
 
 _CANARY_LIFE = 5000

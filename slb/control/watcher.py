@@ -208,7 +208,7 @@ class Watcher:
                 "no_keyspace_notifications",
                 redis=self._connection.url_shown,
                 instead=f"reading all routes every {self._interval_polling():g} s",
-                help="allow CONFIG, or set notify-keyspace-events to Kgshx on the Redis side",
+                help="allow CONFIG, or set notify-keyspace-events to Kgshxe on the Redis side",
             )
         self._metrics.polling = polling
 

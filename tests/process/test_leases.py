@@ -199,4 +199,4 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
 async def test_what_would_be_removed_is_asked_about_on_a_terminal_only(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     result = await slb.run("upstreams", "--dead", "--remove", "--url", serving.api)
-    assert (result.code, "--yes" in result.err) == (1, True)
+    assert (result.code, "--yes" in result.err) == (2, True)

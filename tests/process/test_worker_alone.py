@@ -13,7 +13,7 @@ from slb.supervisor.job import Job
 from tests.support.waiting import soon
 
 
-async def test_a_worker_whose_supervisor_dies_while_it_starts_ends_with_one_calm_line(tmp_path: Path) -> None:
+async def test_a_worker_whose_supervisor_dies_while_it_starts_ends_with_calm_lines(tmp_path: Path) -> None:
     settings = load_settings(
         {
             "redis_url": f"unix://{tmp_path}/nobody.sock",
@@ -27,7 +27,7 @@ async def test_a_worker_whose_supervisor_dies_while_it_starts_ends_with_one_calm
         told = Job(settings, [bound.fileno()], tmp_path / "api.sock", [("127.0.0.1", 1)], "0").to_line()
         code, log = await worker(told, bound.fileno())
     assert code == 0
-    assert [line["event"] for line in log] == ["redis_down", "parent_gone"]
+    assert [line["event"] for line in log] == ["redis_down", "parent_gone", "stopping"]
     assert log[-1]["instance"] == "box/0"
 
 

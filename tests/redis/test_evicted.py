@@ -10,7 +10,7 @@ from slb.control.history import History, Snapshot, State
 from slb.control.restore import Restorer
 from slb.model import RouteRecord
 from tests.redis.old_data_rig import known, members, numbered
-from tests.support.following import Follower
+from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -71,6 +71,16 @@ async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names:
         assert valkey.admin.hgetall("slb:route:/a") == {"policy": "p2c"}
         await eventually(lambda: all(each.watcher._sync.is_settled for each in (one, other)), timeout=5)
         assert all(each == ["10.1.1.1:1"] for each in shown)
+
+
+async def test_what_is_evicted_is_heard_of_at_once(valkey: Valkey) -> None:
+    async with Follower(valkey.url, watch=timing(look=60.0, resync=60.0)) as follower:
+        await follower.registry.register("/a", "10.1.1.1:1", SPEC)
+        await follower.registry.put_settings("/a", {"policy": "p2c"})
+        await known(follower, valkey)
+        await numbered(follower, valkey)
+        evict(valkey, "slb:route:/a")
+        await eventually(lambda: valkey.admin.hgetall("slb:route:/a") == {"policy": "p2c"})
 
 
 async def test_a_registration_right_after_does_not_make_the_others_leave(valkey: Valkey) -> None:

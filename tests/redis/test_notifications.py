@@ -67,7 +67,7 @@ async def test_without_config_and_notifications_redis_is_polled_and_that_is_said
             assert follower.metrics.polling
             valkey.admin.srem("slb_a", "10.1.1.1:1")
             await follower.shows("/a", ["10.2.2.2:2"])
-            valkey.admin.config_set("notify-keyspace-events", "Kgshx")
+            valkey.admin.config_set("notify-keyspace-events", "Kgshxe")
             await eventually(lambda: not follower.metrics.polling, what="notifications noticed")
     assert [line["event"] for line in logs].count("no_keyspace_notifications") == 1
 
@@ -83,7 +83,7 @@ async def test_a_member_removed_while_polling_stays_removed_before_there_is_a_ge
 
 
 def test_flags_that_stand_for_others_are_understood() -> None:
-    assert missing_flags("") == "Kgshx"
+    assert missing_flags("") == "Kgshxe"
     assert missing_flags("AKE") == ""
     assert missing_flags("AE") == "K"
-    assert missing_flags("Kg") == "shx"
+    assert missing_flags("Kg") == "shxe"

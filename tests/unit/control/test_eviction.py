@@ -145,3 +145,22 @@ async def test_where_the_count_cannot_be_seen_nothing_has_been_evicted(
     redis.evicted = None
     assert not await evictions.begin()
     assert not await evictions.look()
+
+
+async def test_an_eviction_that_was_heard_of_counts_until_nothing_is_missing(
+    evictions: Evictions, redis: PlayedRedis
+) -> None:
+    """The server may have started again since, with a count of 0."""
+    redis.evicted = 3
+    assert not await evictions.begin()
+    evictions.settled()
+    evictions.heard(KEY, "evicted")
+    redis.evicted = 0
+    assert await evictions.look()
+    assert await evictions.begin()
+    evictions.heard(KEY, "evicted")
+    evictions.settled()
+    assert await evictions.look(), "one came while the table was read"
+    assert await evictions.begin()
+    evictions.settled()
+    assert not await evictions.look()
