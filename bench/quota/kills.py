@@ -1,6 +1,7 @@
 """A crowd in several processes, of which one is killed with `kill -9`, and a router too. What has to hold all the
 same is judged from what the callers had written down."""
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -121,11 +122,12 @@ class _Run:
         """All that live give back what they have. Raises BenchError where one does not end well."""
         for running in self._callers:
             running.process.terminate()
-        for running in self._callers:
+        for running, journal in zip(self._callers, self._journals, strict=False):  # a killed one was the last
             with suppress(TimeoutExpired):
                 running.process.wait(STOP_SECONDS)  # a second signal, as from `stop`, would end it at once
             self._processes.stop(running)
-            if running.process.returncode:
+            has_begun = journal.exists()
+            if running.process.returncode and (has_begun or running.process.returncode != -signal.SIGTERM):
                 raise BenchError(f"a caller ended with {running.process.returncode}: {running.tail()}")
 
     def judged(self, label: str, crowd: Crowd, factor: float, seconds: float, shares: Shares) -> Killed:
