@@ -3,7 +3,7 @@ is made in core.py."""
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.admission.shown import Decision
 from slb.api.application import make_data_api
+from slb.api.shapes import RouteExplained
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
@@ -126,7 +127,7 @@ class App:
         self.core.begin_drain()
         return await self._proxy.drain(settings.drain_timeout)
 
-    async def _explain(self, path: str) -> Decision | None:
+    def _explain(self, path: str, _: Sequence[RouteExplained]) -> Decision | None:
         return self._explainer.explain(path)
 
     def _application(self) -> asyncio.Protocol:

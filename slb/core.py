@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from random import Random
@@ -25,6 +25,7 @@ from slb.api.application import make_api, make_shortcut
 from slb.api.parts import ApiParts
 from slb.api.room import room
 from slb.api.runner import make_runner
+from slb.api.shapes import RouteExplained
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.control import processes
@@ -155,7 +156,7 @@ class Core:
         metrics_text: Callable[[], Awaitable[bytes]],
         status_extra: Callable[[], dict[str, Any]],
         ledger: Callable[[], LedgerShown],
-        explain: Callable[[str], Awaitable[Decision | None]],
+        explain: Callable[[str, Sequence[RouteExplained]], Decision | None],
         serving: Callable[[], bool] = lambda: True,
         **more: Any,
     ) -> ApiParts:

@@ -62,5 +62,5 @@ def _no_pools() -> LedgerShown:
     return LedgerShown(pools={})
 
 
-async def _no_decision(_: str) -> Decision | None:
+def _no_decision(*_: object) -> Decision | None:
     return None

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from slb import quotas
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
+from slb.api.shapes import RouteExplained
 from slb.config import Settings
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -105,7 +106,8 @@ class ApiParts:
     """`settings` is another after a reload; `quota` is None where that role is off.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
-    `ledger` and `explain` (of a route's path) give which slots are held, and why;
+    `ledger` gives which slots are held; `explain` the last decision of a route, from its path and, of a supervisor,
+    from what its workers show of the route;
     `serving`: of a supervisor, whether any worker does; `workers_answers`: the JSON that each worker that is
     ready answers to GET of a path, None for one that gave none;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
@@ -120,7 +122,7 @@ class ApiParts:
     metrics_text: Callable[[], Awaitable[bytes]]
     status_extra: Callable[[], dict[str, Any]]
     ledger: Callable[[], LedgerShown]
-    explain: Callable[[str], Awaitable[Decision | None]]
+    explain: Callable[[str, Sequence[RouteExplained]], Decision | None]
     draining: Callable[[], bool]
     started: float
     address_rules: AddressRules

@@ -88,7 +88,8 @@ class RoutesEndpoint:
             raise _no_route(path)
         members = sorted(record.members)
         leases = await self._parts.registry.leases([(path, member) for member in members])
-        shown, decision = await self._as_any_sees(path, record), await self._parts.explain(path)
+        elsewhere = await self._elsewhere(path)
+        shown, decision = as_any_sees(self._shown(path, record), elsewhere), self._parts.explain(path, elsewhere)
         return json_reply(RouteExplained(**shown, decision=decision, leases=leases_by(members, leases)))
 
     async def put(self, request: web.Request) -> web.Response:
@@ -131,12 +132,12 @@ class RoutesEndpoint:
         _log.info("route_settings_changed", path=path, settings=dict(written))
         status = await followed(self._parts, lambda mirror: shows(_stored(mirror, path)))
         record = self._parts.mirror.records.get(path, RouteRecord())
-        return json_reply(await self._as_any_sees(path, RouteRecord(record.members, written)), status)
+        shown = self._shown(path, RouteRecord(record.members, written))
+        return json_reply(as_any_sees(shown, await self._elsewhere(path)), status)
 
-    async def _as_any_sees(self, path: str, record: RouteRecord) -> RouteShown:
-        """As this process shows it, or, of a supervisor, with what its workers know."""
-        answers = await self._parts.workers_answers(f"{_PREFIX}{path}")
-        return as_any_sees(self._shown(path, record), [answer for answer in answers if answer])
+    async def _elsewhere(self, path: str) -> list[RouteExplained]:
+        """The route as each worker of a supervisor shows it; of those that do not, none."""
+        return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
 
     def _shown(self, path: str, record: RouteRecord) -> RouteShown:
         return show_route(self._parts.settings, self._parts.mirror, path, record)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -10,15 +11,13 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import UpstreamsShown
+from slb.api.shapes import RouteExplained, UpstreamsShown
 from slb.supervisor.pools import combined, latest
 from slb.supervisor.sums import Sums
 from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
-_LONG_TIMEOUT = ClientTimeout(total=5)
-"""For what may be about ten thousand routes."""
 _INTERVAL = 1.0
 """Seconds between two looks at the workers' /status."""
 
@@ -79,15 +78,9 @@ class Fleet:
         """What all workers together hold and wait for, as of a second ago."""
         return combined(self._ledgers.values())
 
-    async def explain(self, path: str) -> Decision | None:
-        """The last decision any worker made of this route."""
-        answers = await self.answers(f"/routes{path}")
-        return latest(answer["decision"] for answer in answers if answer is not None)
-
     async def answers(self, path: str) -> list[Any]:
         """The JSON that each ready worker answers to GET of `path`; None for one that gave none."""
-        reads = (self._read(worker, path, _LONG_TIMEOUT) for worker in self._ready_workers())
-        answers = await asyncio.gather(*reads)
+        answers = await asyncio.gather(*(self._read(worker, path) for worker in self._ready_workers()))
         return [None if text is None else orjson.loads(text) for _, _, text in answers]
 
     async def watch(self) -> None:
@@ -110,22 +103,27 @@ class Fleet:
     def _ready_workers(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.ready]
 
-    async def _read(
-        self, worker: Worker, path: str, timeout: ClientTimeout = _TIMEOUT
-    ) -> tuple[Worker, int, bytes | None]:
-        """The worker, which of its lives was asked, and its answer; None where it gave none."""
+    async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
+        """The worker, which of its lives was asked, and its answer; None where it gave none, or 404: it does not
+        know a new route or upstream yet."""
         life = worker.life
         try:
             async with (
-                ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=timeout) as session,
-                session.get(
-                    URL(f"http://localhost{path}", encoded=True), headers=_token_of(worker), raise_for_status=True
-                ) as reply,
+                ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
+                session.get(URL(f"http://localhost{path}", encoded=True), headers=_token_of(worker)) as reply,
             ):
+                if reply.status == HTTPStatus.NOT_FOUND:
+                    return worker, life, None
+                reply.raise_for_status()
                 return worker, life, await reply.read()
         except (ClientError, OSError, TimeoutError) as error:
             _log.warning("worker_silent", number=worker.index, path=path, error=str(error) or type(error).__name__)
             return worker, life, None
+
+
+def explain(_: str, shown: Sequence[RouteExplained]) -> Decision | None:
+    """The last decision any worker made of the route, as the workers show it."""
+    return latest(each["decision"] for each in shown)
 
 
 def _worst(seen: Collection[UpstreamsShown]) -> UpstreamsShown:

@@ -19,7 +19,7 @@ from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCollector
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
-from slb.supervisor.fleet import Fleet
+from slb.supervisor.fleet import Fleet, explain
 from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
@@ -91,7 +91,7 @@ class Supervisor:
             fleet.metrics_text,
             fleet.status_extra,
             fleet.ledger,
-            fleet.explain,
+            explain,
             serving=fleet.ready,
             workers_answers=fleet.answers,
         )

@@ -194,7 +194,7 @@ async def data_api(serve: ApiMaker) -> Api:
     return await serve(make_data_api)
 
 
-async def _no_decision(path: str) -> Decision | None:
+def _no_decision(*_: object) -> Decision | None:
     return None
 
 

@@ -1,10 +1,13 @@
 """/routes and /routes/<path>: what is shown, and what a change of settings takes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from slb.admission.shown import Decision
 from slb.api.parts import ApiParts
+from slb.api.shapes import RouteExplained
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.registry import Registry
@@ -87,6 +90,25 @@ async def test_a_supervisor_shows_the_worst_that_any_of_its_workers_knows_of_an_
         assert [member["health"] for member in route["members"]] == ["ejected", "up", "unchecked"]
         assert [member["failures"] for member in route["members"]] == [0, 2, 0]
         assert route["panic"] is True
+
+
+async def test_one_question_to_the_workers_gives_a_route_its_health_and_its_decision(serve: ApiMaker) -> None:
+    first = await serve()
+    await registered(first)
+    answer, asked = await seen(first, "up"), []
+    answer["decision"] = {"policy": "p2c"}
+
+    async def workers_answers(path: str) -> list[Any]:
+        asked.append(path)
+        return [None, answer]
+
+    def explain(path: str, shown: Sequence[RouteExplained]) -> Decision | None:
+        return shown[0]["decision"]
+
+    api = await serve(workers_answers=workers_answers, explain=explain)
+    route = (await api.call("GET", "/routes/p1")).json
+    assert (route["members"][0]["health"], route["decision"]) == ("up", {"policy": "p2c"})
+    assert asked == ["/routes/p1"]
 
 
 async def seen(api: Api, *health: str) -> dict[str, Any]:
