@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,13 +27,14 @@ def add_to(app: typer.Typer) -> None:
 
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
     """Show the settings `slb serve` would run with, secrets masked, and its Redis; fails where serve would."""
-    from slb.control.private import check_data_dir
+    from slb.control.private import check_own
     from slb.proxy.tls import check_files
 
     settings = _settings(config, redis, None)
     _checked_url(settings)
     check_files(settings)
-    check_data_dir(settings.data_dir)
+    with suppress(OSError):  # one that cannot be had is reported with Redis
+        check_own(settings.data_dir, "data_dir")
     found = _found_redis(settings)
     _check_addresses(settings)
     for name in type(settings).model_fields:

@@ -18,8 +18,10 @@ from slb.control.private import (
     IN_SERVERS,
     check_can_be_made,
     check_contents,
+    check_own,
     check_private,
     check_way_to,
+    exists,
     make_private,
 )
 from slb.control.valkey_process import ValkeyProcess
@@ -51,19 +53,18 @@ class EmbeddedServer:
         return self._directory
 
     def check(self) -> None:
-        """See that the server could be started, without making anything. Raises ConfigError."""
+        """See that the server could be started, without making or changing anything. Raises ConfigError."""
         check_can_be_made(self.directory, "data_dir")
-        if not self.directory.is_dir():
-            return
         try:
-            self._check_there()
+            there = [each for each in (self.directory.parent, self.directory) if exists(each)]
+            for directory in there:
+                check_own(directory, "data_dir")
+            upwards = (self.directory, *self.directory.parents)
+            check_way_to(next(each for each in upwards if exists(each.parent)), "data_dir")
+            if self.directory in there:
+                check_contents(self.directory, "data_dir")
         except OSError as error:
             raise self._unusable(error) from None
-
-    def _check_there(self) -> None:
-        check_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
-        check_way_to(self.directory, "data_dir")
-        check_contents(self.directory, "data_dir")
 
     @property
     def process(self) -> ValkeyProcess:
@@ -144,7 +145,9 @@ class EmbeddedServer:
         try:
             make_private(self.directory.parent, "data_dir")
             self.directory.mkdir(exist_ok=True, mode=0o700)
-            self._check_there()
+            check_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
+            check_way_to(self.directory, "data_dir")
+            check_contents(self.directory, "data_dir")
         except OSError as error:
             raise self._unusable(error) from None
         self._under_start_lock(self._join)

@@ -48,7 +48,7 @@ def check_can_be_made(directory: Path, setting: str) -> None:
     """See that this user could make `directory` and write to it, without making it. Raises ConfigError."""
     there = directory
     try:
-        while not _exists(there):
+        while not exists(there):
             there = there.parent
     except OSError as error:  # no permission to look, or a name that is too long
         raise ConfigError(f"{setting}: {directory} cannot be used: {error.strerror or error}") from None
@@ -58,8 +58,8 @@ def check_can_be_made(directory: Path, setting: str) -> None:
         raise ConfigError(f"{setting}: this user cannot write to {there}")
 
 
-def _exists(path: Path) -> bool:
-    """Also of a link that leads nowhere. Raises OSError where that cannot be known."""
+def exists(path: Path) -> bool:
+    """Whether it is there; also of a link that leads nowhere. Raises OSError where that cannot be known."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -67,14 +67,21 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
-    """The same of a directory that is there. One that others may read is closed to them, if it holds nothing but
-    what slb keeps there, which is what `ours` matches: /var/lib has other users."""
+def check_own(directory: Path, setting: str) -> os.stat_result:
+    """See that `directory`, which is there, is this user's, and that no other may write to it; what `lstat` finds.
+    Changes nothing. Raises ConfigError, OSError."""
     found = directory.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")
     if fault := _fault(found):
         raise ConfigError(f"{setting}: {fault.format(directory)}")
+    return found
+
+
+def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
+    """The same. A directory that others may read is closed to them, if it holds nothing but what slb keeps there,
+    which is what `ours` matches: /var/lib has other users."""
+    found = check_own(directory, setting)
     if not found.st_mode & _OTHERS:
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)

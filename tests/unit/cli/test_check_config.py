@@ -111,6 +111,34 @@ def test_check_config_fails_where_the_embedded_valkey_has_no_directory_and_makes
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
+def test_check_config_fails_where_others_may_write_on_the_way_to_the_embedded_valkey(
+    slb: Slb, any_ports: None, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    for place, fault in (
+        (shared / "slb", f"others may replace what is in {shared} (mode 0777): "),
+        (shared / "below" / "slb", f"others may replace what is in {shared} (mode 0777): "),
+        (shared, f"others may write to {shared} (mode 0777): "),
+    ):
+        code, out, err = slb("check-config", "--redis", f"embedded://{place}")
+        assert (code, out) == (1, "")
+        assert err.startswith(f"slb: data_dir: {fault}")
+    assert list(shared.iterdir()) == []
+
+
+def test_check_config_changes_no_mode(slb: Slb, any_ports: None, tmp_path: Path) -> None:
+    """`slb serve` closes to others what they may read."""
+    places = [tmp_path / "slb", tmp_path / "slb" / "valkey", tmp_path / "other", tmp_path / "other" / "valkey"]
+    for place in places:
+        place.mkdir()
+        place.chmod(0o755)
+    for redis in ("embedded://", f"embedded://{tmp_path}/other", "redis://127.0.0.1:1"):
+        assert slb("check-config", "--redis", redis)[0] == 0
+    assert {place.stat().st_mode & 0o777 for place in places} == {0o755}
+
+
 def test_check_config_fails_where_the_data_directory_cannot_be_written(
     slb: Slb, any_ports: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
