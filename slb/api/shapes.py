@@ -56,7 +56,7 @@ DeregisterReply = Deregistered | list[AddressDeregistered]
 HealthShown = Literal["up", "unchecked", "failing", "down", "ejected"]
 """Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `failing`
 where this process's last request failed there, `up` where it has answered one or the check passes, `unchecked`
-where neither is known. A supervisor shows the worst that any worker knows."""
+where neither is known. Of a single route a supervisor shows the worst that any worker knows."""
 
 
 class AttributesShown(TypedDict):
@@ -74,8 +74,8 @@ class AttributesShown(TypedDict):
 
 class MemberShown(AttributesShown):
     """`inflight` and `failures` (in a row) are this process's own counts; a supervisor shows the sum of its
-    workers' `inflight`, and the most `failures` that one counts. `joined` is seconds since the epoch, 0 where
-    unknown."""
+    workers' `inflight`, and of a single route the most `failures` that one counts. `joined` is seconds since the
+    epoch, 0 where unknown."""
 
     health: HealthShown
     failures: int
