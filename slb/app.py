@@ -113,7 +113,9 @@ class App:
         hurry.cancel()
         if not drain.done():
             drain.cancel()
-            if cut := self._proxy.in_flight:
+            await asyncio.wait([drain])
+            cut = await self._proxy.drain(0.0)  # before their slots are given back
+            if cut:
                 _log.warning("requests_cut_off", requests=cut, why="told_twice")
             return cut > 0
         elif cut := drain.result():

@@ -41,6 +41,11 @@ class BatchLine:
         self._keys = keys.pool_keys(pool)
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether its connection has ended, and no batch was sent since."""
+        return self._line.is_cut
+
     def rename(self) -> None:
         """From now on it is another holder."""
         self.holder = self._new_holder()

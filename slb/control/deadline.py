@@ -26,6 +26,7 @@ class Stopwatch:
         self._on_late = on_late
         self._runs = False
         self._is_late = False
+        self._was_overdue = False
         self._since = self._at = self._late_at = 0.0
         self._nearly_at = self._look_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -35,6 +36,7 @@ class Stopwatch:
         self._runs, self._is_late = True, late_at is None
         self._since, self._at, self._late_at = self._loop.time(), at, late_at or at
         self._nearly_at = 0.0
+        self._was_overdue = False
         self._arm()
 
     def stop(self) -> None:
@@ -58,7 +60,8 @@ class Stopwatch:
 
     def _arm(self) -> None:
         """A timer that is early is as good: it looks, and arms the next."""
-        look_at = min(self._due - _GRACE, self._loop.time() + _STEP)
+        now = self._loop.time()
+        look_at = max(now, min(self._due - _GRACE, now + _STEP))
         if self._timer is None or self._look_at > look_at:
             self._call_at(look_at)
 
@@ -74,7 +77,8 @@ class Stopwatch:
             return
         now = self._loop.time()
         overdue = now - max(expected, self._since)
-        if overdue > _STEP:
+        was_overdue, self._was_overdue = self._was_overdue, overdue > _STEP
+        if self._was_overdue and not was_overdue:  # one look after the other: it runs, and is slow
             self._at += overdue
             self._late_at += overdue
             self._arm()

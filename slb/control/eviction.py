@@ -40,8 +40,8 @@ async def warn_of_eviction(connection: Connection) -> None:
 
 class Evictions:
     """`happened`: Redis has evicted keys, perhaps of other programs, since all that is known here stood there. What
-    is missing then may not have been removed. Events tell of slb's own keys at once. The count in INFO, which may be
-    forbidden, has the others, and those of which the event was lost; a server that starts again begins it anew."""
+    is missing then may not have been removed. Events tell of slb's own keys at once. The count in INFO, which may
+    be forbidden, has the others, and those of which the event was lost; a server that starts begins it anew."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

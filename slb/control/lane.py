@@ -231,6 +231,9 @@ class Lane:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
+        if self._line.is_cut:  # while nothing was under way
+            self._builder.failed()
+            self.epochs.cut()
         batch = self._builder.batch(self._loop.time(), self.timing.beat, self.settling)
         batch.explain = self.explained.wants(batch, self._loop.time())
         return batch

@@ -49,6 +49,11 @@ class ScriptLine:
         self._not_loaded: RedisError | None = None
         self.on_forgotten: Callable[[], None] = lambda: None
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether its connection has ended, and nothing was sent since."""
+        return self._wire is not None and self._wire.lost is not None
+
     async def call(self, keys: Sequence[str], args: Sequence[Word]) -> Any:
         """The script's reply. Raises RedisError."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -93,16 +93,17 @@ class Downstream(ClientConnection):
                 line, head = self._reader.whole(data, end)
                 methods = self._clients.reserved.get(line.path)
                 if methods is not None and line.method in methods:
-                    self._hand_over(data)
-                else:
-                    data = self._serve(line, head, data[end:])
-                    if self.exchange is None:  # answered at once: does the client read that, before it gets more?
-                        self._context.outbox.flush()
-                        now = self._context.clock()
-                        until = until or now + TURN
-                        if now > until:
-                            self._end_turn()
-                            break
+                    if not self.transport.is_closing():  # else its end has come, and is not known here yet
+                        self._hand_over(data)
+                    break
+                data = self._serve(line, head, data[end:])
+                if self.exchange is None:  # answered at once: does the client read that, before it gets more?
+                    self._context.outbox.flush()
+                    now = self._context.clock()
+                    until = until or now + TURN
+                    if now > until:
+                        self._end_turn()
+                        break
         except Refused as refusal:
             self._refuse_unread(refusal)
         self._advancing = False
@@ -120,7 +121,7 @@ class Downstream(ClientConnection):
     def _serve_next(self) -> None:
         if self._paused:
             self._release(UPLOAD | PIPELINE)
-        if self._buffer and not self._advancing:
+        if self._buffer and not self._advancing and not self.transport.is_closing():
             data, self._buffer = bytes(self._buffer), b""
             self._advance(data)
 

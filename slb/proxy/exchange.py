@@ -147,6 +147,9 @@ class Exchange(Attempts):
         wanted = self.request.head.upgrade
         if self.request.line.minor == 0 or not wanted or head.upgrade.lower() != wanted.lower():
             return False
+        if self.client.transport.is_closing():  # its end has come, and would never reach a tunnel
+            self.client_lost()
+            return True
         self.state = EXCHANGE[self.state][ExchangeEvent.SWITCH]
         now = self.first_byte_at = self._context.clock()
         self.status = head.status

@@ -55,6 +55,8 @@ class ExchangeBase(Timed):
 
     def rejected(self, reason: Reason, detail: str) -> None:
         """Refused in slb's own name: there is no slot for it, or no upstream."""
+        if self.state is ENDED:
+            return
         self._drop_connection()
         request_ended = self.request_ended
         self._end(reason.status, reason, detail, self._context.clock())
@@ -62,7 +64,7 @@ class ExchangeBase(Timed):
 
     def fail(self, reason: Reason, detail: str) -> None:
         """It cannot be served to its end: say so, or break off what the client has of a reply."""
-        if self.status:
+        if self.status and self.state is not ENDED:
             self._end(self.status, reason, detail, self._context.clock())
             self._drop_connection()
             self.client.reply_broken()
@@ -104,6 +106,8 @@ class ExchangeBase(Timed):
         context, handle = self._context, self.handle
         if self._slot >= 0:
             context.wheel.forget(self)
+        else:
+            self.due = NEVER  # the wheel may be about to expire it, with others of its slot
         if self.entry is not None:
             self.entry.leave()
         member = ""

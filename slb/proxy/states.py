@@ -1,6 +1,6 @@
 """Every state of a client's connection and of an exchange, and every move between them. Pure: no I/O, no clock.
 
-A connection, from its place among the others to its end; `lose` leads from all but the last two to `gone`:
+A connection, from its place among the others to its end; `lose` leads from all but the last to `gone`:
 
     reading    request ► serving    hand_over ► handed_over    linger ► lingering    close ► closing
     serving    served ► reading     switch ► tunnel            close ► closing
@@ -112,7 +112,7 @@ _CLIENT = {
         ClientEvent.CLOSE: ClientState.CLOSING,
         ClientEvent.LOSE: ClientState.GONE,
     },
-    ClientState.HANDED_OVER: {},
+    ClientState.HANDED_OVER: {ClientEvent.LOSE: ClientState.GONE},
     ClientState.LINGERING: {ClientEvent.LOSE: ClientState.GONE},
     ClientState.CLOSING: {ClientEvent.LOSE: ClientState.GONE},
     ClientState.GONE: {},

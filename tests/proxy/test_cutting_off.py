@@ -384,3 +384,34 @@ async def test_a_body_that_breaks_after_its_head_is_400_and_leaves_no_upstream_c
     assert (reply.status, reply.reason) == (400, "bad_request")
     assert await wire.ended()
     await eventually(lambda: origin.open == 0)
+
+
+async def test_a_deadline_that_is_met_after_the_answer_answers_nothing_more(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """The wheel expires all of one slot in turn, and the first of them may have ended the second."""
+    go = asyncio.Event()
+
+    async def waits(request: Request) -> None:
+        await go.wait()
+        go.clear()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    proxy = await proxies()
+    proxy.route("/", await origins(waits))
+    wire = await proxy.connect()
+    ask = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    await wire.send(ask)
+    await eventually(lambda: proxy.inflight() == 1)
+    (connection,) = proxy.server.clients.connections
+    first = connection.exchange
+    assert first is not None
+    go.set()
+    assert (await wire.reply()).status == 200
+    await wire.send(ask)
+    await eventually(lambda: connection.exchange not in (None, first) and proxy.inflight() == 1)
+    first.expired()
+    first.client_late()
+    go.set()
+    assert (await wire.reply()).status == 200
+    assert proxy.counted() == {(200, ""): 2}

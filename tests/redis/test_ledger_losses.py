@@ -229,3 +229,33 @@ async def test_where_an_acl_forbids_info_all_else_works(valkey: Valkey) -> None:
         waits = await one.queue(ONE, Turn("", 1, 9))
         one.lane.release("u0")
         assert await waits.answer == "u0"
+
+
+async def test_a_redis_that_was_replaced_while_nothing_was_under_way_is_asked_which_it_is(valkey: Valkey) -> None:
+    """Else what another instance holds, and Redis has lost, would be given out once more."""
+    calm = replace(LASTING, beat=60.0, lease=60.0)
+    saved = valkey.directory.with_name(valkey.directory.name + "-saved")
+    async with (
+        Instance(valkey, "a", calm, reaping=False) as one,
+        Instance(valkey, "b", calm, reaping=False) as other,
+    ):
+        one.lane.release(await one.get(ONE))
+        await one.told()
+        other.lane.release(await other.get(ONE))
+        await other.told()
+        shutil.copytree(valkey.directory / "appendonlydir", saved)
+        assert await one.get(ONE) == "u0"
+        await one.told()
+        valkey.kill()
+        valkey.lose_data()
+        shutil.move(saved, valkey.directory / "appendonlydir")
+        valkey.start()
+        await eventually(lambda: other.lane._line.is_cut, what="its connection has ended")
+        request = other.ask(ONE, Turn("", 1, 5), patient=True)
+        await eventually(lambda: other.lane.settling or request.answer.done(), what="the other is awaited")
+        assert not request.answer.done()
+        one.lane.say_all()
+        await request.waits()
+        assert Books(valkey).held("a-1") == {"u0": 1}
+        one.lane.release("u0")
+        assert await request.answer == "u0"

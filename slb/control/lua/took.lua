@@ -1,6 +1,7 @@
 -- A batch that says nothing but which grants its holder uses by now: behind each grant that came by a message there is
 -- one. Where they all stand as they were granted, and nothing else is to be done, that is noted in these few commands,
 -- and nothing that follows is made: ledger.lua stands behind. Else the batch is run as any other.
+-- A holder with other grants hears of these by the reply of an ordinary batch.
 -- ARGV[4]: the holder, absent in all other batches; ARGV[5]: the batch's number; behind them a ticket and its member
 --   for each grant.
 if ARGV[4] then
@@ -10,6 +11,7 @@ if ARGV[4] then
   local epoch = redis.call('GET', EPOCH) or ''
   stands = stands < tonumber(ARGV[5]) and string.match(epoch, '^%w* %d+$')
     and redis.call('ZSCORE', HOLDERS, id) and redis.call('HEXISTS', CLASSES, OWED) == 0
+    and redis.pcall('ZCARD', GRANTED_OF .. id) == (#ARGV - 5) / 2
   for index = 6, stands and #ARGV or 0, 2 do
     local fine, record = pcall(cjson.decode, redis.call('HGET', GRANTS, ARGV[index]))
     stands = stands and fine and type(record) == 'table' and record[2] == ARGV[index + 1]

@@ -8,6 +8,7 @@ import pytest
 
 from slb.control import deadline
 from slb.control.deadline import Deadline, Stopwatch
+from tests.support.waiting import soon
 
 
 async def test_what_takes_too_long_ends_with_a_timeout() -> None:
@@ -152,3 +153,17 @@ async def _pair() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.S
     reader, kept = await asyncio.open_connection(sock=one)
     _, writer = await asyncio.open_connection(sock=two)
     return reader, kept, writer
+
+
+async def test_in_a_process_whose_every_turn_is_slow_it_ends_all_the_same(watched: Watched) -> None:
+    loop = asyncio.get_running_loop()
+    watched.watch.start(loop.time() + 0.3, loop.time() + 0.2)
+
+    def slow_turn() -> None:
+        _hold_up(loop, 0.12)
+        if not watched.over.is_set():
+            loop.call_soon(slow_turn)
+
+    slow_turn()
+    await soon(watched.over.wait())
+    assert watched.late.is_set()

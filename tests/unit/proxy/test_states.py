@@ -11,6 +11,7 @@ from slb.proxy.states import CLIENT, EXCHANGE, ClientEvent, ClientState, Exchang
 CLIENT_MOVES = {
     ("reading", "request"): "serving",
     ("reading", "hand_over"): "handed_over",
+    ("handed_over", "lose"): "gone",
     ("reading", "linger"): "lingering",
     ("reading", "close"): "closing",
     ("reading", "lose"): "gone",
