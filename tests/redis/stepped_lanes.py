@@ -56,6 +56,8 @@ class Call:
 class SteppedLine(ScriptLine):
     """`call_under_way`: the last one."""
 
+    is_cut = False
+
     def __init__(self) -> None:
         self.call_under_way: Call | None = None
 

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 STEPS = 500
 IN_SCRIPTS = ("get", "time", "hget", "hmget", "hset", "hdel", "hlen", "hexists", "zadd", "zcard", "zscore", "zrem")
-ACKNOWLEDGES = 12
+ACKNOWLEDGES = 13
 """Commands, at most, that acknowledge one grant."""
 MOST_ASKED = 8
 """By one instance at once."""
