@@ -14,6 +14,7 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.instances import InstanceInfo, Instances
 from slb.observe.metrics import Metrics
+from tests.support.waiting import until_found
 from tests.unit.api.conftest import Answer, Api, ApiMaker
 
 
@@ -82,8 +83,12 @@ async def test_the_mode_of_redis_has_a_name(api: Api) -> None:
 
     api.connection.mark_up()
     assert await mode() == "sync"
-    api.metrics.polling = True
-    assert await mode() == "polling"
+
+    async def polls() -> bool:
+        api.metrics.polling = True  # the watcher takes it back at its first sync
+        return await mode() == "polling"
+
+    assert await until_found(polls)
     api.connection.mark_down("gone")
     assert await mode() == "fail_open"
 
