@@ -113,9 +113,9 @@ class BatchBuilder:
 
     def batch(self, now: float, beat: float, settling: bool) -> Batch:
         """The next one, taken out of here. The first on a connection only looks which Redis that is, and takes
-        nothing out. No ask is sent, or waits in its queue, before it has all: it may have lost what others
-        hold. While `settling` nothing waits there either. All
-        others acknowledge the grants that were taken, until one that does has been run."""
+        nothing out. No ask is sent, or waits in its queue, before it has all: it may have lost what others hold.
+        While `settling` nothing waits there either. All others acknowledge the grants that were taken, until one
+        that does has been run."""
         if self._fresh and not self._join:
             self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)

@@ -84,7 +84,7 @@ Event = TypeVar("Event", bound=StrEnum)
 
 class Moves(dict[Event, State]):
     """All moves out of one state: `state = TABLE[state][event]`. Any other event is a bug: it raises IllegalMove,
-    and nothing has changed. Two look-ups and no call, for each request makes five moves."""
+    and the state is as it was. Two look-ups and no call, for each request makes five moves."""
 
     def __init__(self, state: State, moves: Mapping[Event, State]) -> None:
         super().__init__(moves)

@@ -219,12 +219,7 @@ async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_an
     valkey: Valkey,
 ) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
-        one, other = fleet.instances
-        for each in (other, one):
-            await fleet.ask(each)
-            await fleet.come_to_rest()
-        await fleet.end(other, 0)
-        await fleet.come_to_rest()
+        one = await granted_by_message(fleet)
         (waits,) = one.requests
         one.lane.hear(one.messages.pop())
         assert (waits.answer.result(), one.awaits) == ("u0", None)
@@ -234,12 +229,7 @@ async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_an
 
 async def test_to_acknowledge_a_grant_costs_redis_few_commands(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
-        one, other = fleet.instances
-        for each in (other, one):
-            await fleet.ask(each)
-            await fleet.come_to_rest()
-        await fleet.end(other, 0)
-        await fleet.come_to_rest()
+        one = await granted_by_message(fleet)
         await fleet.hear(one, 0, again=False)
         valkey.admin.config_resetstat()
         await fleet.run(one)
