@@ -12,6 +12,12 @@ from slb.control.batch_line import BatchLine
 from slb.control.deadline import Stopwatch
 from slb.control.lane_timing import LaneTiming
 
+_LARGE = 8
+_TURNS = 4
+"""Behind a batch with so many asks and releases the next one waits for so many turns of the event loop, and takes
+up what they bring. Turns with nothing to do are over in microseconds; a busy instance sends fewer, larger batches,
+and each costs it less."""
+
 
 class Decides(Protocol):
     """The lane, as its exchange has it."""
@@ -85,6 +91,10 @@ class BatchExchange:
         """Redis has answered, and more is to be sent: its silence begins anew."""
         self._stopwatch.extend(self._loop.time() + self._lane.patience())
 
+    def _gather(self, turns: int) -> None:
+        """Send what is due so many turns of the event loop later."""
+        self._turn = self._loop.call_soon(self._gather, turns - 1) if turns else self._loop.call_soon(self._begin)
+
     def _begin(self) -> None:
         self._turn = None
         now = self._loop.time()
@@ -121,7 +131,10 @@ class BatchExchange:
         else:
             self._sent, self.in_flight = None, False
             self._stopwatch.stop()
-            self.wake_later()
+            if len(batch.asks) + len(batch.release) < _LARGE:
+                self.wake_later()
+            else:
+                self._gather(_TURNS)
 
     def _time_is_up(self) -> None:
         self._failed(TimeoutError(), is_over=True)

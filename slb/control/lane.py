@@ -10,6 +10,7 @@ batch says is made up in `builder`; when it is sent is decided in `exchange`; he
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -140,8 +141,9 @@ class Lane:
 
     def hear(self, granted: Granted) -> None:
         """A message of grants: they are used at once, and acknowledged behind that. Where that is not safe, or none
-        of them is for one that waits here, Redis is asked."""
-        if self.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
+        of them is for one that waits here, Redis is asked. The loop's clock shows when its turn began: the process
+        may have been frozen since."""
+        if self.ready and self.epochs.trusts(granted, max(self._loop.time(), monotonic()), self.timing):
             for name, member in granted.grants:
                 self._take(key_of(name, self._line.holder), member)
         if self._answers:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from tests.chaos.checker import Violation
 from tests.chaos.history import Granted, History, Span
@@ -26,9 +27,15 @@ class Crowd:
         return ", ".join(f"{instance} {(self.time - began) * 1000:.0f} ms ago" for instance, began in self.who)
 
 
+THAWED_SECONDS = 0.2
+"""So long after it was thawed an instance sends what it was about to send when it was frozen."""
+
+
 class Cap:
     """Fed with what runs; `excused`: when the cap need not hold. `worst`: the most at once while it was excused.
-    `strict`: how many requests of those that were judged came while it was not."""
+    `strict`: how many requests of those that were judged came while it was not. `late`: how many did not count,
+    for an instance that was frozen between a grant's message and its acknowledgement uses that grant when it is
+    thawed: one for each time, as the documentation has it."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -38,16 +45,25 @@ class Cap:
         self.excused: list[Span] = []
         self.worst = 0
         self.strict = 0
+        self.late = 0
+        self._thawed: dict[str, float] = {}
         self._times: list[float] = []
 
     def began(self, time: float, ask: str, member: str, instance: str) -> None:
         """A request has come to its upstream, through that instance."""
         self._times.append(time)
         running = self._running[member]
+        if len(running) >= self._cap and time - self._thawed.pop(instance, -inf) < THAWED_SECONDS:
+            self.late += 1
+            return
         running[ask] = instance, time
         self._member_of[ask] = member
         if len(running) > self._cap:
             self._crowds.append(Crowd(time, member, tuple(running.values())))
+
+    def thawed(self, time: float, instance: str) -> None:
+        """It was frozen for longer than a grant waits for its acknowledgement."""
+        self._thawed[instance] = time
 
     def ended(self, ask: str) -> None:
         """It was served, or its client has left, whichever comes first."""

@@ -33,6 +33,9 @@ AWAY_SECONDS = 2.0, 4.0
 """Longer than that."""
 
 SHORT_FREEZE_SECONDS = 1.0, 4.0
+UNACKNOWLEDGED_SECONDS = 1.5
+"""A grant waits for at least so long for its acknowledgement."""
+
 PAST_THE_LEASE_SECONDS = 12.0
 THAW_SECONDS = 2.0
 """A thawed instance may use what it was granted before it hears that its lease has ended."""
@@ -172,8 +175,11 @@ async def freeze_briefly(lab: Lab) -> None:
     """SIGSTOP of one for less than its lease. Where another Redis has come meanwhile, it may not have heard in time
     what this one holds."""
     server, since = lab.server.run_id, lab.now()
-    async with lab.cluster.frozen(lab.rng.choice(lab.cluster.alive)):
-        await asyncio.sleep(lab.rng.uniform(*SHORT_FREEZE_SECONDS))
+    instance, seconds = lab.rng.choice(lab.cluster.alive), lab.rng.uniform(*SHORT_FREEZE_SECONDS)
+    async with lab.cluster.frozen(instance):
+        await asyncio.sleep(seconds)
+        if seconds > UNACKNOWLEDGED_SECONDS:
+            lab.cap.thawed(lab.now(), instance.name)
     if lab.server.run_id != server:
         lab.excuse(since, THAW_SECONDS)
 

@@ -64,6 +64,7 @@ class Found:
     grants: int = 0
     worst: int = 0
     strict: int = 0
+    late: int = 0
     silences: int = 0
     longest_silence: float = 0.0
     unmeant: int = 0
@@ -161,7 +162,7 @@ class Run:
         self._tell([Violation("not zero", lab.now(), f"{left}: {what}")] if left else [])
         self._tell([*self._crowds(what), *self._failures(what)])
         self._found.grants += sum(isinstance(event, Granted) for event in history.events)
-        self._found.worst, self._found.strict = lab.cap.worst, lab.cap.strict
+        self._found.worst, self._found.strict, self._found.late = lab.cap.worst, lab.cap.strict, lab.cap.late
         history.events.clear()
 
     async def _afterwards(self) -> None:

@@ -40,6 +40,20 @@ def test_while_it_is_excused_the_most_is_noted_and_nobody_is_blamed() -> None:
     assert cap.strict == 1
 
 
+def test_a_thawed_instance_may_use_one_grant_late_and_only_at_once() -> None:
+    cap = Cap(1)
+    cap.began(1, "a", A, "i0")
+    cap.thawed(1.5, "i1")
+    cap.began(1.6, "b", A, "i1")
+    cap.ended("b")
+    assert (judged(cap), cap.late) == ([], 1)
+    cap.began(1.65, "c", A, "i1")
+    assert [time for time, _ in judged(cap)] == [1.65]
+    cap.thawed(2, "i2")
+    cap.began(2.3, "d", A, "i2")
+    assert ([time for time, _ in judged(cap)], cap.late) == ([2.3], 1)
+
+
 def test_who_has_left_is_not_counted_even_where_the_request_comes_later() -> None:
     history, cap = History(lambda: 0.0), Cap(1)
     leases = CountedLeases(history, cap)

@@ -131,7 +131,7 @@ async def test_ejections_and_panic_stand_among_the_metrics_of_the_session(upstre
 
 async def test_the_settings_of_a_route_in_redis_hold(valkey: Valkey, upstreams: Upstreams) -> None:
     bad, good = await upstreams(answering(503)), await upstreams()
-    valkey.admin.hset("slb:route:/", mapping={"eject_after": "2", "eject_time": "1h"})
+    valkey.admin.hset("slb:route:/", mapping={"eject_after": "2", "eject_time": "1h", "connect_timeout": "30s"})
     valkey.admin.sadd("slb_", bad.member, good.member)
     async with Session(redis_url=valkey.url) as session:
         assert await asked(session, ["/x"] * 20) == {200: 20}
