@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 from websockets.asyncio.client import connect
 
+from slb.names import join_member
 from tests.process.commands import Commands, Serving
 from tests.process.test_serve import in_flight
 from tests.support.valkey import Valkey
-from tests.support.waiting import soon
+from tests.support.waiting import soon, until_found
 
 GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -136,3 +137,44 @@ async def test_an_upload_goes_on_until_it_ends_and_is_answered(
     assert b"connection: close\r\n" in reply.lower()
     writer.close()
     assert await serving.process.ended() == 0
+
+
+async def waits(slb: Commands, serving: Serving) -> bool:
+    _, text = await slb.get(f"{serving.api}/metrics")
+    return any(line.startswith("slb_queue_depth{") and line.endswith(" 1.0") for line in text.splitlines())
+
+
+async def test_a_second_signal_cuts_requests_before_it_gives_their_slots_to_others(
+    slb: Commands, valkey: Valkey
+) -> None:
+    running, most = 0, 0
+    came: asyncio.Queue[None] = asyncio.Queue()
+
+    async def run_until_cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal running, most
+        await reader.readuntil(b"\r\n\r\n")
+        running += 1
+        most = max(most, running)
+        came.put_nowait(None)
+        await reader.read()
+        running -= 1
+        writer.close()
+
+    async with await asyncio.start_server(run_until_cut, "127.0.0.1", 0) as upstream:
+        settings = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue"}
+        valkey.admin.hset("slb:route:/p", mapping=settings)
+        valkey.admin.sadd("slb_p", join_member("http", *upstream.sockets[0].getsockname()))
+        one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
+        (_, first), (_, second) = [await asyncio.open_connection(*address(each)) for each in (one, other)]
+        first.write(GET)
+        await soon(came.get())
+        second.write(GET)
+        await until_found(lambda: waits(slb, other), what="queued")
+        os.kill(one.process.pid, signal.SIGTERM)
+        await until_draining(slb, one)
+        os.kill(one.process.pid, signal.SIGTERM)
+        await soon(came.get())
+        assert most == 1
+        for writer in (first, second):
+            writer.close()
+        await one.process.ended()

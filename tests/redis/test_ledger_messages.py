@@ -241,6 +241,23 @@ async def test_to_acknowledge_a_grant_costs_redis_few_commands(valkey: Valkey) -
         assert one.late == 0
 
 
+async def test_the_reply_to_an_acknowledgement_brings_a_grant_whose_message_was_lost(valkey: Valkey) -> None:
+    async with Fleet(valkey, 2, 2, 1) as fleet:
+        one, other = fleet.instances
+        for each in (other, other, one, one):
+            await fleet.ask(each)
+            await fleet.come_to_rest()
+        for _ in range(2):
+            await fleet.end(other, 0)
+            await fleet.come_to_rest()
+        await fleet.lose(one, 1)
+        await fleet.hear(one, 0, again=False)
+        assert (len(one.running), len(one.requests)) == (1, 1)
+        await fleet.run(one)
+        await fleet.answer(one)
+        assert (fleet.held(), fleet.books.grants(), one.requests) == ({"u0": 1, "u1": 1}, [], [])
+
+
 async def test_a_message_of_another_epoch_is_not_believed(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
