@@ -161,8 +161,9 @@ async def test_a_second_signal_cuts_requests_before_it_gives_their_slots_to_othe
         writer.close()
 
     async with await asyncio.start_server(run_until_cut, "127.0.0.1", 0) as upstream:
-        settings = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue"}
-        valkey.admin.hset("slb:route:/p", mapping=settings)
+        valkey.admin.hset(
+            "slb:route:/p", mapping={"policy": "least_inflight", "max_inflight": "1", "when_full": "queue"}
+        )
         valkey.admin.sadd("slb_p", join_member("http", *upstream.sockets[0].getsockname()))
         one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
         (_, first), (_, second) = [await asyncio.open_connection(*address(each)) for each in (one, other)]
