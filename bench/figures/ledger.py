@@ -194,17 +194,17 @@ class Calls:
         self._granted.append(member)
 
     def _look(self) -> None:
-        self._lane._builder.look()
+        self._lane.slots.builder.look()
         self._lane.wake()
 
     def _beat(self) -> None:
-        self._lane._builder.beat_due = 0.0
+        self._lane.slots.builder.beat_due = 0.0
         self._lane.wake()
 
     async def _ran(self) -> None:
         """Until the lane has sent what it has to send, and has the reply."""
         lane, now = self._lane, asyncio.get_running_loop().time
-        while lane._builder.is_due(now()) or lane.in_flight:
+        while lane.slots.builder.is_due(now()) or lane.in_flight:
             await asyncio.sleep(0.0002)
         await asyncio.sleep(0)  # decisions are handed out in the loop's next turn
 

@@ -182,11 +182,11 @@ class Gate:
     def mode(self) -> Mode:
         """What decides: Redis, or this instance alone."""
         lane = self.lane
-        if not lane.ready:
+        if not lane.state.ready:
             return "local"
         if lane.settling:
             return "settling"
-        return "late" if lane.late else "shared"
+        return "late" if lane.state.late else "shared"
 
     def capacity_here(self, candidate: Candidate) -> int:
         """What this instance may use of it while Redis does not decide; 0 for any number."""
@@ -249,12 +249,12 @@ class Gate:
         lane, before = self.lane, self._mode
         now = self._mode = self.mode
         if now == "local" and before != now:
-            _log.warning("ledger_local", pool=self.pool, error=lane.error)
+            _log.warning("ledger_local", pool=self.pool, error=lane.state.error)
         elif now == "settling" and before != now:
             _log.warning("ledger_settling", pool=self.pool, holders=lane.epochs.holders)
         elif before in ("local", "settling") and now not in (before, "settling"):
             _log.info("ledger_shared", pool=self.pool)
-        if before == "settling" and lane.ready and not lane.settling and lane.epochs.unheard:
+        if before == "settling" and lane.state.ready and not lane.settling and lane.epochs.unheard:
             _log.warning("ledger_unheard", pool=self.pool, holders=lane.epochs.unheard)
 
     def _granted_here(self, entry: Entry) -> None:
@@ -262,7 +262,7 @@ class Gate:
         self.lane.say_all()  # a batch in flight that has all it held does not have this
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
-            if self.lane.ready:
+            if self.lane.state.ready:
                 self._unsure.count(self.mode)
 
     def _tell_unsure(self, grants: int, mode: Mode) -> None:
@@ -298,7 +298,7 @@ class Gate:
         self._decided(entry)
         # One that was granted at once comes, if it comes again, before all that have queued since: number_of in
         # ledger.lua leaves the room.
-        entry.number = entry.number or self.lane.number + 1
+        entry.number = entry.number or self.lane.state.number + 1
         entry.chosen = member
         if queued:
             self._metrics.queue_wait[entry.view].observe(entry.waited - before)

@@ -57,7 +57,7 @@ class Gates:
         mirror.on_refresh(self._refresh)  # a slot of one that is out is granted no more
         metrics.queue_depth = self.depths
         metrics.pools_shared = self.modes
-        metrics.unanswered = lambda: any(gate.lane.silent for gate in self._gates.values())
+        metrics.unanswered = lambda: any(gate.lane.state.silent for gate in self._gates.values())
         metrics.global_inflight = lambda: self.scores().items()
 
     def of(self, route: Route) -> Gate:
@@ -85,12 +85,12 @@ class Gates:
         scores = self._ledger.scores.get(pool)
         return PoolShown(
             mode=gate.mode,
-            error=lane.error,
-            holders=lane.epochs.holders if lane.ready else None,
-            queued=lane.queued if lane.ready else None,
+            error=lane.state.error,
+            holders=lane.epochs.holders if lane.state.ready else None,
+            queued=lane.state.queued if lane.state.ready else None,
             held=dict(lane.held),
             waiting=waiting,
-            scores=dict(scores) if lane.ready and scores is not None else None,
+            scores=dict(scores) if lane.state.ready and scores is not None else None,
         )
 
     def modes(self) -> Iterable[tuple[str, bool]]:
@@ -114,7 +114,7 @@ class Gates:
 
     def _known_scores(self) -> dict[str, Mapping[str, int]]:
         known = self._ledger.scores.items()
-        return {pool: each for pool, each in known if pool in self._gates and self._gates[pool].lane.ready}
+        return {pool: each for pool, each in known if pool in self._gates and self._gates[pool].lane.state.ready}
 
     def look_above(self) -> None:
         """Log and count the upstreams that are above their caps."""
@@ -146,7 +146,7 @@ class Gates:
         lanes = [gate.lane for gate in self._gates.values()]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*(lane.answered.wait() for lane in lanes))
+                await asyncio.gather(*(lane.state.answered.wait() for lane in lanes))
 
     def _refresh(self) -> None:
         for gate in self._gates.values():

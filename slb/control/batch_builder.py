@@ -1,15 +1,11 @@
 """What a lane has yet to say to Redis, and the batch that says it next. No I/O; the time is passed in."""
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import TypeVar
 
 from slb.control.asks import Asks
-from slb.control.batch import MOST_ASKS, MOST_HELD, MOST_WAITING, Batch, Ticket
+from slb.control.batch import MOST_ASKS, Batch, Ticket
+from slb.control.parts import Parts
 from slb.control.views import Views
-
-_T = TypeVar("_T")
-_number = attrgetter("number")
 
 
 class BatchBuilder:
@@ -27,7 +23,6 @@ class BatchBuilder:
         self._left: list[int] = []
         self._taken: dict[int, str] = {}
         self._changed: set[str] = set()
-        self._unsaid: list[Ticket] = []
         self._join = True
         self._fresh = True
         self._untold = True
@@ -36,7 +31,7 @@ class BatchBuilder:
         self._look = False
         self._hurries = False
         self._seq = 0
-        self._parts = 0
+        self._parts = Parts(held, asks)
 
     # -- what happens
 
@@ -86,24 +81,24 @@ class BatchBuilder:
 
     def differs(self) -> None:
         """Redis counts otherwise. It may, until all of a full batch has been sent."""
-        self._full = self._full or not self._unsaid
+        self._full = self._full or not self._parts.unsaid
 
     # -- what is due
 
     def is_due(self, now: float) -> bool:
         """Whether a batch is to be sent."""
-        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._unsaid
+        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._parts.unsaid
         return bool(is_urgent or self._asks.pending) or now >= self.beat_due
+
+    @property
+    def lingers(self) -> bool:
+        """Whether releases wait for a batch, and make none due."""
+        return bool(self._released) and not self._hurries
 
     @property
     def is_idle(self) -> bool:
         """Whether Redis knows of all that has ended here."""
         return not (self._released or self._left or self._taken)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next batch has to be a full one, beat or not."""
-        return self._full
 
     def keeps(self) -> set[str]:
         """The routes that batches to come name."""
@@ -124,19 +119,19 @@ class BatchBuilder:
             self._seq += 1
             self._hurries = False
             return Batch(self._seq, took=dict(self._taken), only_took=True)
-        is_full = self._full or (is_beat and self._is_small)
+        is_full = self._full or (is_beat and self._parts.are_one)
         if is_beat or is_full:
             self.beat_due = now + beat
         if is_full:
             self._owes_queue = (settling or self._join) and bool(self._asks.queued)
-            self._unsaid = [] if self._owes_queue else sorted(self._asks.queued.values(), key=_number)
+            self._parts.begin(tickets=not self._owes_queue)
         self._seq += 1
         held = dict(self._held) if is_full else {}
-        waiting: Sequence[Ticket] = self._next_unsaid()
+        waiting: Sequence[Ticket] = self._parts.next_unsaid()
         if is_beat and not is_full:
-            held, part = self._part()
+            held, part = self._parts.next_of_all()
             waiting = waiting or part
-        if not (self._untold or self._unsaid):
+        if not (self._untold or self._parts.unsaid):
             self._asks.board()
         made = Batch(
             seq=self._seq,
@@ -168,25 +163,8 @@ class BatchBuilder:
     @property
     def _says_more(self) -> bool:
         """Whether there is more to say, or to ask, than which grants have been taken."""
-        of_itself = self._full or self._look or self._released or self._left or self._changed or self._unsaid
+        of_itself = self._full or self._look or self._released or self._left or self._changed or self._parts.unsaid
         return bool(of_itself or self._asks.pending or self._join or self._fresh)
-
-    @property
-    def _is_small(self) -> bool:
-        return len(self._held) <= MOST_HELD and len(self._asks.queued) <= MOST_WAITING
-
-    def _next_unsaid(self) -> list[Ticket]:
-        """Of those that a full batch has to say, the first that wait still."""
-        waiting = [ticket for ticket in self._unsaid if ticket.key in self._asks.queued]
-        self._unsaid = waiting[MOST_ASKS:]
-        return waiting[:MOST_ASKS]
-
-    def _part(self) -> tuple[dict[str, int], list[Ticket]]:
-        """What the next beat sends whole: after as many beats as there are parts, Redis has been sent all."""
-        self._parts += 1
-        held = _part_of(sorted(self._held), self._parts, MOST_HELD)
-        keys = _part_of(list(self._asks.queued), self._parts, MOST_WAITING)
-        return {member: self._held[member] for member in held}, [self._asks.queued[key] for key in keys]
 
     def _clear(self) -> None:
         self._released, self._changed = {}, set()
@@ -229,10 +207,3 @@ class BatchBuilder:
         self._join = True
         self._taken.clear()
         self.failed()
-
-
-def _part_of(everything: Sequence[_T], number: int, size: int) -> Sequence[_T]:
-    """One of so many parts of at most `size`; each in its turn."""
-    parts = max(1, -(-len(everything) // size))
-    first = number % parts * size
-    return everything[first : first + size]

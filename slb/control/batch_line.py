@@ -33,7 +33,7 @@ class BatchLine:
     ) -> None:
         self.holder = new_holder()
         self.sent = 0.0
-        self._pool = pool
+        self.pool = pool
         self._line = line
         line.on_forgotten = on_answer
         self._new_holder = new_holder
@@ -75,9 +75,9 @@ class BatchLine:
         )
         self.sent = self._loop.time()
         if not batch.only_took or len(batch.took) > MOST_GRANTS:
-            return data, keys.GRANTED_CHANNEL, self._pool
+            return data, keys.GRANTED_CHANNEL, self.pool
         took = chain.from_iterable((ticket_name(self.holder, key), member) for key, member in batch.took.items())
-        return data, keys.GRANTED_CHANNEL, self._pool, self.holder, batch.seq, *took
+        return data, keys.GRANTED_CHANNEL, self.pool, self.holder, batch.seq, *took
 
     def drop(self) -> None:
         """Close the connection."""

@@ -185,7 +185,7 @@ class TestDecisions:
         one = await proxies()
         one.route("/p", origin, policy="least_inflight", max_inflight="4")
         gate = one.gates.of(one.mirror.table.routes["/p"])
-        gate.lane.ready = False
+        gate.lane.state.ready = False
         gate.lane.epochs.holders = 4
         running = ask(one)
         await eventually(lambda: pod.running == 1)
@@ -233,7 +233,7 @@ async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(prox
         gate = one.gates.of(one.mirror.table.routes[path])
     one.ledger.scores = {"/p": {"a:80": 1, "b:80": 1}, "/q": {"a:80": 2}}
     assert list(one.metrics.global_inflight()) == [("a:80", 3), ("b:80", 1)]
-    gate.lane.ready = False  # what was read of it a while ago is nobody's count now
+    gate.lane.state.ready = False  # what was read of it a while ago is nobody's count now
     assert list(one.metrics.global_inflight()) == [("a:80", 1), ("b:80", 1)]
 
 
@@ -247,7 +247,7 @@ async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxi
     assert dict(one.metrics.global_inflight()) == {}, "nobody knows before they have been read"
     one.ledger.scores = {"/p": {}, "/q": {"10.0.0.3:1": 2}}
     assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.2:1": 0, "10.0.0.3:1": 2}
-    gate.lane.ready = False
+    gate.lane.state.ready = False
     assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.3:1": 0}
 
 
@@ -257,10 +257,10 @@ async def test_how_it_is_everywhere_is_not_shown_while_redis_does_not_say(proxie
     lane = one.gates.of(one.mirror.table.routes["/p"]).lane
     assert one.gates.shown()["pools"]["/p"]["scores"] is None, "it has not been read"
     one.ledger.scores = {"/p": {"a:80": 1}}
-    lane.queued, lane.epochs.holders = 3, 2
+    lane.state.queued, lane.epochs.holders = 3, 2
     shown = one.gates.shown()["pools"]["/p"]
     assert (shown["holders"], shown["queued"], shown["scores"]) == (2, 3, {"a:80": 1})
-    lane.ready = False
+    lane.state.ready = False
     shown = one.gates.shown()["pools"]["/p"]
     assert (shown["holders"], shown["queued"], shown["scores"]) == (None, None, None)
 

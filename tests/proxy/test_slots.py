@@ -366,7 +366,7 @@ async def test_a_route_that_has_left_a_pool_leaves_no_candidates_there(
         for path in ("/p", "/q"):
             assert (await one.get(path)).status == 200
     lane = one.ledger.lanes["/gpus"]
-    assert lane._views.is_capped
+    assert lane.slots.views.is_capped
     one.gates.take_down()
-    assert not lane._views.is_capped
-    assert len(lane._views) == 1
+    assert not lane.slots.views.is_capped
+    assert len(lane.slots.views) == 1

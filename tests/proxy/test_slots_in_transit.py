@@ -21,14 +21,14 @@ async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
     valkey.freeze()
     try:
         during: list[asyncio.Task[Reply]] = [asyncio.create_task(proxy.get("/p"))]
-        await eventually(lambda: not lane.ready and lane.in_flight, what="told all")
+        await eventually(lambda: not lane.state.ready and lane.in_flight, what="told all")
         during.append(asyncio.create_task(proxy.get("/p")))
         await eventually(lambda: len(pod.running) == 2)
         assert lane.in_flight
     finally:
         valkey.thaw()
-    await eventually(lambda: lane.ready)
-    await eventually(lambda: not lane._builder.is_full and not lane.in_flight)
+    await eventually(lambda: lane.state.ready)
+    await eventually(lambda: not lane.slots.builder.is_due(0.0) and not lane.in_flight)
     assert scores(valkey) == {origin.member: 2}
     pod.go_on.set()
     assert [(await each).status for each in during] == [200, 200]

@@ -157,7 +157,9 @@ class Fleet:
             each.start()
             self._stack.push_async_callback(each.stop)
         if not self._cold:
-            await eventually(lambda: all(each.gate.lane.answered.is_set() for each in self.proxies), what="joined")
+            await eventually(
+                lambda: all(each.gate.lane.state.answered.is_set() for each in self.proxies), what="joined"
+            )
         return self
 
     async def __aexit__(

@@ -160,7 +160,7 @@ class Instance:
 
     def _changed(self, undecided: Sequence[Ask]) -> None:
         self.undecided.extend(undecided)
-        self.changes.append((self.lane.ready, self.lane.settling))
+        self.changes.append((self.lane.state.ready, self.lane.settling))
 
     async def __aenter__(self) -> "Instance":
         if self._reaping:
@@ -211,9 +211,9 @@ class Instance:
 
     async def told(self) -> None:
         """Until all it has to say is said."""
-        lane = self.lane
+        lane, builder = self.lane, self.lane.slots.builder
         await eventually(
-            lambda: lane._builder.is_idle and not (lane._builder.is_full or lane._asks.pending or lane.in_flight),
+            lambda: builder.is_idle and not (builder.is_due(0.0) or lane.in_flight),
             what="all said",
         )
 

@@ -186,14 +186,14 @@ class Fleet:
         """What it holds is said."""
         if full:
             one.lane.say_all()
-        one.lane._builder.beat_due = 0.0
+        one.lane.slots.builder.beat_due = 0.0
         one.lane.wake()
         await self.turn()
 
     async def lapse(self) -> None:
         """So much time passes that no grant stands any more that is not taken up: all messages are as old by now.
         What has been taken has been acknowledged by then, for no call takes that long."""
-        if any(each.lane._builder._taken for each in self.instances):
+        if any(each.lane.slots.builder._taken for each in self.instances):
             return
         for each in self.instances:
             each.messages = [message._replace(at=message.at - LAPSED) for message in each.messages]

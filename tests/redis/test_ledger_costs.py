@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slb.balance.asking import Candidate, Turn
-from slb.control import batch_builder, explained, ledger
+from slb.control import explained, ledger, parts
 from slb.control.scripts import Reap
 from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, upstreams
 from tests.redis.test_ledger_lanes import batches
@@ -56,7 +56,7 @@ async def test_a_beat_and_a_reap_run_as_many_commands_however_many_wait(valkey: 
         for more in (150, 1350):
             await waiting(one, more)
             valkey.admin.config_resetstat()
-            one.lane._builder.beat_due = 0.0
+            one.lane.slots.builder.beat_due = 0.0
             one.lane.look()
             await one.told()
             await Reap(one.connection)(POOL, 60_000, reap_until=EVER, patience=60_000, period=1)
@@ -73,11 +73,11 @@ async def commands_of(one: Instance, valkey: Valkey, action: Callable[[], object
     """Commands of the call that follows it, the mean of five."""
     valkey.admin.config_resetstat()
     for _ in range(5):
-        seq = one.lane._builder._seq
+        seq = one.lane.slots.builder._seq
         action()
-        one.lane._builder.hurry()
+        one.lane.slots.builder.hurry()
         one.lane.wake()
-        await eventually(lambda seq=seq: one.lane._builder._seq > seq)  # type: ignore[misc]
+        await eventually(lambda seq=seq: one.lane.slots.builder._seq > seq)  # type: ignore[misc]
         await one.told()
     stats = valkey.admin.info("commandstats")
     for own in ("cmdstat_config|resetstat", "cmdstat_client|setinfo"):
@@ -169,8 +169,8 @@ async def five_busy(instance: Instance, count: int) -> list[Request]:
 async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_parts(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_builder, "MOST_HELD", 2)
-    monkeypatch.setattr(batch_builder, "MOST_WAITING", 2)
+    monkeypatch.setattr(parts, "MOST_HELD", 2)
+    monkeypatch.setattr(parts, "MOST_WAITING", 2)
     books = Books(valkey)
     async with Instance(valkey, "a", SHORT, reaping=False) as one:
         asked = await five_busy(one, 5)
@@ -190,8 +190,8 @@ async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_par
 async def test_what_a_beat_finds_to_differ_is_said_whole(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    monkeypatch.setattr(batch_builder, "MOST_WAITING", 2)
-    monkeypatch.setattr(batch_builder, "MOST_HELD", 2)
+    monkeypatch.setattr(parts, "MOST_WAITING", 2)
+    monkeypatch.setattr(parts, "MOST_HELD", 2)
     books = Books(valkey)
     async with Instance(valkey, "a", SHORT, reaping=False) as one:
         asked = await five_busy(one, 9)

@@ -50,7 +50,7 @@ async def is_whole_again(books: Books, one: Instance, asked: list[Request]) -> N
 
     def is_served() -> bool:
         """What is handed back, maybe only now, is brought again, as a gate does."""
-        if one.lane.ready and not one.lane.settling:
+        if one.lane.state.ready and not one.lane.settling:
             handed_back, one.undecided = [each for each in one.undecided if each in asked], []
             for each in handed_back:
                 asked[asked.index(each)] = one.ask(ONE, TURN)
@@ -113,7 +113,7 @@ async def test_a_class_of_another_type_is_mended_before_and_while_somebody_waits
         books.redis.set(line, "nonsense")
         assert await one.get(ONE) == "u0"
         asked = [one.ask(ONE, TURN)]
-        await eventually(lambda: one.metrics.ledger_repaired == 1 and one.lane.ready, what="mended")
+        await eventually(lambda: one.metrics.ledger_repaired == 1 and one.lane.state.ready, what="mended")
         asked = [await one.queue(ONE, TURN) for _ in range(3)] + [
             each for each in asked if each.position is not None
         ]
@@ -209,7 +209,7 @@ async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_
                 command, *arguments = rng.choice(commands)
                 getattr(pipe, command)(key_of(books, name), *arguments)
                 pipe.execute()
-            ready = [each for each in (one, other) if each.lane.ready]
+            ready = [each for each in (one, other) if each.lane.state.ready]
             asked.extend(each.ask(upstreams(2, 3), rng.choice([None, TURN])) for each in ready)
             await asyncio.sleep(0.01)
         await eventually(
@@ -222,7 +222,7 @@ async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_
         for each in (one, other):
             for member in list(each.lane.held.elements()):
                 each.lane.release(member)
-        await eventually(lambda: one.lane.ready and other.lane.ready, what="both are back")
+        await eventually(lambda: one.lane.state.ready and other.lane.state.ready, what="both are back")
         truth = one.lane.held + other.lane.held
         assert one.metrics.ledger_repaired + other.metrics.ledger_repaired >= 1
         await eventually(lambda: books.summed() == dict(one.lane.held + other.lane.held), what=f"{truth}")
@@ -263,8 +263,8 @@ async def test_names_that_slb_cannot_have_written_go_and_harm_nobody(valkey: Val
         )
         await eventually(lambda: len(raw.hkeys(books.key["tickets"])) == 2, what="no tickets are left")
         await is_whole_again(books, one, asked)
-        assert one.lane.ready
-        assert other.lane.ready
+        assert one.lane.state.ready
+        assert other.lane.state.ready
     raw.close()
 
 

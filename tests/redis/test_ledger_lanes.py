@@ -86,7 +86,7 @@ async def test_a_call_given_up_on_a_frozen_server_changes_nothing_in_the_end(val
         asked = [one.ask(upstreams(2)) for _ in range(20)]
         await eventually(lambda: len(one.undecided) == 20, what="given up")
         valkey.thaw()
-        await eventually(lambda: one.lane.ready, what="ready")
+        await eventually(lambda: one.lane.state.ready, what="ready")
         await books.score({})
         assert not any(each.answer.done() for each in asked)
 
@@ -97,9 +97,9 @@ async def test_with_a_frozen_server_asks_are_handed_back_while_it_is_still_froze
         one.ask(upstreams(2))
         one.ask(upstreams(2))
         await eventually(lambda: len(one.undecided) == 2, what="handed back")
-        assert (one.lane.late, one.changes) == (True, [(True, False)])
+        assert (one.lane.state.late, one.changes) == (True, [(True, False)])
         valkey.thaw()
-        await eventually(lambda: not one.lane.late, what="in time again")
+        await eventually(lambda: not one.lane.state.late, what="in time again")
 
 
 async def test_an_ask_joins_a_flying_batch_only_for_its_own_budget(valkey: Valkey) -> None:
@@ -119,12 +119,12 @@ async def test_a_server_that_answers_again_is_told_what_was_held_meanwhile(valke
     async with Instance(valkey, "a", HASTY) as one:
         valkey.freeze()
         one.ask(upstreams(2))
-        await eventually(lambda: not one.lane.ready, what="local")
+        await eventually(lambda: not one.lane.state.ready, what="local")
         one.lane.held["u1"] += 3
         one.lane.say_all()
         valkey.thaw()
         await books.score({"u1": 3})
-        await eventually(lambda: one.lane.ready, what="shared again")
+        await eventually(lambda: one.lane.state.ready, what="shared again")
 
 
 async def test_who_waited_when_the_server_froze_is_handed_back_in_order_and_waits_no_more_in_redis(
@@ -135,10 +135,10 @@ async def test_who_waited_when_the_server_froze_is_handed_back_in_order_and_wait
         await one.get(upstreams(1, 1))
         waiting = [await one.queue(upstreams(1, 1), TURN) for _ in range(3)]
         valkey.freeze()
-        await eventually(lambda: not one.lane.ready, what="local")
+        await eventually(lambda: not one.lane.state.ready, what="local")
         assert one.undecided == waiting
         valkey.thaw()
-        await eventually(lambda: one.lane.ready and not books.tickets(), what="no tickets")
+        await eventually(lambda: one.lane.state.ready and not books.tickets(), what="no tickets")
 
 
 async def test_a_forgotten_script_is_loaded_again(valkey: Valkey) -> None:
@@ -153,7 +153,7 @@ async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_b
     async with Instance(valkey, "a", PATIENT) as one:
         one.freeze()
         asked = one.ask(upstreams(1, 1))
-        await eventually(lambda: asked in one.lane._asks.flying, what="in flight")
+        await eventually(lambda: asked in one.lane.slots.asks.flying, what="in flight")
         one.lane.leave(asked)
         one.thaw()
         await eventually(lambda: books.seq("a-1") == 3, what="the next batch")
@@ -169,10 +169,10 @@ async def test_candidates_of_a_route_that_is_none_any_more_are_kept_while_somebo
         assert await one.get(upstreams(1, 1), view="/gone") == "u0"
         waits = await one.queue(upstreams(1, 1), TURN, view="/gone")
         one.lane.keep_views(())
-        assert len(one.lane._views) == 1
+        assert len(one.lane.slots.views) == 1
         one.lane.release("u0")
         assert await waits.answer == "u0"
         one.lane.keep_views(())
-        assert len(one.lane._views) == 0
+        assert len(one.lane.slots.views) == 0
         one.lane.release("u0")
         assert await one.get(upstreams(1)) == "u0"

@@ -51,7 +51,7 @@ async def test_a_redis_that_restarts_empty_is_rebuilt_from_what_is_held(valkey: 
         for turn in range(6):
             await (one, other)[turn % 2].get(upstreams(2))
         valkey.kill()
-        await eventually(lambda: not one.lane.ready and not other.lane.ready, what="local")
+        await eventually(lambda: not one.lane.state.ready and not other.lane.state.ready, what="local")
         valkey.lose_data()
         valkey.start()
         await Books(valkey).score({"u0": 3, "u1": 3})
@@ -69,7 +69,7 @@ async def test_a_redis_restored_with_old_data_is_put_right_by_what_is_held(valke
         assert {await one.get(upstreams(1)) for _ in range(2)} == {"u0"}
         await books.score({"u0": 2})
         valkey.kill()
-        await eventually(lambda: not one.lane.ready and not other.lane.ready, what="local")
+        await eventually(lambda: not one.lane.state.ready and not other.lane.state.ready, what="local")
         valkey.lose_data()
         shutil.move(saved, valkey.directory / "appendonlydir")
         valkey.start()
@@ -151,7 +151,7 @@ async def test_another_server_with_all_that_one_knows_of_may_lack_what_others_kn
         await one.told()
         with silent(other):
             valkey.kill()
-            await eventually(lambda: not one.lane.ready, what="local")
+            await eventually(lambda: not one.lane.state.ready, what="local")
             valkey.start()
             await eventually(lambda: one.changes[-1] == (True, True), what="settling")
             assert Books(valkey).scores() == {"u0": 1}
@@ -179,9 +179,9 @@ async def test_a_server_that_only_paused_has_lost_nothing(valkey: Valkey) -> Non
         with silent(other):
             valkey.freeze()
             one.ask(ONE)
-            await eventually(lambda: not one.lane.ready, what="local")
+            await eventually(lambda: not one.lane.state.ready, what="local")
             valkey.thaw()
-            await eventually(lambda: one.lane.ready, what="back")
+            await eventually(lambda: one.lane.state.ready, what="back")
             assert (True, True) not in one.changes
 
 
@@ -195,8 +195,8 @@ async def test_a_thawed_instance_whose_first_batch_fails_too_has_lost_nothing_bu
         assert await frozen.get(ONE) == "u0"
         await both_known(one, frozen)
         with silent(frozen):
-            await eventually(lambda: not frozen.lane.ready and books.holders() == ["a-1"], what="reaped")
-        await eventually(lambda: frozen.lane.ready and books.holders() == ["a-1", "b-2"], what="back")
+            await eventually(lambda: not frozen.lane.state.ready and books.holders() == ["a-1"], what="reaped")
+        await eventually(lambda: frozen.lane.state.ready and books.holders() == ["a-1", "b-2"], what="back")
         assert (True, True) not in frozen.changes
         await books.score({"u0": 1})
 
@@ -250,7 +250,7 @@ async def test_a_redis_that_was_replaced_while_nothing_was_under_way_is_asked_wh
         valkey.lose_data()
         shutil.move(saved, valkey.directory / "appendonlydir")
         valkey.start()
-        await eventually(lambda: other.lane._line.is_cut, what="its connection has ended")
+        await eventually(lambda: other.lane._dialogue._line.is_cut, what="its connection has ended")
         request = other.ask(ONE, Turn("", 1, 5), patient=True)
         await eventually(lambda: other.lane.settling or request.answer.done(), what="the other is awaited")
         assert not request.answer.done()

@@ -150,7 +150,7 @@ async def test_one_that_was_granted_at_once_knows_which_place_was_the_last_befor
         picky = await one.queue(pods, TURN, avoid=("u0",))
         one.lane.release("u0")
         assert await one.get(pods, TURN) == "u0"
-        assert one.lane.number == picky.number
+        assert one.lane.state.number == picky.number
         assert (await one.queue(pods, TURN)).number > picky.number + 1
 
 
@@ -194,7 +194,7 @@ async def test_one_who_leaves_while_it_is_on_its_way_into_the_queue_keeps_no_pla
         assert await one.get(ONE) == "u0"
         one.freeze()
         leaves = one.ask(ONE, TURN)
-        await eventually(lambda: leaves in one.lane._asks.flying, what="in flight")
+        await eventually(lambda: leaves in one.lane.slots.asks.flying, what="in flight")
         one.lane.leave(leaves)
         one.thaw()
         stays = await one.queue(ONE, TURN)
@@ -279,7 +279,7 @@ async def test_candidates_that_change_while_an_ask_is_on_its_way_count_for_it(va
         assert await one.get(ONE) == "u0"
         one.freeze()
         waits = one.ask(ONE, TURN)
-        await eventually(lambda: waits in one.lane._asks.flying, what="in flight")
+        await eventually(lambda: waits in one.lane.slots.asks.flying, what="in flight")
         one.lane.view(POOL, upstreams(2, 1))
         one.thaw()
         assert await waits.answer == "u1"

@@ -93,7 +93,7 @@ async def test_a_redis_that_was_frozen_for_longer_than_a_lease_reaps_nobody(valk
         since = asyncio.get_running_loop().time()
         await eventually(lambda: asyncio.get_running_loop().time() > since + 1.0, what="two leases")
         valkey.thaw()
-        await eventually(lambda: one.lane.ready and other.lane.ready, what="both back")
+        await eventually(lambda: one.lane.state.ready and other.lane.state.ready, what="both back")
         await may_reap(one, other)
         assert books.scores() == {"u0": 2}
         assert reaped(one, other) == 0

@@ -13,7 +13,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from slb.balance.asking import Turn
-from slb.control import batch_builder
+from slb.control import parts
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
@@ -85,12 +85,12 @@ async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_nobody
 async def test_a_long_queue_is_said_again_in_parts_and_who_asks_meanwhile_stands_behind_it(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    monkeypatch.setattr(batch_builder, "MOST_ASKS", 4)
+    monkeypatch.setattr(parts, "MOST_ASKS", 4)
     books = Books(valkey)
     async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
         assert await one.get(ONE) == "u0"
         asked = [await one.queue(ONE, TURN) for _ in range(11)]
-        one.lane._asks.leave(asked.pop(5))  # as if the batch that said so had been lost
+        one.lane.slots.asks.leave(asked.pop(5))  # as if the batch that said so had been lost
         if lost:
             names = [f"queue:{name}" for name in ("tickets", "number", "line:*", "lines:*", "heads:*", "class:*")]
             books.redis.delete(*(key for name in names for key in books.redis.keys(f"slb:{{{POOL}}}:{name}")))
@@ -141,8 +141,8 @@ async def test_who_waits_keeps_its_place_over_a_restart_and_even_over_the_loss_o
             pair[(turn - 1) % 2 if turn else 0].lane.release("u0")
             assert await each.answer == "u0"
         assert not late.answer.done()
-        assert one.lane.ready
-        assert other.lane.ready
+        assert one.lane.state.ready
+        assert other.lane.state.ready
 
 
 async def test_a_server_that_is_a_replica_for_a_moment_is_waited_for(valkey: Valkey) -> None:
@@ -165,9 +165,9 @@ async def test_where_redis_says_for_good_that_it_does_not_serve_nobody_waits(val
         command("ACL", "SETUSER", "slb", "-evalsha")
         asked = one.ask(ONE, TURN, patient=True)
         await eventually(lambda: one.undecided == [asked], what="handed back")
-        assert not one.lane.ready
+        assert not one.lane.state.ready
         command("ACL", "SETUSER", "slb", "+evalsha")
-        await eventually(lambda: one.lane.ready, what="back")
+        await eventually(lambda: one.lane.state.ready, what="back")
 
 
 async def test_each_answer_on_the_way_to_another_connection_ends_the_silence_of_a_distant_redis(
@@ -198,9 +198,9 @@ async def test_a_distant_redis_that_was_away_is_found_again(valkey: Valkey) -> N
     ):
         relay.point_to(None)
         one.lane.say_all()
-        await eventually(lambda: not one.lane.ready, what="alone")
+        await eventually(lambda: not one.lane.state.ready, what="alone")
         relay.point_to(valkey.process.socket)
-        await eventually(lambda: one.lane.ready, what="back")
+        await eventually(lambda: one.lane.state.ready, what="back")
 
 
 def _full_batches(instance: Instance, since: int) -> bool:
@@ -231,11 +231,11 @@ async def test_the_patient_are_handed_back_when_redis_has_not_answered_for_long(
         valkey.freeze()
         hurried, patient = one.ask(ONE), one.ask(ONE, patient=True)
         await eventually(lambda: one.undecided == [hurried], what="the hurried first")
-        assert (one.lane.ready, one.lane.late) == (True, True)
+        assert (one.lane.state.ready, one.lane.state.late) == (True, True)
         await eventually(lambda: one.undecided == [hurried, waits, patient], what="all")
         assert one.changes == [(True, False), (False, False)]
         valkey.thaw()
-        await eventually(lambda: one.lane.ready, what="back")
+        await eventually(lambda: one.lane.state.ready, what="back")
 
 
 async def test_redis_that_refuses_connections_has_not_answered_for_long_either(valkey: Valkey) -> None:
@@ -243,10 +243,10 @@ async def test_redis_that_refuses_connections_has_not_answered_for_long_either(v
         valkey.kill()
         asked = one.ask(ONE, TURN, patient=True)
         await eventually(lambda: one.undecided == [asked], what="handed back")
-        assert not one.lane.ready
-        assert "valkey.sock" in one.lane.error
+        assert not one.lane.state.ready
+        assert "valkey.sock" in one.lane.state.error
         valkey.start()
-        await eventually(lambda: one.lane.ready, what="back")
+        await eventually(lambda: one.lane.state.ready, what="back")
 
 
 async def test_time_in_which_this_process_stood_still_is_not_the_silence_of_redis(valkey: Valkey) -> None:
@@ -306,7 +306,7 @@ async def test_until_an_instance_decides_alone_it_asks_often_enough_to_see_a_ref
         waits, failures = one.ask(ONE, TURN, patient=True), set[int]()
 
         def fails_again() -> bool:
-            failures.add(id(one.lane._failure))
+            failures.add(id(one.lane.state._failure))
             return len(failures) > 4
 
         await eventually(fails_again, what="attempts that fail")

@@ -246,5 +246,5 @@ async def test_the_lane_of_a_counted_route_has_its_script_before_the_first_reque
     async with Fleet(valkey, 1, Pods(1), QUEUED) as fleet:
         proxy = fleet.proxies[0]
         assert proxy.gates.known(ROUTE) is proxy.gate
-        assert proxy.gate.lane.answered.is_set()
+        assert proxy.gate.lane.state.answered.is_set()
         await proxy.gates.opened(60)

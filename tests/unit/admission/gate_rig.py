@@ -1,6 +1,5 @@
 """Gates whose lanes are played by the test: no Redis, and nothing is decided but what the test says."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from random import Random
@@ -13,6 +12,7 @@ from slb.admission.gates import Gates, turn_of
 from slb.balance.asking import Ask, Candidate
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.lane import Lane
+from slb.control.lane_state import LaneState
 from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
 from slb.errors import Reason
@@ -30,15 +30,14 @@ class PlayedLane:
     change how it stands with Redis, and say so."""
 
     def __init__(self, on_change: Callable[[Sequence[Ask]], None]) -> None:
-        self.ready, self.late, self.settling = True, False, False
+        self.settling = False
         self.taking = True
-        self.error, self.number, self.queued = "", 0, 0
+        self.state = LaneState()
+        self.state.error = ""
         self.held: Counter[str] = Counter()
         self.epochs = SimpleNamespace(holders=1, unheard=0)
         self.explained = SimpleNamespace(seen={})
         self.timing = LaneTiming(settle=NEVER, silence=NEVER)
-        self.silent = False
-        self.answered = asyncio.Event()
         self.idle = True
         self.asked: list[Ask] = []
         self.left: list[Ask] = []
@@ -51,11 +50,11 @@ class PlayedLane:
 
     def turns(self, undecided: Sequence[Ask] = (), **state: Any) -> None:
         for name, value in state.items():
-            setattr(self, name, value)
+            setattr(self if hasattr(self, name) else self.state, name, value)
         self._on_change(undecided)
 
     def takes(self, ask: Ask) -> bool:
-        return self.ready and self.taking
+        return self.state.ready and self.taking
 
     def ask(self, ask: Ask) -> None:
         self.asked.append(ask)

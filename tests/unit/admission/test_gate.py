@@ -192,7 +192,7 @@ async def test_one_of_several_that_wait_may_leave() -> None:
 
 async def test_a_request_that_is_granted_at_once_has_not_queued() -> None:
     setup = Setup(A, **QUEUED)
-    setup.lane.number = 40
+    setup.lane.state.number = 40
     visit = setup.visit()
     setup.lane.grant(A)
     assert PATH not in setup.metrics.queue_wait
@@ -312,7 +312,7 @@ async def test_a_request_that_is_answered_in_time_is_answered_once() -> None:
 
 async def test_the_log_tells_when_redis_decides_no_more_and_when_it_does_again() -> None:
     setup = Setup(A, **CAPPED)
-    setup.lane.error = "gone"
+    setup.lane.state.error = "gone"
     with capture_logs() as logs:
         for _ in range(2):
             setup.lane.turns(ready=False)

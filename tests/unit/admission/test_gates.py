@@ -94,7 +94,7 @@ async def test_metrics_and_status_show_each_pool() -> None:
     waits = setup.visit("/a")
     lane = setup.ledger.lanes["/a"]
     lane.asked[0].queued(0, 1)
-    lane.queued, lane.held[A], lane.epochs.holders = 4, 2, 3
+    lane.state.queued, lane.held[A], lane.epochs.holders = 4, 2, 3
     setup.ledger.lanes["/b"].turns(ready=False, silent=True, error="gone")
     setup.ledger.scores = {"/a": {A: 5}, "/b": {B: 6}}
     assert list(setup.metrics.queue_depth()) == [("/a", "", 1)]
@@ -124,7 +124,7 @@ async def test_scores_are_those_of_all_pools_in_which_redis_answers_and_0_of_can
     for path in ("/a", "/c"):
         setup.visit(path)
     setup.ledger.scores = {"/a": {A: 5}, "/b": {A: 2}, "/c": {C: 7}, "/gone": {A: 100}}
-    setup.ledger.lanes["/c"].ready = False
+    setup.ledger.lanes["/c"].state.ready = False
     assert setup.gates.scores() == Counter({A: 7, B: 0})
     assert dict(setup.metrics.global_inflight()) == {A: 7, B: 0}
 
@@ -135,9 +135,9 @@ async def test_upstreams_above_their_caps_are_counted_by_what_redis_tells() -> N
     setup.ledger.scores = {"/a": {A: 3}}
     setup.gates.look_above()
     assert setup.metrics.above_cap == 2
-    setup.ledger.lanes["/a"].ready = False
+    setup.ledger.lanes["/a"].state.ready = False
     setup.gates.look_above()
-    setup.ledger.lanes["/a"].ready = True
+    setup.ledger.lanes["/a"].state.ready = True
     setup.gates.look_above()
     assert setup.metrics.above_cap == 4, "it was not known meanwhile"
 
@@ -146,11 +146,11 @@ async def test_all_pools_are_waited_for_until_redis_has_answered_each() -> None:
     setup = Pools()
     setup.routes(a=CAPPED, b=CAPPED)
     opening = asyncio.create_task(setup.gates.opened(NEVER))
-    setup.ledger.lanes["/a"].answered.set()
+    setup.ledger.lanes["/a"].state.answered.set()
     for _ in range(5):
         await asyncio.sleep(0)
     assert not opening.done()
-    setup.ledger.lanes["/b"].answered.set()
+    setup.ledger.lanes["/b"].state.answered.set()
     await soon(opening)
 
 

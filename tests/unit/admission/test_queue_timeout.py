@@ -16,6 +16,7 @@ from slb.balance.asking import Ask
 from slb.balance.upstream import Handle
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
+from slb.control.lane_state import LaneState
 from slb.control.lane_timing import LaneTiming
 from slb.errors import Reason
 from slb.observe.metrics import Metrics
@@ -31,14 +32,15 @@ class LaneOfNoSlots:
     """In a lane's place: it takes what a lane takes, and every slot is held by others until it is told to grant."""
 
     def __init__(self, on_change: Callable[[Sequence[Ask]], None]) -> None:
-        self.ready, self.late, self.settling, self.silent, self.error = True, False, False, False, ""
+        self.settling = False
+        self.state = LaneState()
         self.held = Counter({A: 1, B: 1})
-        self.epochs, self.explained, self.timing, self.number = EpochTracker(), Explained(), LaneTiming(), 0
+        self.epochs, self.explained, self.timing = EpochTracker(), Explained(), LaneTiming()
         self.waiting: list[Ask] = []
         self._on_change = on_change
 
     def takes(self, ask: Ask) -> bool:
-        return self.ready and (ask.patient or not (self.late or self.settling))
+        return self.state.ready and (ask.patient or not (self.state.late or self.settling))
 
     def ask(self, ask: Ask) -> None:
         self.waiting.append(ask)
@@ -62,8 +64,8 @@ class LaneOfNoSlots:
 
     def stands(self, rng: Random) -> None:
         """Redis is there or not, late or not, settling or not, from now on."""
-        self.ready, self.late, self.settling = (rng.random() < 0.5 for _ in range(3))
-        undecided = [] if self.ready else self.waiting
+        self.state.ready, self.state.late, self.settling = (rng.random() < 0.5 for _ in range(3))
+        undecided = [] if self.state.ready else self.waiting
         self.waiting = [] if undecided else self.waiting
         self._on_change(undecided)
 

@@ -1,0 +1,217 @@
+"""What one instance and Redis say of one pool: which batch is sent next, and what is done with its reply.
+
+Redis gets what is held here in deltas while all is well, and whole (a full batch) at first, with each beat, and
+after anything that went wrong. A batch that has failed may have been run or not: the full one behind it makes that
+the same, and what was asked in it is asked again. A Redis that answers within `silence`, by whatever connection,
+has only been late: a patient ask stays here and waits for it. When a batch is sent is decided in `batch_exchange`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from redis.exceptions import InvalidResponse, ResponseError
+
+from slb.backoff import Backoff
+from slb.balance.asking import Ask
+from slb.control.batch import Batch, key_of
+from slb.control.batch_exchange import BatchExchange
+from slb.control.batch_line import BatchLine
+from slb.control.deadline import Deadline
+from slb.control.epoch_tracker import EpochTracker
+from slb.control.explained import Explained
+from slb.control.lane_state import LaneState
+from slb.control.lane_timers import LaneTimers
+from slb.control.lane_timing import LaneTiming
+from slb.control.resp import readable
+from slb.control.retry import may_pass
+from slb.control.script_line import ScriptLine
+from slb.control.slots import Slots
+
+_log = structlog.get_logger()
+
+
+class Dialogue:
+    """`new_holder` makes the name leases are held under. `on_change`, `on_damage` and `on_late` are as `Lane` has
+    them."""
+
+    def __init__(
+        self,
+        pool: str,
+        line: ScriptLine,
+        new_holder: Callable[[], str],
+        start: int,
+        timing: LaneTiming,
+        slots: Slots,
+        on_change: Callable[[Sequence[Ask]], None],
+        on_damage: Callable[[], None],
+        on_late: Callable[[int], None],
+    ) -> None:
+        self.timing = timing
+        self.state = LaneState()
+        self.epochs = EpochTracker()
+        self.explained = Explained()
+        self._line = BatchLine(pool, line, new_holder, start, self._answered_in_part)
+        self._slots = slots
+        self._on_change = on_change
+        self._on_damage = on_damage
+        self._on_late = on_late
+        self._loop = asyncio.get_running_loop()
+        self._backoff = Backoff()
+        self.exchange = BatchExchange(self._line, self)
+        self.timers = LaneTimers(slots, self.epochs, timing.look, timing.linger, self.exchange.wake)
+
+    async def run(self) -> None:
+        """Send batches until cancelled; raises what went wrong here."""
+        self.timers.start()
+        try:
+            await self.exchange.run()
+        finally:
+            self.timers.stop()
+
+    @property
+    def holder(self) -> str:
+        """The name that leases are held under."""
+        return self._line.holder
+
+    # -- batches
+
+    def is_due(self, now: float) -> bool:
+        return self._slots.builder.is_due(now)
+
+    def patience(self) -> float:
+        """Seconds that Redis may be silent for."""
+        timing = self.timing
+        return max(timing.silence, timing.budget, 0.0 if self.state.ready else timing.deadline)
+
+    def next_batch(self) -> Batch:
+        self.timers.sent()
+        if self._line.is_cut:  # while nothing was under way
+            self._slots.builder.failed()
+            self.epochs.cut()
+        batch = self._slots.builder.batch(self._loop.time(), self.timing.beat, self.epochs.settling)
+        batch.explain = self.explained.wants(batch, self._loop.time())
+        return batch
+
+    def read(self, batch: Batch, reply: dict[str, Any]) -> Batch | None:
+        """Do what it says. The batch that is to follow at once, if any: where Redis lacked candidates the same."""
+        if "unknown" in reply and not batch.lacked:
+            self._answered_in_part()
+            with readable():
+                self._slots.builder.lacks(batch, reply["unknown"])
+            return batch
+        try:
+            is_over = self._settle(batch, reply)
+        finally:
+            self._slots.answers.give()  # before the next batch is made
+        if not is_over:
+            return self.next_batch()
+        if self._slots.builder.lingers:
+            self.timers.released()
+        return None
+
+    async def say_goodbye(self) -> None:
+        """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
+        RedisError, OSError, TimeoutError."""
+        if self.state.ready and self.epochs.steady_since:
+            try:
+                with Deadline(self._loop.time() + self.timing.deadline):
+                    await self._line.run(self._slots.builder.goodbye(), self.timing)
+            finally:
+                self._line.drop()
+
+    # -- replies
+
+    def _answered_in_part(self) -> None:
+        """Redis has answered, and more is to be sent: its silence begins anew."""
+        if not self.state.has_refused:
+            self.exchange.extend()
+
+    def _settle(self, batch: Batch, reply: dict[str, Any]) -> bool:
+        """Whether Redis has taken it up, and knows what is held here."""
+        slots = self._slots
+        if "granted" not in reply:
+            self._answered_in_part()
+            self._begin_anew(reply)
+            return False
+        slots.builder.ran(batch)
+        if reply["differs"]:
+            slots.builder.differs()
+        late = sum(slots.ticket_granted(key_of(name, self.holder), member) for name, member in reply["granted"])
+        if late + reply["late"]:
+            self._on_late(late + reply["late"])
+        if batch.explain:
+            self.explained.keep(batch, reply.get("seen"), self._loop.time())
+        waited = bool(slots.asks.queued)
+        for (ticket, left), answer in zip(slots.asks.land(), reply["answers"], strict=True):
+            slots.answered(ticket, answer, left)
+        if slots.asks.queued and not waited:
+            self.timers.look_soon()
+        if self.epochs.has_lost(reply):
+            _log.warning("ledger_lost", pool=self._line.pool, held=slots.held.total())
+        self.epochs.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
+        if batch.fresh and not batch.full:
+            self._answered_in_part()
+            return False
+        self._follow(reply)
+        return True
+
+    def _begin_anew(self, reply: dict[str, Any]) -> None:
+        """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
+        again under another name. Or our lease cannot have ended: then Redis has lost what it knew of all."""
+        self._slots.builder.begin_anew()
+        self._slots.asks.turn_back()
+        if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
+            self._line.rename()
+            _log.warning("ledger_lease_ended", pool=self._line.pool, held=self._slots.held.total())
+        else:
+            raise ConnectionError("Redis has lost the ledger")
+
+    def _follow(self, reply: dict[str, Any]) -> None:
+        """What this reply says of Redis itself."""
+        asks, settling = self._slots.asks, self.epochs.settling
+        was_shared, was_settling = self.state.is_shared, asks.parks
+        self.state.follow(reply)
+        undecided: Sequence[Ask] = ()
+        if settling and not was_settling:
+            undecided = asks.park()
+            self.timers.look_soon()
+        elif was_settling and not settling:
+            asks.unpark()
+        if not settling:
+            self._slots.builder.settled()
+        if not was_shared or settling != was_settling:
+            self._on_change(undecided)
+
+    # -- no reply
+
+    def fall_behind(self) -> None:
+        """Redis has not answered for the budget: asks that cannot wait any longer are handed back."""
+        if self.state.fall_behind():
+            self._on_change(self._slots.asks.hand_back_hurried())
+
+    def failed(self, error: Exception, is_over: bool) -> bool:
+        """A batch was run or not. Whether Redis may still serve in a moment."""
+        waits = self.state.ready and not is_over and may_pass(error)
+        if not waits:
+            self._give_up(error)
+        self.state.fail(error)
+        self._slots.builder.failed()
+        self._slots.asks.turn_back()
+        if not isinstance(error, TimeoutError):
+            self.epochs.cut()
+        if isinstance(error, ResponseError | InvalidResponse):
+            self._on_damage()
+        return waits
+
+    def pause(self) -> float:
+        longest = self.timing.longest_retry if self.state.ready else self.timing.longest_backoff
+        return self._backoff.pause(self._loop.time(), self.timing.backoff, longest)
+
+    def _give_up(self, error: Exception) -> None:
+        undecided, was_ready = self._slots.asks.hand_back(), self.state.give_up(error)
+        self.epochs.given_up()
+        self._slots.asks.unpark()
+        if was_ready:
+            self._on_change(undecided)

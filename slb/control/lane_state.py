@@ -1,0 +1,62 @@
+"""Whether Redis decides for a lane, as far as its batches have shown."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from redis.exceptions import InvalidResponse, ResponseError
+
+
+class LaneState:
+    """`ready`: Redis answers (at the start too, until that is known). `late`: it takes longer than the budget.
+    `silent`: it did not answer, and `error` is why; `answered`: it ever has. `queued`: how many wait in the whole
+    pool; `number`: the last place that was given there before the last batch's asks."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.late = False
+        self.silent = False
+        self.error = "not connected yet"
+        self.answered = asyncio.Event()
+        self.queued = 0
+        self.number = 0
+        self._failure: Exception | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether Redis decides, and soon enough for asks that are not patient."""
+        return self.ready and not self.late
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether Redis refused something since it last did what it was asked: that is no service, however often it
+        answers."""
+        return isinstance(self._failure, ResponseError | InvalidResponse)
+
+    def fall_behind(self) -> bool:
+        """Redis has not answered for the budget. Whether that is new."""
+        is_new = self.is_shared
+        self.late = self.late or is_new
+        return is_new
+
+    def follow(self, reply: Mapping[str, Any]) -> None:
+        """Redis has done what it was asked."""
+        self.ready, self.late, self.silent, self.error, self._failure = True, False, False, "", None
+        self.answered.set()
+        self.queued = reply["queued"]
+        if reply["number"] is not False:
+            self.number = reply["number"]
+
+    def fail(self, error: Exception) -> None:
+        """A batch may have been run or not; another follows."""
+        self._failure = error
+
+    def give_up(self, error: Exception) -> bool:
+        """Nothing is decided by Redis until it answers again. Where time was up, the last failure is the cause.
+        Whether that is new."""
+        why = self._failure or error if isinstance(error, TimeoutError) else error
+        was_ready = self.ready
+        self.ready = self.late = False
+        self.silent = not isinstance(why, ResponseError)
+        self.error = str(why) or "no answer in time"
+        return was_ready

@@ -1,0 +1,51 @@
+"""What a holder has and waits for, as much of it as one batch can say."""
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+from slb.control.asks import Asks
+from slb.control.batch import MOST_ASKS, MOST_HELD, MOST_WAITING, Ticket
+
+_T = TypeVar("_T")
+_number = attrgetter("number")
+
+
+class Parts:
+    """`held` and `asks` are the lane's own. A full batch says all that is held, and of the tickets that wait as
+    many as go into one batch: `unsaid` are those that batches behind it say. Beats say all again, a part each."""
+
+    def __init__(self, held: Mapping[str, int], asks: Asks) -> None:
+        self.unsaid: list[Ticket] = []
+        self._held = held
+        self._asks = asks
+        self._turn = 0
+
+    @property
+    def are_one(self) -> bool:
+        """Whether one batch can say all."""
+        return len(self._held) <= MOST_HELD and len(self._asks.queued) <= MOST_WAITING
+
+    def begin(self, tickets: bool) -> None:
+        """A full batch is made, and says the `tickets` too, or leaves them to a later one."""
+        self.unsaid = sorted(self._asks.queued.values(), key=_number) if tickets else []
+
+    def next_unsaid(self) -> list[Ticket]:
+        """Of those that a full batch has to say, the first that wait still."""
+        waiting = [ticket for ticket in self.unsaid if ticket.key in self._asks.queued]
+        self.unsaid = waiting[MOST_ASKS:]
+        return waiting[:MOST_ASKS]
+
+    def next_of_all(self) -> tuple[dict[str, int], list[Ticket]]:
+        """What the next beat sends whole: after as many beats as there are parts, Redis has been sent all."""
+        self._turn += 1
+        held = _part_of(sorted(self._held), self._turn, MOST_HELD)
+        keys = _part_of(list(self._asks.queued), self._turn, MOST_WAITING)
+        return {member: self._held[member] for member in held}, [self._asks.queued[key] for key in keys]
+
+
+def _part_of(everything: Sequence[_T], number: int, size: int) -> Sequence[_T]:
+    """One of so many parts of at most `size`; each in its turn."""
+    parts = max(1, -(-len(everything) // size))
+    first = number % parts * size
+    return everything[first : first + size]
