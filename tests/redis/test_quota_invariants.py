@@ -1,16 +1,15 @@
 """What holds after whatever is asked of the quota router; and asks that come together in one call of the script are
 answered as if each had come in a call of its own."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
 from bench.quota.script import EPOCH
-from slb.control.keys import quota_keys
 from slb.quotas import Limits, Rules
 from tests.redis.quota_scheduler import Scheduler, complete_ask, put_ask, schedule_ask
 from tests.support.fuzzing import examples
@@ -40,14 +39,58 @@ ASK = st.one_of(
     *[st.tuples(st.just("complete"), WHICH, ACTUAL)] * 2,
     st.tuples(st.just("beat"), WHICH),
     st.tuples(st.just("put"), st.sampled_from(NAMES), LIMITS),
+    st.tuples(st.just("delete"), st.sampled_from(NAMES)),
 )
-DELETE = st.tuples(st.just("delete"), st.sampled_from(NAMES))
-"""In a call of its own: the next one forgets the model where nothing of it counts."""
 LATER = st.sampled_from((1, 5, 30, 400, 3_000, 15_000, 70_000))
 STEP = st.tuples(
     st.one_of(LATER, st.just("when the next is told to come"), st.just("when the last is told to come")),
-    st.one_of(*[st.lists(ASK, min_size=1, max_size=12)] * 9, st.tuples(DELETE)),
+    st.lists(ASK, min_size=1, max_size=12),
 )
+Step = tuple[int | str, Sequence[tuple[Any, ...]]]
+
+ONE_SLOT = ("put", "a", Limits(600, 1))
+DELETED_MODEL_IS_SET_AGAIN: list[Step] = [
+    (1, [("ask", 40, ("a",), "", 0)]),
+    (3_000, [("delete", "a"), ("complete", 0, 0), ONE_SLOT]),
+]
+"""In one call: its last task ends, so nothing of it counts any more, and what was learned of it is forgotten."""
+REST_OF_A_WAIT: list[Step] = [
+    (1, [ONE_SLOT, ("ask", 1, ("a",), "", 0)]),
+    (70_000, [("ask", 1, ("a",), "", 0)]),
+    ("when the next is told to come", [("come back", 0)]),
+]
+"""A caller comes back before its place is due, and nothing but that changes."""
+PLACE_AFTER_A_PUT: list[Step] = [
+    (1, [ONE_SLOT, ("ask", 1, ("a",), "", 0)]),
+    (1, [("ask", 1, ("a",), "", 0), ("put", "a", Limits(6_000, 1)), ("ask", 1, ("a",), "", 0)]),
+]
+"""In one call a place is given, goes with the limits, and another is given."""
+
+EXPIRING = ("promises:", "far:", "minute:", "window:", "abandoned")
+"""Keys that Redis removes where no instance asks any more."""
+DUMP = """
+local found = {}
+for index, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local value
+  if kind == 'string' then
+    value = redis.call('GET', key)
+  elseif kind == 'hash' then
+    value = redis.call('HGETALL', key)
+  else
+    value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  end
+  found[index] = {key, kind, value, redis.call('PTTL', key) >= 0 and 1 or 0}
+end
+return found
+"""
+
+
+class Stored(NamedTuple):
+    """What one key holds: a text, or the fields or members of a collection with their values or scores."""
+
+    value: Any
+    expires: bool
 
 
 @pytest.fixture(scope="module")
@@ -109,45 +152,51 @@ class Both:
 
     def check(self) -> None:
         """Figures are the sums of what they are of, and within their bounds."""
-        self._together.advance(self.now)
-        self._apart.advance(self.now)
-        assert self._everything(0) == self._everything(1)
-        redis = self._redis[0]
-        key = {each.removeprefix("slb:{quota}:"): each for each in quota_keys()}
-        running = set()
-        for model in self._together.models(self.now):
+        models = self._together.models(self.now)
+        assert models == self._apart.models(self.now)
+        stored = self._stored(0)
+        assert stored == self._stored(1)
+
+        def members(key: str) -> Mapping[str, Any]:
+            return stored[key].value if key in stored else {}
+
+        assert all(each.expires for key, each in stored.items() if key.startswith(EXPIRING))
+        running: set[str] = set()
+        for model in models:
             name, limits = model.model, model.limits
-            promises = redis.zrange(key["promises:"] + name, 0, -1, withscores=True)
+            promises, far = members(f"promises:{name}"), members(f"far:{name}")
             assert model.waiting == len(promises)
-            assert model.promised == sum(int(member.split()[1]) for member, _ in promises)
-            far = dict(redis.zrange(key["far:"] + name, 0, -1, withscores=True))
-            assert all(far[member] < due for member, due in promises if member in far)
-            assert far.keys() <= dict(promises).keys()
-            tasks = set(redis.zrange(key["running:"] + name, 0, -1))
+            assert model.promised == sum(int(member.split()[1]) for member in promises)
+            assert far.keys() <= promises.keys()
+            assert all(int(back) < int(promises[member]) for member, back in far.items())
+            assert self._together.learned(name)["far"] == len(far)
+            tasks = members(f"running:{name}")
             assert model.in_flight == len(tasks)
-            running |= tasks
+            running |= tasks.keys()
             first = (EPOCH + self.now) // HALF - MINUTE // HALF
-            halves = redis.hgetall(key["minute:"] + name)
+            halves = members(f"minute:{name}")
             assert model.minute == sum(int(taken) for half, taken in halves.items() if int(half) >= first)
             debt = limits.bucket + LEEWAY * limits.max_tokens_per_minute / MINUTE
             assert -debt <= model.tokens <= limits.bucket
             assert abs(model.deficit) <= limits.bucket
-        assert running <= set(redis.zrange(key["leases"], 0, -1))
+        assert running <= members("leases").keys()
 
-    def _everything(self, which: int) -> dict[str, Any]:
-        redis = self._redis[which]
-        read = {"hash": redis.hgetall, "string": redis.get}
-        found = {}
-        for key in redis.scan_iter():
-            kind = redis.type(key)
-            found[key] = read[kind](key) if kind in read else redis.zrange(key, 0, -1, withscores=True)
-        return found
+    def _stored(self, which: int) -> dict[str, Stored]:
+        """By key, without what all keys begin with; in one step, since it is asked for after each."""
+        stored = {}
+        for key, kind, value, expires in self._redis[which].eval(DUMP, 0):
+            content = value if kind == "string" else dict(zip(value[::2], value[1::2], strict=True))
+            stored[key.removeprefix("slb:{quota}:")] = Stored(content, bool(expires))
+        return stored
 
 
 @settings(max_examples=examples(120))
 @given(st.lists(STEP, max_size=12))
+@example(DELETED_MODEL_IS_SET_AGAIN)
+@example(REST_OF_A_WAIT)
+@example(PLACE_AFTER_A_PUT)
 def test_together_is_as_apart_and_every_figure_is_the_sum_of_what_it_is_of(
-    databases: tuple[Redis, Redis], steps: list[tuple[int | str, Sequence[tuple[Any, ...]]]]
+    databases: tuple[Redis, Redis], steps: list[Step]
 ) -> None:
     both = Both(databases)
     for later, asks in steps:
