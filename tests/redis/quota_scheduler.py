@@ -11,7 +11,7 @@ from slb.quota.script import decision_of, row_of, state_of
 from slb.quotas import MOST_LISTED, Abandoned, Decision, Limits, ModelState, Rules, TaskState
 
 _STATE = quota_keys()[2]
-_FIELDS = (
+FIELDS = (
     *("level", "at", "deficit", "minute", "first", "long", "stretch", "gone", "callers", "tokens", "margin"),
     *("seen", "soon", "by", "far", "head", "estimated", "spent"),
 )
@@ -76,7 +76,7 @@ class Scheduler:
     def learned(self, model: str) -> dict[str, int]:
         """What stands of it in Redis: how long slots are held, and the like; tokens in 1/60000."""
         row = self._redis.hget(_STATE, model).split()
-        return dict(zip(_FIELDS, map(int, row), strict=True))
+        return dict(zip(FIELDS, map(int, row), strict=True))
 
     def abandoned(self, now: int) -> list[Abandoned]:
         ((_, rows),) = self.ask(now, ["abandoned", "", MOST_LISTED])

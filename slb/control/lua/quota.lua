@@ -93,6 +93,7 @@ function answer.heartbeat(id)
 end
 
 function answer.put(id, ...)
+  forget_deleted()
   local model, given = models[id], {...}
   local present = model and model.gone == 0
     and {model.tpm, model.slots, model.weight, model.burst, model.paused and 1 or 0} or {-1, -1, 1, 0, 0}
@@ -136,6 +137,7 @@ local function has_any()
 end
 
 function answer.restore(lost)
+  forget_deleted()
   local restored = 0
   local is_first = call('HSETNX', CLOCK, 'restored', 1) == 1
   if has_any() and not (is_first and now - since < RESTORED_WITHIN) then
@@ -224,6 +226,9 @@ local replies = {}
 for index, ask in ipairs(asked.asks) do
   local is_done, reply = pcall(answer[ask[1]], unpack(ask, 2))  -- a fault of one does not fail the others
   replies[index] = is_done and reply or {'failed', type(reply) == 'table' and reply.err or tostring(reply)}
+end
+for key in pairs(kept_keys) do
+  call('PEXPIRE', key, 2 * FARTHEST)
 end
 local second = WINDOW .. text(floor(now / 1000))
 for field, count in pairs(counted) do

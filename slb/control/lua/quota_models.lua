@@ -116,6 +116,27 @@ local function reclaim()
   end
 end
 
+-- Deleted models of which nothing counts any more go. A call begins with that; so does an ask that may add a model, as
+-- those before it in the same call may have deleted one or ended the last task of one.
+local function forget_deleted()
+  local alive = {}
+  for _, model in ipairs(models) do
+    local is_unused = model.level == model.cap and model.minute == 0
+    if model.gone > 0 and model.running == 0 and (is_unused or model.gone <= now - asked.kept) then
+      call('ZREM', MODELS, model.id)
+      call('HDEL', LIMITS, model.id)
+      call('HDEL', STATE, model.id)
+      call('DEL', MINUTES .. model.id)
+      models[model.id] = nil
+    else
+      alive[#alive + 1] = model
+    end
+  end
+  for index = 1, max(#models, #alive) do
+    models[index] = alive[index]
+  end
+end
+
 -- What happened until now
 
 for _, model in ipairs(models) do
@@ -126,22 +147,7 @@ call('ZREMRANGEBYSCORE', ABANDONED, '-inf', text(now - asked.kept))
 if now >= spare then
   reclaim()
 end
-local alive = {}
-for _, model in ipairs(models) do
-  local is_unused = model.level == model.cap and model.minute == 0
-  if model.gone > 0 and model.running == 0 and (is_unused or model.gone <= now - asked.kept) then
-    call('ZREM', MODELS, model.id)
-    call('HDEL', LIMITS, model.id)
-    call('HDEL', STATE, model.id)
-    call('DEL', MINUTES .. model.id)
-    models[model.id] = nil
-  else
-    alive[#alive + 1] = model
-  end
-end
-for index = 1, max(#models, #alive) do
-  models[index] = alive[index]
-end
+forget_deleted()
 
 local function save_all()
   local changed = {}

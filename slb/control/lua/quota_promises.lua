@@ -24,11 +24,16 @@ local function hold(model, due, callers, tokens)
   model.changed = true
 end
 
+local function count_far(model, added)
+  model.far = model.far + added
+  model.changed = true
+end
+
 local function drop(model, promise)
   promise.is_done = true
   call('ZREM', PROMISES .. model.id, promise.member)
   if model.far > 0 then
-    model.far = model.far - call('ZREM', FAR .. model.id, promise.member)
+    count_far(model, -call('ZREM', FAR .. model.id, promise.member))
   end
   hold(model, promise.due, -1, -promise.estimate)
 end

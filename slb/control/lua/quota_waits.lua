@@ -8,6 +8,7 @@
 local TICK, FLOOR, LEEWAY, PAUSED_WAIT = 100, 50, 20, 1000
 local MOST_PROMISES, MOST_NAMELESS, FARTHEST = 10000, 5000, 86400000
 local counted, cursor_place = {}, 1
+local kept_keys = {}  -- where places were added in this call: they stay for longer than any place, from its end on
 
 local function add_up(field)
   counted[field] = (counted[field] or 0) + 1
@@ -107,19 +108,11 @@ local function back_for(due, jitter)
   return floor((now + asked.longest - floor(asked.longest * jitter / 10000)) / TICK) * TICK
 end
 
--- Their keys stay for longer than any promise; once in a call is enough.
-local function keep(model, set)
-  if not model['keeps' .. set] then
-    model['keeps' .. set] = true
-    call('PEXPIRE', set .. model.id, FARTHEST + 2 * asked.longest + 60000)
-  end
-end
-
 local function set_back(model, member, due, back)
-  if back < due then
-    model.far = model.far + call('ZADD', FAR .. model.id, text(back), member)
-    keep(model, FAR)
-    keep(model, PROMISES)  -- never gone before the other: who comes back stands in both
+  if back < due and call('ZADD', FAR .. model.id, text(back), member) == 1 then
+    count_far(model, 1)
+    kept_keys[FAR .. model.id] = true
+    kept_keys[PROMISES .. model.id] = true  -- never gone before the other: who comes back stands in both
   end
 end
 
@@ -127,7 +120,7 @@ local function make_promise(model, due, back, estimate, long, subset, key)
   number = number + 1
   local member = table.concat({text(number), text(estimate), text(long), subset, key}, ' ')
   call('ZADD', PROMISES .. model.id, text(due), member)
-  keep(model, PROMISES)
+  kept_keys[PROMISES .. model.id] = true
   set_back(model, member, due, back)
   if key ~= '' then
     call('SET', KEY .. key, 'p' .. model.id .. ' ' .. member, 'PX', 2 * asked.longest + 60000)
@@ -163,7 +156,7 @@ local function rest(model, promise, jitter)
   end
   set_back(model, promise.member, due, back)
   if far and back == due then
-    model.far = model.far - call('ZREM', FAR .. model.id, promise.member)
+    count_far(model, -call('ZREM', FAR .. model.id, promise.member))
   end
   if far and promise.key ~= '' then
     call('PEXPIRE', KEY .. promise.key, 2 * asked.longest + 60000)
