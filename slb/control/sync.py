@@ -1,11 +1,12 @@
 """Makes the mirror true: by reading everything, or what is dirty."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
 from slb.control import keys
+from slb.control.by_hand import ByHand
 from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
@@ -51,6 +52,7 @@ class Sync:
         self._true_at = clock()
         self._refused = RefusedWrites()
         self._recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
+        self._by_hand = ByHand(changes, self._recovery, self._refused, self.dirty)
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
@@ -102,11 +104,11 @@ class Sync:
         with self.heap.building():
             served, found = await self._read_and_judged()
             if not self._mirror.ready or await self._differs(served):
-                by_hand = await self._by_hand(differing(self._recovery.table(), served))
-                if await self._is_lost(by_hand):
+                by_hand = await self._by_hand.among(differing(self._recovery.table(), served))
+                if await self._by_hand.is_lost(by_hand):
                     served, found = await self._read_and_judged()
-                    by_hand = await self._by_hand(differing(self._recovery.table(), served))
-                await self._number(by_hand)
+                    by_hand = await self._by_hand.among(differing(self._recovery.table(), served))
+                await self._by_hand.number(by_hand)
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
             if self.is_settled and self._has_no_log(found):
@@ -146,11 +148,11 @@ class Sync:
         await asyncio.sleep(0)
         if changes or attributes:
             mirror = self._mirror
-            by_hand = await self._by_hand(changed_by(changes, attributes, mirror.records, mirror.attributes))
-            if by_hand and (await self._recovery.evictions.look() or await self._is_lost(by_hand)):
+            by_hand = await self._by_hand.among(changed_by(changes, attributes, mirror.records, mirror.attributes))
+            if by_hand and (await self._recovery.evictions.look() or await self._by_hand.is_lost(by_hand)):
                 await self.full()
                 return
-            await self._number(by_hand)
+            await self._by_hand.number(by_hand)
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
@@ -176,38 +178,6 @@ class Sync:
             if key in self._changes.waiting:
                 self.dirty.mark(key)
             await slices.rest()
-
-    async def _by_hand(self, changed: Iterable[str | None]) -> list[str]:
-        """Of these the entries that have no number. What is found at the start is as it is, and what Redis has lost
-        has its numbers."""
-        found: list[str] = []
-        if self._recovery.has_synced and self.is_settled:
-            slices = Slices()
-            for entry in changed:
-                if entry is not None and not self._changes.explain(entry):
-                    found.append(entry)
-                await slices.rest()
-        return found
-
-    async def _is_lost(self, by_hand: Collection[str]) -> bool:
-        """Whether what looks like changes by hand is the loss of others: another instance, which knows less, has
-        written back what it knew, and more has been changed since. Redis is in doubt then, as after a reconnect."""
-        is_lost = False
-        if by_hand:
-            with self._refused.passed_over():
-                is_lost = await self._changes.lacks(by_hand)
-        if is_lost:
-            self._recovery.doubt()
-        return is_lost
-
-    async def _number(self, by_hand: Collection[str]) -> None:
-        """Changes made by hand get their number from the first instance that sees them."""
-        if by_hand:
-            slices = Slices()
-            with self._refused.passed_over():
-                for key in await self._changes.number(by_hand):
-                    self.dirty.mark(key)
-                    await slices.rest()
 
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again. The log is whole where it is

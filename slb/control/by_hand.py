@@ -1,0 +1,52 @@
+"""Changes of routes that have no number: an operator's SADD, or what looks like one."""
+
+from collections.abc import Collection, Iterable
+
+from slb.control.changes import Changes
+from slb.control.dirty import Dirty
+from slb.control.recovery import Recovery
+from slb.control.refused_writes import RefusedWrites
+from slb.control.slices import Slices
+
+
+class ByHand:
+    """Finds them among what is read, and gives them their numbers. `refused` knows whether Redis takes writes;
+    `dirty` gets what is to be read again."""
+
+    def __init__(self, changes: Changes, recovery: Recovery, refused: RefusedWrites, dirty: Dirty) -> None:
+        self._changes = changes
+        self._recovery = recovery
+        self._refused = refused
+        self._dirty = dirty
+
+    async def among(self, changed: Iterable[str | None]) -> list[str]:
+        """Of these the entries that have no number. What is found at the start is as it is, and what Redis has lost
+        has its numbers."""
+        found: list[str] = []
+        if self._recovery.has_synced and self._recovery.is_settled:
+            slices = Slices()
+            for entry in changed:
+                if entry is not None and not self._changes.explain(entry):
+                    found.append(entry)
+                await slices.rest()
+        return found
+
+    async def is_lost(self, found: Collection[str]) -> bool:
+        """Whether what looks like changes by hand is the loss of others: another instance, which knows less, has
+        written back what it knew, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        is_lost = False
+        if found:
+            with self._refused.passed_over():
+                is_lost = await self._changes.lacks(found)
+        if is_lost:
+            self._recovery.doubt()
+        return is_lost
+
+    async def number(self, found: Collection[str]) -> None:
+        """Changes made by hand get their number from the first instance that sees them."""
+        if found:
+            slices = Slices()
+            with self._refused.passed_over():
+                for key in await self._changes.number(found):
+                    self._dirty.mark(key)
+                    await slices.rest()
