@@ -14,9 +14,9 @@ from slb.control.lane_timing import LaneTiming
 
 _LARGE = 8
 _TURNS = 4
-"""Behind a batch with so many asks and releases the next one waits for so many turns of the event loop, and takes
-up what they bring. Turns with nothing to do are over in microseconds; a busy instance sends fewer, larger batches,
-and each costs it less."""
+"""Behind a batch with so many asks, and upstreams with releases, the next one waits for so many turns of the event
+loop, and takes up what they bring. Turns with nothing to do are over in microseconds; a busy instance sends fewer,
+larger batches, and each costs it less."""
 
 
 class Decides(Protocol):

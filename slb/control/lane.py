@@ -1,9 +1,9 @@
 """One instance's way to one pool's ledger: one batch in flight, and what comes meanwhile joins the next. What is
 held and asked here stands in `slots`; what Redis is sent and answers, in `dialogue`."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from time import monotonic
 
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import is_capped
@@ -34,6 +34,7 @@ class Lane:
         on_late: Callable[[int], None],
     ) -> None:
         self.pool = pool
+        self._loop = asyncio.get_running_loop()
         self.slots = slots = Slots()
         talk = Dialogue(pool, line, new_holder, start, timing, slots, on_change, on_damage, on_late)
         self._dialogue = talk
@@ -42,7 +43,7 @@ class Lane:
 
     @property
     def timing(self) -> LaneTiming:
-        """May be set to another."""
+        """May be set to another; `look` and `linger` stay as they were."""
         return self._dialogue.timing
 
     @timing.setter
@@ -123,9 +124,8 @@ class Lane:
 
     def hear(self, granted: Granted) -> None:
         """A message of grants: they are used at once, and acknowledged behind that. Where that is not safe, or none
-        of them is for one that waits here, Redis is asked. The loop's clock shows when its turn began: the process
-        may have been frozen since."""
-        if self.state.ready and self.epochs.trusts(granted, monotonic(), self.timing):
+        of them is for one that waits here, Redis is asked."""
+        if self.state.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
             self.slots.hear(granted, self._dialogue.holder)
         if self.slots.answers:
             self.slots.answers.give()

@@ -85,7 +85,7 @@ def tell(plan: Plan, found: Found) -> None:
     print(f"seed {plan.seed}: {found.rounds} rounds, {sum(found.done.values())} faults, {found.grants:,} grants")
     print("done: " + ", ".join(f"{name} {found.done[name]}" for name in plan.faults))
     print(f"served while the cap had to hold: {found.strict:,}; most at once at one upstream else: {found.worst}")
-    print(f"frozen between a grant and its acknowledgement, one request each: {found.late} times")
+    print(f"one too many just after a thaw: {found.late} times")
     print(
         f"Redis silent {NOTED_SECONDS:g} s or more: {found.silences} times, {found.longest_silence:.1f} s at most. "
         f"{PATIENCE_SECONDS:g} s or more, though no fault was to do that: {found.unmeant} times"

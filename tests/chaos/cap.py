@@ -1,7 +1,7 @@
 """How many requests run at once at each upstream, counted there, and when that was too many. Nobody is asked."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -28,14 +28,14 @@ class Crowd:
 
 
 THAWED_SECONDS = 0.2
-"""So long after it was thawed an instance sends what it was about to send when it was frozen."""
+"""So long after it was thawed an instance sends what it was about to send when it was frozen, and says so."""
 
 
 class Cap:
     """Fed with what runs; `excused`: when the cap need not hold. `worst`: the most at once while it was excused.
-    `strict`: how many requests of those that were judged came while it was not. `late`: how many did not count,
-    for an instance that was frozen between a grant's message and its acknowledgement uses that grant when it is
-    thawed: one for each time, as the documentation has it."""
+    `strict`: how many requests of those that were judged came while it was not. `late`: how often one too many
+    was excused by an instance that had just been thawed: frozen between a grant's message and its acknowledgement
+    it uses that grant all the same. Once for each time: the documentation has one for each such grant."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -53,12 +53,9 @@ class Cap:
         """A request has come to its upstream, through that instance."""
         self._times.append(time)
         running = self._running[member]
-        if len(running) >= self._cap and time - self._thawed.pop(instance, -inf) < THAWED_SECONDS:
-            self.late += 1
-            return
         running[ask] = instance, time
         self._member_of[ask] = member
-        if len(running) > self._cap:
+        if len(running) > self._cap and not self._is_late(time, running):
             self._crowds.append(Crowd(time, member, tuple(running.values())))
 
     def thawed(self, time: float, instance: str) -> None:
@@ -84,6 +81,14 @@ class Cap:
         crowd = f"{most.count} at once of {self._cap} at {most.member} ({most})"
         words = f"{crowd}, {len(wrong)} requests too many: {what}"
         return [Violation("above the cap", wrong[0].time, words)]
+
+    def _is_late(self, time: float, running: Mapping[str, tuple[str, float]]) -> bool:
+        for instance, _ in running.values():
+            if time - self._thawed.get(instance, -inf) < THAWED_SECONDS:
+                del self._thawed[instance]
+                self.late += 1
+                return True
+        return False
 
     def _is_excused(self, time: float) -> bool:
         return any(span.meets(time, time) for span in self.excused)

@@ -33,8 +33,8 @@ AWAY_SECONDS = 2.0, 4.0
 """Longer than that."""
 
 SHORT_FREEZE_SECONDS = 1.0, 4.0
-UNACKNOWLEDGED_SECONDS = 1.5
-"""A grant waits for at least so long for its acknowledgement."""
+UNACKNOWLEDGED_SECONDS = 1.75
+"""A grant that is used waits at least so long for its acknowledgement: `ledger_patience` and 0.25 s."""
 
 PAST_THE_LEASE_SECONDS = 12.0
 THAW_SECONDS = 2.0
@@ -178,7 +178,7 @@ async def freeze_briefly(lab: Lab) -> None:
     instance, seconds = lab.rng.choice(lab.cluster.alive), lab.rng.uniform(*SHORT_FREEZE_SECONDS)
     async with lab.cluster.frozen(instance):
         await asyncio.sleep(seconds)
-        if seconds > UNACKNOWLEDGED_SECONDS:
+        if lab.now() - since > UNACKNOWLEDGED_SECONDS:
             lab.cap.thawed(lab.now(), instance.name)
     if lab.server.run_id != server:
         lab.excuse(since, THAW_SECONDS)

@@ -45,13 +45,20 @@ def test_a_thawed_instance_may_use_one_grant_late_and_only_at_once() -> None:
     cap.began(1, "a", A, "i0")
     cap.thawed(1.5, "i1")
     cap.began(1.6, "b", A, "i1")
-    cap.ended("b")
     assert (judged(cap), cap.late) == ([], 1)
+    cap.ended("a")
     cap.began(1.65, "c", A, "i1")
-    assert [time for time, _ in judged(cap)] == [1.65]
+    assert ([time for time, _ in judged(cap)], cap.late) == ([1.65], 1), "it runs, and counts"
+    cap.ended("b")
+    cap.ended("c")
     cap.thawed(2, "i2")
-    cap.began(2.3, "d", A, "i2")
-    assert ([time for time, _ in judged(cap)], cap.late) == ([2.3], 1)
+    cap.began(2.1, "d", A, "i2")
+    cap.began(2.15, "e", A, "i3")
+    assert (judged(cap), cap.late) == ([], 2), "the other comes behind it"
+    cap.ended("e")
+    cap.thawed(3, "i2")
+    cap.began(3.3, "f", A, "i2")
+    assert ([time for time, _ in judged(cap)], cap.late) == ([3.3], 2)
 
 
 def test_who_has_left_is_not_counted_even_where_the_request_comes_later() -> None:
