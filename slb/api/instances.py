@@ -6,9 +6,9 @@ from aiohttp import web
 
 from slb.addresses import AddressRules, unwrapped
 from slb.api.endpoints import Endpoint
-from slb.api.parts import Instance, Instances
 from slb.api.replies import json_reply
 from slb.api.shapes import InstanceShown, InstancesShown
+from slb.control.instances import InstanceInfo, Instances
 from slb.errors import RedisUnavailable
 from slb.setting_values import host_port
 
@@ -19,10 +19,10 @@ class KnownInstances:
     def __init__(self, instances: Instances, rules: AddressRules) -> None:
         self._instances = instances
         self._rules = rules
-        self._judged: Sequence[Instance] = ()
+        self._judged: Sequence[InstanceInfo] = ()
         self._listeners: list[tuple[str, int, str]] = []
 
-    async def read(self) -> tuple[Sequence[Instance], bool]:
+    async def read(self) -> tuple[Sequence[InstanceInfo], bool]:
         """The instances, and whether the list is stale: the last one known, while Redis is away."""
         try:
             return await self._instances.list(), False
@@ -41,7 +41,7 @@ class KnownInstances:
                 return instance
         return None
 
-    def _listeners_of(self, instance: Instance) -> Iterator[tuple[str, int, str]]:
+    def _listeners_of(self, instance: InstanceInfo) -> Iterator[tuple[str, int, str]]:
         for written in (instance.address, instance.api):
             try:
                 host, port = host_port(written)
@@ -67,7 +67,7 @@ class InstancesEndpoint:
         return json_reply(InstancesShown(instances=[_shown(each) for each in instances], stale=stale))
 
 
-def _shown(instance: Instance) -> InstanceShown:
+def _shown(instance: InstanceInfo) -> InstanceShown:
     return InstanceShown(
         id=instance.id,
         name=instance.name,
