@@ -11,7 +11,6 @@ from slb.api.auth import authorise, authorise_traffic
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
 from slb.api.instances import InstancesEndpoint, KnownInstances
-from slb.api.metrics import MetricsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts
 from slb.api.quota import QuotaEndpoint
@@ -20,7 +19,7 @@ from slb.api.register import RegisterEndpoint
 from slb.api.replies import closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
-from slb.api.status import HealthEndpoint, StatusEndpoint
+from slb.api.status import HealthEndpoint, MetricsEndpoint, StatusEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
 
 

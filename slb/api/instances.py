@@ -60,9 +60,10 @@ class InstancesEndpoint:
         self._known = known
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/instances", self.show, "Every living instance", InstancesShown)]
+        return [Endpoint("GET", "/instances", self.show, InstancesShown)]
 
     async def show(self, _: web.Request) -> web.Response:
+        """Every living instance."""
         instances, stale = await self._known.read()
         return json_reply(InstancesShown(instances=[_shown(each) for each in instances], stale=stale))
 
