@@ -57,15 +57,15 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 class Leased(UpstreamAttributes):
     """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
 
+    names: ClassVar[tuple[str, ...]]
+    """The fields that name the upstream and its route."""
+
     ttl: Ttl | None = None
 
     def reply(self, verb: str, done: bool) -> dict[str, Any]:
         """What is answered: `verb` is added or removed."""
         lease = {"ttl": self.ttl} if self.ttl is not None and verb == "added" else {}
-        return {**self._named(), verb: done, **lease}
-
-    def _named(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {**{name: getattr(self, name) for name in self.names}, verb: done, **lease}
 
 
 class TargetRegistration(Leased):
@@ -74,6 +74,7 @@ class TargetRegistration(Leased):
 
     model_config = ConfigDict(strict=True)
 
+    names = ("path", "target")
     address_field: ClassVar[str] = "target"
 
     path: RoutePath
@@ -84,15 +85,13 @@ class TargetRegistration(Leased):
         """The upstream in its normal form."""
         return self.target
 
-    def _named(self) -> dict[str, Any]:
-        return {"path": self.path, "target": self.target}
-
 
 class AddressRegistration(Leased):
     """The older form of a registration, given in lists."""
 
     model_config = ConfigDict(strict=True)
 
+    names = ("ip_address", "port", "path")
     address_field: ClassVar[str] = "ip_address"
 
     ip_address: IpAddress
@@ -103,9 +102,6 @@ class AddressRegistration(Leased):
     def member(self) -> str:
         """The upstream in its normal form."""
         return join_member("http", self.ip_address, self.port)
-
-    def _named(self) -> dict[str, Any]:
-        return {"ip_address": self.ip_address, "port": self.port, "path": self.path}
 
 
 AnyRegistration = TargetRegistration | AddressRegistration
