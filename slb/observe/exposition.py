@@ -2,7 +2,7 @@
 traffic goes on beside it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -20,7 +20,7 @@ async def text_of_process(*collectors: Collector) -> bytes:
     for collector in (*collectors, ProcessCollector(registry=None)):
         for family in collector.collect():
             for part in _parts(family):
-                lines = generate_latest(_Only(part))
+                lines = generate_latest(Shown([part]))
                 pieces.append(_without_head(lines) if family.name == name else lines)
                 name, written = family.name, written + len(part.samples)
                 if written >= _SLICE:
@@ -41,9 +41,11 @@ def _without_head(lines: bytes) -> bytes:
     return lines.split(b"\n", 2)[2]
 
 
-class _Only(Collector):
-    def __init__(self, family: Metric) -> None:
-        self._family = family
+class Shown(Collector):
+    """Families as they are, for `generate_latest`."""
 
-    def collect(self) -> Iterator[Metric]:
-        yield self._family
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families

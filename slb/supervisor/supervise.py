@@ -159,11 +159,11 @@ class Supervisor:
     def _job(self, index: int, settings: Settings) -> Job:
         name = f"{self._core.instances.info.name}/{index}"
         return Job(
-            settings.model_copy(update={"workers": 1, "name": name}),
-            [each.fileno() for each in self._core.sockets.data],
-            self._directory / f"{index}.sock",
-            self._core.sockets.api_addresses(),
-            str(index),
+            settings=settings.model_copy(update={"workers": 1, "name": name}),
+            data_fds=[each.fileno() for each in self._core.sockets.data],
+            api_path=self._directory / f"{index}.sock",
+            api_addresses=self._core.sockets.api_addresses(),
+            worker=str(index),
         )
 
 
