@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from slb.cli.client import (
@@ -18,7 +17,7 @@ from slb.cli.client import (
     token_file,
     url_parts,
 )
-from slb.cli.console import show
+from slb.cli.console import show, show_json
 from slb.cli.options import Misused, duration_option
 from slb.cli.rows import Rows
 from slb.names import natural
@@ -26,11 +25,6 @@ from slb.names import natural
 _Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 _SILENT_FOR = "10m"
 _COLUMNS = ("upstream", "routes", "last alive", "tried", "zone", "node")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the command part of `slb`."""
-    app.command()(upstreams)
 
 
 def upstreams(
@@ -62,7 +56,7 @@ def upstreams(
     client = ApiClient(url, token)
     found, missed = _agreed(client, url, token, networks, seconds, alone=here or not dead)
     if as_json:
-        typer.echo(orjson.dumps({"upstreams": found, "not_asked": missed}, option=orjson.OPT_INDENT_2))
+        show_json({"upstreams": found, "not_asked": missed})
     else:
         _show(found, dead, silent_for)
     if missed:
