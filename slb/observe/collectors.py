@@ -40,9 +40,7 @@ class MetricsCollector(Collector):
         yield from self._health()
         yield from AdmissionCollector(self._metrics).collect()
         yield from self._control_plane()
-        yield from ApiRequestsCollector(self._metrics).collect()
-        yield from ReloadCollector(self._metrics).collect()
-        yield from QuotaCollector(self._metrics.quota).collect()
+        yield from ApiCollector(self._metrics).collect()
         yield from RingCollector(self._metrics.rings).collect()
 
     def _traffic(self) -> Iterator[Metric]:
@@ -71,7 +69,6 @@ class MetricsCollector(Collector):
 
     def _entrance(self) -> Iterator[Metric]:
         metrics = self._metrics
-        yield from ListenersCollector(metrics).collect()
         yield counters(
             "slb_proxy_protocol_refused",
             "Connections ended before they were at HTTP or TLS.",
@@ -126,8 +123,8 @@ class MetricsCollector(Collector):
         )
 
 
-class ListenersCollector(Collector):
-    """Of listeners that every process has, a supervisor too."""
+class ApiCollector(Collector):
+    """Of the API and its listeners, of reloads and of the quota router: a supervisor counts these too."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -139,21 +136,12 @@ class ListenersCollector(Collector):
         yield GaugeMetricFamily(
             "slb_api_connections", "Open connections to the API listener.", value=metrics.api_connections()
         )
-
-
-class ApiRequestsCollector(Collector):
-    """Of requests to the API alone: a supervisor has no others."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        yield counters(
-            "slb_api_requests",
-            "Requests to slb's own API, on either listener.",
-            ("code", "reason"),
-            (((str(code), reason), count) for (code, reason), count in list(self._metrics.api_requests.items())),
-        )
+        requests = [((str(code), reason), count) for (code, reason), count in list(metrics.api_requests.items())]
+        text = "Requests to slb's own API, on either listener."
+        yield counters("slb_api_requests", text, ("code", "reason"), requests)
+        reloads = by_one(metrics.config_reloads)
+        yield counters("slb_config_reloads", "Settings read anew.", ("result",), reloads)
+        yield from QuotaCollector(metrics.quota).collect()
 
 
 class AdmissionCollector(Collector):
@@ -202,18 +190,6 @@ class AdmissionCollector(Collector):
             ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),
         ):
             yield CounterMetricFamily(name, text, value=value)
-
-
-class ReloadCollector(Collector):
-    """Of reloads alone: a supervisor does them for all its workers."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        yield counters(
-            "slb_config_reloads", "Settings read anew.", ("result",), by_one(self._metrics.config_reloads)
-        )
 
 
 def health_families(metrics: Metrics) -> Iterator[Metric]:
