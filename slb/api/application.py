@@ -1,13 +1,12 @@
 """The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-from pydantic import SecretStr
 
 from slb.api.answers import OnAnswer
-from slb.api.auth import authorise, authorise_traffic
+from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
 from slb.api.instances import InstancesEndpoint, KnownInstances
@@ -25,7 +24,7 @@ from slb.api.upstreams import UpstreamsEndpoint
 
 def make_api(parts: ApiParts) -> web.Application:
     """The API listener: everything."""
-    return _application(parts, api_endpoints(parts), authorise)
+    return _application(parts, api_endpoints(parts), api_rule)
 
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
@@ -59,18 +58,13 @@ def make_data_api(parts: ApiParts) -> web.Application:
         *RegisterEndpoint(parts, KnownInstances(parts.instances, parts.address_rules)).endpoints(),
         *health.endpoints(),
     ]
-    return _application(parts, endpoints, authorise_traffic, closing)
+    return _application(parts, endpoints, traffic_rule, closing)
 
 
-Authorise = Callable[[Callable[[], SecretStr | None], Container[str]], Middleware]
-
-
-def _application(
-    parts: ApiParts, endpoints: Sequence[Endpoint], may: Authorise, *outer: Middleware
-) -> web.Application:
-    """`may` makes the middleware that says who may call what is not open."""
-    guard = may(lambda: parts.settings.api_token, open_paths(endpoints))
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guard, continuing])
+def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *outer: Middleware) -> web.Application:
+    """`rule`: who may call what is not open."""
+    guarded = guard(rule, lambda: parts.settings.api_token, open_paths(endpoints))
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guarded, continuing])
     for endpoint in endpoints:
         endpoint.add_to(app)
     return app
