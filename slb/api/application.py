@@ -9,7 +9,7 @@ from slb.api.answers import OnAnswer
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
-from slb.api.instances import InstancesEndpoint, KnownInstances
+from slb.api.instances import InstancesEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts
 from slb.api.quota import QuotaEndpoint
@@ -29,12 +29,11 @@ def make_api(parts: ApiParts) -> web.Application:
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     """All that the API listener serves."""
-    known = KnownInstances(parts.instances, parts.address_rules)
     faces = (
-        RegisterEndpoint(parts, known),
+        RegisterEndpoint(parts),
         RoutesEndpoint(parts),
         UpstreamsEndpoint(parts),
-        InstancesEndpoint(known),
+        InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         MetricsEndpoint(parts),
@@ -53,11 +52,7 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
 
 def make_data_api(parts: ApiParts) -> web.Application:
     """What the data listener hands over: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
-    health = HealthEndpoint(parts, prefix="/_slb")
-    endpoints = [
-        *RegisterEndpoint(parts, KnownInstances(parts.instances, parts.address_rules)).endpoints(),
-        *health.endpoints(),
-    ]
+    endpoints = RegisterEndpoint(parts).endpoints() + HealthEndpoint(parts, prefix="/_slb").endpoints()
     return _application(parts, endpoints, traffic_rule, closing)
 
 

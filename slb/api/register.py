@@ -25,9 +25,9 @@ _log = structlog.get_logger("slb.api")
 class RegisterEndpoint:
     """POST adds, DELETE removes; one object, or a list in the older form."""
 
-    def __init__(self, parts: ApiParts, known: KnownInstances) -> None:
+    def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
-        self._known = known
+        self._known = KnownInstances(parts.instances, parts.address_rules)
 
     def endpoints(self) -> list[Endpoint]:
         reasons = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)

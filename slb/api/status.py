@@ -4,7 +4,6 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 
 from aiohttp import hdrs, web
 
@@ -57,9 +56,8 @@ class HealthEndpoint:
 class StatusEndpoint:
     """One look at this process; what the composition root adds (its id, its workers) stands beside it."""
 
-    def __init__(self, parts: ApiParts, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
-        self._clock = clock
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/status", self.show, Status)]
@@ -78,7 +76,7 @@ class StatusEndpoint:
             host=socket.gethostname(),
             roles=list(parts.settings.roles),
             started=parts.started,
-            uptime_seconds=max(0.0, self._clock() - parts.started),
+            uptime_seconds=max(0.0, time.time() - parts.started),
             draining=parts.draining(),
             redis=self._redis(),
             mirror=self._mirror(),
