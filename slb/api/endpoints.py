@@ -1,6 +1,7 @@
 """What an endpoint is: one declaration that both the router and the OpenAPI document are made from. And what an
 endpoint that changes something answers: when this instance serves by it, or has not followed in time."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from slb.api.parts import ApiParts
 from slb.errors import Reason
 from slb.routing.mirror import Mirror
 
+NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 FOLLOWED, NOT_YET = 200, 202
 _WITHIN = 1.0
 """Seconds an answer waits for this process's own mirror to show what was written."""
@@ -49,8 +51,7 @@ class Endpoint:
 
     def add_to(self, app: web.Application) -> None:
         """Route it; HEAD goes where GET goes."""
-        pattern = self.path.replace("{path}", "{path:.*}").replace("{member}", "{member:.*}")
-        pattern = pattern.replace("{model}", "{model:.*}")
+        pattern = NAME_IN_PATH.sub(r"{\1:.*}", self.path)
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
             app.router.add_route(method, pattern, self.handler)
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import TypeAdapter
 
 from slb import __version__
-from slb.api.endpoints import FOLLOWED, NOT_YET, Endpoint
+from slb.api.endpoints import FOLLOWED, NAME_IN_PATH, NOT_YET, Endpoint
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
 from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
@@ -96,10 +96,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation_id(endpoint: Endpoint) -> str:
-    path = endpoint.path
-    for name in _PARAMETERS:
-        path = path.replace(f"{{{name}}}", "one")
-    words = path.replace(".", "/").split("/")
+    words = NAME_IN_PATH.sub("one", endpoint.path).replace(".", "/").split("/")
     return "_".join([endpoint.method.lower(), *filter(None, words)])
 
 

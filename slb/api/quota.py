@@ -4,7 +4,7 @@ import re
 
 from aiohttp import web
 
-from slb.api.bodies import parsed, read_json
+from slb.api.bodies import body_of, parsed, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import (
@@ -19,7 +19,6 @@ from slb.api.quota_bodies import (
     Scheduled,
     TasksShown,
     WaitShown,
-    body_of,
 )
 from slb.api.replies import json_reply
 from slb.api.shortcut import Handler as ShortHandler

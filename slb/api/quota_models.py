@@ -4,10 +4,10 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from slb.api.bodies import read_json
+from slb.api.bodies import body_of, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
-from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown, body_of
+from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown
 from slb.api.replies import json_reply
 from slb.errors import (
     BAD_REQUEST,

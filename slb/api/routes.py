@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from slb.api.bodies import read_object
+from slb.api.bodies import read_json
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
@@ -114,7 +114,10 @@ class RoutesEndpoint:
         return json_reply(RouteRemoved(path=path, removed=True), status)
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
-        return await read_object(request, self._parts.settings.head_timeout)
+        data = await read_json(request, self._parts.settings.head_timeout)
+        if not isinstance(data, dict):
+            raise Refused(BAD_REQUEST, "body: has to be an object")
+        return data
 
     async def _reply(
         self, path: str, written: Mapping[str, str], shows: Callable[[Mapping[str, str]], bool]

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import structlog
 from aiohttp import web
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from slb.api.bodies import faults_of, read_object
+from slb.api.bodies import body_of, read_json
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -90,10 +90,11 @@ class UpstreamsEndpoint:
         With `drain` nothing new is sent there, on any route; null takes an attribute back to its default.
         """
         member = self._known(request)
-        body = await read_object(request, self._parts.settings.head_timeout)
-        changes = _changes(body)
+        body = body_of(UpstreamChanges, await read_json(request, self._parts.settings.head_timeout))
+        written = body.model_dump(exclude_unset=True)
+        changes = {name: _text(value) for name, value in written.items()}
         await self._parts.registry.patch_upstream(member, changes)
-        _log.info("upstream_changed", upstream=member, **{name: body[name] for name in changes})
+        _log.info("upstream_changed", upstream=member, **written)
         status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
         return json_reply(await self._explained(member), status)
 
@@ -142,16 +143,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _changes(body: Mapping[str, object]) -> dict[str, str | None]:
-    """As Redis stores them. Raises Refused, naming every field that cannot be."""
-    try:
-        parsed = UpstreamChanges.model_validate(body)
-    except ValidationError as error:
-        raise Refused(BAD_REQUEST, faults_of(error)) from None
-    return {name: _text(getattr(parsed, name)) for name in parsed.model_fields_set}
-
-
 def _text(value: object) -> str | None:
+    """As Redis stores it."""
     return None if value is None or value is False else str(value).lower() if value is True else str(value)
 
 
