@@ -21,7 +21,8 @@ async def text_of_process(*collectors: Collector) -> bytes:
         for family in collector.collect():
             for part in _parts(family):
                 lines = generate_latest(Shown([part]))
-                pieces.append(_without_head(lines) if family.name == name else lines)
+                # HELP and TYPE stand once.
+                pieces.append(lines.split(b"\n", 2)[2] if family.name == name else lines)
                 name, written = family.name, written + len(part.samples)
                 if written >= _SLICE:
                     written = 0
@@ -34,11 +35,6 @@ def _parts(family: Metric) -> Iterator[Metric]:
         part = Metric(family.name, family.documentation, family.type)
         part.samples = family.samples[start : start + _SLICE]
         yield part
-
-
-def _without_head(lines: bytes) -> bytes:
-    """Without HELP and TYPE, which stand once."""
-    return lines.split(b"\n", 2)[2]
 
 
 class Shown(Collector):

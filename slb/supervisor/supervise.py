@@ -96,18 +96,14 @@ class Supervisor:
         )
         await core.serve_api(parts)
         ends = (stopping.requested, core.tasks.failed)
-        await self._workers_listen(*ends)
+        for worker in self._workers:
+            await first_of(worker.listened, *ends)
         if not any(end.is_set() for end in ends):
             announce(core, fleet.ready(), f" with {len(self._workers)} workers")
         await first_of(*ends)
         await self._stop(running, stopping.hurried)
         cut_off = stopping.hurried.is_set() and any(worker.cut_off for worker in self._workers)
         return int(core.tasks.failed.is_set() or cut_off)
-
-    async def _workers_listen(self, *ends: asyncio.Event) -> None:
-        """Wait until each has let clients connect, or for one of `ends`."""
-        for worker in self._workers:
-            await first_of(worker.listened, *ends)
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold, here and in every worker."""
