@@ -23,10 +23,10 @@ from slb.config import Settings
 from slb.control import keys
 from slb.loading import load_settings
 from slb.model import RouteSettings, setting_fault
-from slb.observe.collectors import AdmissionCollector, MetricsCollector
+from slb.observe.collectors import MetricsCollector, admission_families
 from slb.observe.metrics import Metrics
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
-from slb.observe.ring import RingCollector
+from slb.observe.ring import ring_families
 from tools import reference
 
 ROOT = Path(__file__).parent.parent
@@ -259,13 +259,13 @@ def test_the_architecture_has_every_key_of_a_pool() -> None:
 def test_the_global_view_has_every_verdict_and_every_metric_of_admission() -> None:
     listed = [name for row in _rows(GLOBAL_VIEW, "verdict") for name in re.split(r"`, `", row[0])]
     assert set(listed) == {name for part in get_args(Verdict) for name in get_args(part) or (part,)}
-    measured = {family.name for family in AdmissionCollector(Metrics()).collect()}
+    measured = {family.name for family in admission_families(Metrics())}
     named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(GLOBAL_VIEW, "metric")}
     assert named == measured | {"slb_upstream_inflight"}
 
 
 def test_the_page_of_the_ring_has_every_metric_of_it_and_the_curve_as_it_is() -> None:
-    measured = {family.name for family in RingCollector(lambda: ()).collect()}
+    measured = {family.name for family in ring_families(())}
     named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(RING, "metric")}
     assert named == measured
     for progress, share in _rows(RING, "of `fade_in`"):

@@ -1,17 +1,15 @@
 """The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-from pydantic import SecretStr
 
 from slb.api.answers import OnAnswer
-from slb.api.auth import authorise, authorise_traffic
+from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
-from slb.api.instances import InstancesEndpoint, KnownInstances
-from slb.api.metrics import MetricsEndpoint
+from slb.api.instances import InstancesEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts
 from slb.api.quota import QuotaEndpoint
@@ -20,23 +18,22 @@ from slb.api.register import RegisterEndpoint
 from slb.api.replies import closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
-from slb.api.status import HealthEndpoint, StatusEndpoint
+from slb.api.status import HealthEndpoint, MetricsEndpoint, StatusEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
     """The API listener: everything."""
-    return _application(parts, api_endpoints(parts), authorise)
+    return _application(parts, api_endpoints(parts), api_rule)
 
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     """All that the API listener serves."""
-    known = KnownInstances(parts.instances, parts.address_rules)
     faces = (
-        RegisterEndpoint(parts, known),
+        RegisterEndpoint(parts),
         RoutesEndpoint(parts),
         UpstreamsEndpoint(parts),
-        InstancesEndpoint(known),
+        InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         MetricsEndpoint(parts),
@@ -55,23 +52,14 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
 
 def make_data_api(parts: ApiParts) -> web.Application:
     """What the data listener hands over: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
-    health = HealthEndpoint(parts, prefix="/_slb")
-    endpoints = [
-        *RegisterEndpoint(parts, KnownInstances(parts.instances, parts.address_rules)).endpoints(),
-        *health.endpoints(),
-    ]
-    return _application(parts, endpoints, authorise_traffic, closing)
+    endpoints = RegisterEndpoint(parts).endpoints() + HealthEndpoint(parts, prefix="/_slb").endpoints()
+    return _application(parts, endpoints, traffic_rule, closing)
 
 
-Authorise = Callable[[Callable[[], SecretStr | None], Container[str]], Middleware]
-
-
-def _application(
-    parts: ApiParts, endpoints: Sequence[Endpoint], may: Authorise, *outer: Middleware
-) -> web.Application:
-    """`may` makes the middleware that says who may call what is not open."""
-    guard = may(lambda: parts.settings.api_token, open_paths(endpoints))
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guard, continuing])
+def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *outer: Middleware) -> web.Application:
+    """`rule`: who may call what is not open."""
+    guarded = guard(rule, lambda: parts.settings.api_token, open_paths(endpoints))
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guarded, continuing])
     for endpoint in endpoints:
         endpoint.add_to(app)
     return app

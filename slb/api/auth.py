@@ -42,49 +42,57 @@ _REMEMBERED = 256
 """Addresses and Hosts already parsed: callers of the quota router ask thousands of times a second."""
 
 
-def authorise(token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
-    """The middleware that lets through `open_paths`, and what the rule above allows with the token of now."""
+Rule = Callable[[web.Request, str], None]
+"""Takes a request for what is not open, and the token; empty where none is set. Raises Refused."""
+
+
+def guard(rule: Rule, token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
+    """The middleware that lets through `open_paths`, and what `rule` allows with the token of now."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in open_paths:
-            secret = token()
-            if secret:
-                _check_token(request.headers, secret.get_secret_value())
-            else:
-                _check_local(request)
+            rule(request, _revealed(token()))
         return await handler(request)
 
     return check
 
 
-def authorise_traffic(token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
-    """The same for the data listener: the token, and nothing else. Pages that come through slb have its origin, so
-    that no other page's is the only one to fear: what a browser sends is refused, be it with a token."""
+def api_rule(request: web.Request, secret: str) -> None:
+    """The rule of the API listener. Raises Refused."""
+    if secret:
+        _check_token(request.headers, secret)
+    elif not _is_unix(request) and (fault := _peer_fault(request) or _header_fault(request.headers)):
+        raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
 
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in open_paths and request.match_info.http_exception is None:
-            if hdrs.ORIGIN in request.headers or _FETCH_SITE in request.headers:
-                raise Refused(FORBIDDEN, "no page may register upstreams")
-            secret = token()
-            if not secret:
-                raise Refused(FORBIDDEN, _NOT_HERE)
-            _check_token(request.headers, secret.get_secret_value())
-        return await handler(request)
 
-    return check
+def traffic_rule(request: web.Request, secret: str) -> None:
+    """The rule of the data listener: the token, and nothing else. Pages that come through slb have its origin, so
+    that no other page's is the only one to fear: what a browser sends is refused, be it with a token. Raises
+    Refused."""
+    if request.match_info.http_exception is not None:
+        return
+    if hdrs.ORIGIN in request.headers or _FETCH_SITE in request.headers:
+        raise Refused(FORBIDDEN, "no page may register upstreams")
+    if not secret:
+        raise Refused(FORBIDDEN, _NOT_HERE)
+    _check_token(request.headers, secret)
 
 
 def may_call(remote: str, headers: CIMultiDictProxy[str], token: SecretStr | None) -> bool:
-    """Whether that rule lets through a request that came from `remote` by TCP."""
-    if not token:
+    """Whether `api_rule` lets through a request that came from `remote` by TCP."""
+    secret = _revealed(token)
+    if not secret:
         return is_loopback(remote) and _header_fault(headers) is None
     try:
-        _check_token(headers, token.get_secret_value())
+        _check_token(headers, secret)
     except Refused:
         return False
     return True
+
+
+def _revealed(token: SecretStr | None) -> str:
+    return token.get_secret_value() if token else ""
 
 
 def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
@@ -92,14 +100,6 @@ def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
     known = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), secret.encode())
     if scheme.lower() != "bearer" or not known:
         raise Refused(UNAUTHORIZED, "send the api_token as 'Authorization: Bearer TOKEN'")
-
-
-def _check_local(request: web.Request) -> None:
-    if _is_unix(request):
-        return
-    fault = _peer_fault(request) or _header_fault(request.headers)
-    if fault:
-        raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
 
 
 def _is_unix(request: web.Request) -> bool:

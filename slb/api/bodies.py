@@ -3,11 +3,11 @@
 import asyncio
 import ipaddress
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import orjson
 from aiohttp import web
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
 from slb.model import LONGEST_PATH, MAX_TTL, MIN_TTL, UpstreamAttributes
@@ -47,6 +47,7 @@ def _ttl(seconds: float) -> float:
     return seconds
 
 
+Body = TypeVar("Body", bound=BaseModel)
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
@@ -57,15 +58,15 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 class Leased(UpstreamAttributes):
     """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
 
+    names: ClassVar[tuple[str, ...]]
+    """The fields that name the upstream and its route."""
+
     ttl: Ttl | None = None
 
     def reply(self, verb: str, done: bool) -> dict[str, Any]:
         """What is answered: `verb` is added or removed."""
         lease = {"ttl": self.ttl} if self.ttl is not None and verb == "added" else {}
-        return {**self._named(), verb: done, **lease}
-
-    def _named(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {**{name: getattr(self, name) for name in self.names}, verb: done, **lease}
 
 
 class TargetRegistration(Leased):
@@ -74,6 +75,7 @@ class TargetRegistration(Leased):
 
     model_config = ConfigDict(strict=True)
 
+    names = ("path", "target")
     address_field: ClassVar[str] = "target"
 
     path: RoutePath
@@ -84,15 +86,13 @@ class TargetRegistration(Leased):
         """The upstream in its normal form."""
         return self.target
 
-    def _named(self) -> dict[str, Any]:
-        return {"path": self.path, "target": self.target}
-
 
 class AddressRegistration(Leased):
     """The older form of a registration, given in lists."""
 
     model_config = ConfigDict(strict=True)
 
+    names = ("ip_address", "port", "path")
     address_field: ClassVar[str] = "ip_address"
 
     ip_address: IpAddress
@@ -103,9 +103,6 @@ class AddressRegistration(Leased):
     def member(self) -> str:
         """The upstream in its normal form."""
         return join_member("http", self.ip_address, self.port)
-
-    def _named(self) -> dict[str, Any]:
-        return {"ip_address": self.ip_address, "port": self.port, "path": self.path}
 
 
 AnyRegistration = TargetRegistration | AddressRegistration
@@ -122,15 +119,23 @@ def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
 
 def registrations(data: Any) -> Sequence[AnyRegistration]:
     """One or many, as the body has it. Raises Refused, naming the element and the field."""
+    if not isinstance(data, list):
+        return [body_of(TargetRegistration, data)]
     try:
-        if isinstance(data, list):
-            return _ADDRESS_LIST.validate_python(data)
-        return [TargetRegistration.model_validate(data)]
+        return _ADDRESS_LIST.validate_python(data)
     except ValidationError as error:
-        raise Refused(BAD_REQUEST, faults_of(error)) from None
+        raise Refused(BAD_REQUEST, _faults_of(error)) from None
 
 
-def faults_of(error: ValidationError) -> str:
+def body_of(kind: type[Body], data: object) -> Body:
+    """`data` as what it has to be. Raises Refused, naming the field."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise Refused(BAD_REQUEST, _faults_of(error)) from None
+
+
+def _faults_of(error: ValidationError) -> str:
     """Each fault behind its field, `[2].port: ...` in a list. Where there are more than MOST_FAULTS, just how
     many: a body of 1 MB can have 100,000, and each costs more to tell than to find."""
     if error.error_count() > MOST_FAULTS:
@@ -176,11 +181,3 @@ def parsed(text: bytes) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Refused(BAD_REQUEST, f"the body is not JSON: {error}") from None
-
-
-async def read_object(request: web.Request, timeout: float) -> dict[str, Any]:
-    """The body, which has to be a JSON object. Raises Refused."""
-    data = await read_json(request, timeout)
-    if not isinstance(data, dict):
-        raise Refused(BAD_REQUEST, "body: has to be an object")
-    return data

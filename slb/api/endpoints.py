@@ -1,27 +1,36 @@
-"""What an endpoint is: one declaration that both the router and the OpenAPI document are made from."""
+"""What an endpoint is: one declaration that both the router and the OpenAPI document are made from. And what an
+endpoint that changes something answers: when this instance serves by it, or has not followed in time."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from slb.api.parts import ApiParts
 from slb.errors import Reason
+from slb.routing.mirror import Mirror
+
+NAME_IN_PATH = re.compile(r"\{(\w+)\}")
+FOLLOWED, NOT_YET = 200, 202
+_WITHIN = 1.0
+"""Seconds an answer waits for this process's own mirror to show what was written."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """`{path}`, `{member}` and `{model}` in a path take slashes too; `query` names what it takes behind a `?`.
 
+    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first line is the summary.
     `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals.
-    `description`: what `summary` has no room for, for /openapi.json and docs/reference/api.md.
-    `is_followed`: it changes something, and answers 202 where this instance has not followed in time."""
+    `is_followed`: it changes something, and answers with the status that `followed` gives."""
 
     method: str
     path: str
     handler: Handler
-    summary: str
     reply: Any = None
     body: Any = None
     reasons: tuple[Reason, ...] = ()
@@ -29,16 +38,39 @@ class Endpoint:
     content_type: str = "application/json"
     query: tuple[str, ...] = ()
     is_followed: bool = False
-    description: str = ""
+
+    @property
+    def summary(self) -> str:
+        """Without its full stop."""
+        return _paragraph(self.handler, 0).removesuffix(".")
+
+    @property
+    def description(self) -> str:
+        """What the summary has no room for; often nothing."""
+        return _paragraph(self.handler, 1)
 
     def add_to(self, app: web.Application) -> None:
         """Route it; HEAD goes where GET goes."""
-        pattern = self.path.replace("{path}", "{path:.*}").replace("{member}", "{member:.*}")
-        pattern = pattern.replace("{model}", "{model:.*}")
+        pattern = NAME_IN_PATH.sub(r"{\1:.*}", self.path)
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
             app.router.add_route(method, pattern, self.handler)
+
+
+change = partial(Endpoint, is_followed=True)
+
+
+def _paragraph(handler: Handler, number: int) -> str:
+    """Of its docstring, on one line; empty where there is none."""
+    paragraphs = (handler.__doc__ or "").split("\n\n")
+    return " ".join(paragraphs[number].split()) if number < len(paragraphs) else ""
 
 
 def open_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:
     """The paths everybody may ask for."""
     return frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
+
+
+async def followed(parts: ApiParts, shows: Callable[[Mirror], bool]) -> int:
+    """The status of the answer: 200 once the mirror shows it; 202 where it does not in time: it is written, and
+    requests go by what was before for now."""
+    return FOLLOWED if await parts.watcher.shown(shows, _WITHIN) else NOT_YET

@@ -6,28 +6,22 @@ from aiohttp import web
 
 from slb.addresses import AddressRules, unwrapped
 from slb.api.endpoints import Endpoint
-from slb.api.parts import Instance, Instances
+from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import InstanceShown, InstancesShown
+from slb.control.instances import InstanceInfo, Instances
 from slb.errors import RedisUnavailable
 from slb.setting_values import host_port
 
 
 class KnownInstances:
-    """The list of living instances, and where each of them listens."""
+    """Where each of the living instances listens."""
 
     def __init__(self, instances: Instances, rules: AddressRules) -> None:
         self._instances = instances
         self._rules = rules
-        self._judged: Sequence[Instance] = ()
+        self._judged: Sequence[InstanceInfo] = ()
         self._listeners: list[tuple[str, int, str]] = []
-
-    async def read(self) -> tuple[Sequence[Instance], bool]:
-        """The instances, and whether the list is stale: the last one known, while Redis is away."""
-        try:
-            return await self._instances.list(), False
-        except RedisUnavailable:
-            return self._instances.known, True
 
     def listener_at(self, ip: str, port: int) -> str | None:
         """The id of an instance, of those last known, that listens on `ip`:`port`."""
@@ -41,7 +35,7 @@ class KnownInstances:
                 return instance
         return None
 
-    def _listeners_of(self, instance: Instance) -> Iterator[tuple[str, int, str]]:
+    def _listeners_of(self, instance: InstanceInfo) -> Iterator[tuple[str, int, str]]:
         for written in (instance.address, instance.api):
             try:
                 host, port = host_port(written)
@@ -54,20 +48,24 @@ class KnownInstances:
 
 
 class InstancesEndpoint:
-    """Read from Redis; while it is away, the last list that was read."""
+    """Read from Redis; while it is away, the last list that was read, which is stale."""
 
-    def __init__(self, known: KnownInstances) -> None:
-        self._known = known
+    def __init__(self, parts: ApiParts) -> None:
+        self._instances = parts.instances
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/instances", self.show, "Every living instance", InstancesShown)]
+        return [Endpoint("GET", "/instances", self.show, InstancesShown)]
 
     async def show(self, _: web.Request) -> web.Response:
-        instances, stale = await self._known.read()
+        """Every living instance."""
+        try:
+            instances, stale = await self._instances.list(), False
+        except RedisUnavailable:
+            instances, stale = self._instances.known, True
         return json_reply(InstancesShown(instances=[_shown(each) for each in instances], stale=stale))
 
 
-def _shown(instance: Instance) -> InstanceShown:
+def _shown(instance: InstanceInfo) -> InstanceShown:
     return InstanceShown(
         id=instance.id,
         name=instance.name,

@@ -9,8 +9,7 @@ from aiohttp import web
 from pydantic import TypeAdapter
 
 from slb import __version__
-from slb.api.endpoints import Endpoint
-from slb.api.following import FOLLOWED, NOT_YET
+from slb.api.endpoints import FOLLOWED, NAME_IN_PATH, NOT_YET, Endpoint
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
 from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
@@ -44,16 +43,18 @@ class OpenApiEndpoint:
     def endpoints(self) -> list[Endpoint]:
         """A client that has only the address begins at /, and may read it where it may read the rest."""
         return [
-            Endpoint("GET", "/", self.show_list, "What there is", EndpointsShown),
-            Endpoint("GET", "/openapi.json", self.show, "All of it for programs", dict[str, Any]),
+            Endpoint("GET", "/", self.show_list, EndpointsShown),
+            Endpoint("GET", "/openapi.json", self.show, dict[str, Any]),
         ]
 
     async def show_list(self, _: web.Request) -> web.Response:
-        """A line for each figure, and one at the end, for a person at a terminal."""
+        """What there is."""
+        # A line for each figure, and one at the end, for a person at a terminal.
         text = orjson.dumps(self._list, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         return web.Response(body=text, content_type="application/json")
 
     async def show(self, _: web.Request) -> web.Response:
+        """All of it for programs."""
         return json_reply(self._document)
 
 
@@ -95,10 +96,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation_id(endpoint: Endpoint) -> str:
-    path = endpoint.path
-    for name in _PARAMETERS:
-        path = path.replace(f"{{{name}}}", "one")
-    words = path.replace(".", "/").split("/")
+    words = NAME_IN_PATH.sub("one", endpoint.path).replace(".", "/").split("/")
     return "_".join([endpoint.method.lower(), *filter(None, words)])
 
 

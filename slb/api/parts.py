@@ -1,6 +1,6 @@
 """What the API is made of: every part it calls, passed in by the composition root."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,77 +9,12 @@ from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.shapes import RouteExplained
 from slb.config import Settings
+from slb.control.connection import Connection
+from slb.control.instances import Instances
+from slb.control.registry import Registry
+from slb.control.watcher import Watcher
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
-
-Entry = tuple[str, str, Mapping[str, str]]
-"""path, member, attributes to write."""
-
-
-class Registry(Protocol):
-    """Writes to Redis. Each raises RedisUnavailable."""
-
-    async def register_all(
-        self, items: Sequence[Entry], ttls: Sequence[float | None] | None = None
-    ) -> list[bool]: ...
-    async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]: ...
-    async def leases(self, items: Sequence[tuple[str, str]]) -> list[float | None] | None: ...
-    async def settings(self, path: str) -> dict[str, str]: ...
-    async def put_settings(self, path: str, settings: Mapping[str, str]) -> None: ...
-    async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None: ...
-    async def delete_route(self, path: str) -> bool: ...
-    async def patch_upstream(self, member: str, changes: Mapping[str, str | None]) -> None: ...
-
-
-class Watcher(Protocol):
-    """Keeps the mirror true."""
-
-    async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool: ...
-    def staleness(self) -> float: ...
-
-
-class Instance(Protocol):
-    """One slb process, as its heartbeat writes it: texts all."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def api(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def roles(self) -> str: ...
-    @property
-    def started(self) -> str: ...
-    @property
-    def pid(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-
-
-class Instances(Protocol):
-    """The instances that are alive; `info` is this process."""
-
-    @property
-    def info(self) -> Instance: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def known(self) -> Sequence[Instance]: ...
-    async def list(self) -> Sequence[Instance]: ...
-
-
-class Connection(Protocol):
-    """What is known of Redis."""
-
-    @property
-    def up(self) -> bool: ...
-    @property
-    def url_shown(self) -> str: ...
 
 
 class Quota(Protocol):

@@ -4,7 +4,7 @@ import re
 
 from aiohttp import web
 
-from slb.api.bodies import parsed, read_json
+from slb.api.bodies import body_of, parsed, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import (
@@ -19,7 +19,6 @@ from slb.api.quota_bodies import (
     Scheduled,
     TasksShown,
     WaitShown,
-    body_of,
 )
 from slb.api.replies import json_reply
 from slb.api.shortcut import Handler as ShortHandler
@@ -51,6 +50,7 @@ _DENIALS = {
     ),
 }
 _ABANDONED = "abandoned"
+_QUERY = ("state", "limit", "after")
 _ROWS = re.compile(r"[1-9][0-9]{0,3}")
 
 
@@ -64,38 +64,14 @@ class QuotaEndpoint:
     def endpoints(self) -> list[Endpoint]:
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, SCRIPT_FAILED)
         task = (*body, UNKNOWN_TASK, REDIS_DOWN)
+        away = (SCRIPT_FAILED, REDIS_DOWN)
         denials = tuple(refused.reason for refused in _DENIALS.values())
         return [
-            Endpoint(
-                "POST",
-                "/schedule",
-                self.schedule,
-                "Which model to call now, or how long to wait",
-                Scheduled,
-                ScheduleBody,
-                (*body, *denials),
-            ),
-            Endpoint("POST", "/complete", self.complete, "A task is done", Completed, CompleteBody, task),
-            Endpoint("POST", "/heartbeat", self.heartbeat, "A task still runs", Beaten, HeartbeatBody, task),
-            Endpoint(
-                "GET",
-                "/tasks",
-                self.tasks,
-                "Tasks that were reclaimed in the last hour",
-                TasksShown,
-                None,
-                (BAD_REQUEST, SCRIPT_FAILED, REDIS_DOWN),
-                query=("state", "limit", "after"),
-            ),
-            Endpoint(
-                "GET",
-                "/advice",
-                self.advice,
-                "How many callers would do",
-                AdviceShown,
-                None,
-                (SCRIPT_FAILED, REDIS_DOWN),
-            ),
+            Endpoint("POST", "/schedule", self.schedule, Scheduled, ScheduleBody, (*body, *denials)),
+            Endpoint("POST", "/complete", self.complete, Completed, CompleteBody, task),
+            Endpoint("POST", "/heartbeat", self.heartbeat, Beaten, HeartbeatBody, task),
+            Endpoint("GET", "/tasks", self.tasks, TasksShown, None, (BAD_REQUEST, *away), query=_QUERY),
+            Endpoint("GET", "/advice", self.advice, AdviceShown, None, away),
         ]
 
     def short_ways(self) -> dict[str, ShortHandler]:
@@ -107,12 +83,15 @@ class QuotaEndpoint:
         }
 
     async def schedule(self, request: web.Request) -> web.Response:
+        """Which model to call now, or how long to wait."""
         return json_reply(await self._schedule(await self._read(request)))
 
     async def complete(self, request: web.Request) -> web.Response:
+        """A task is done."""
         return json_reply(await self._complete(await self._read(request)))
 
     async def heartbeat(self, request: web.Request) -> web.Response:
+        """A task still runs."""
         return json_reply(await self._heartbeat(await self._read(request)))
 
     async def _schedule(self, data: object) -> Scheduled:
@@ -137,8 +116,9 @@ class QuotaEndpoint:
         return Beaten(ok=False, reason="not_found", state=state)
 
     async def tasks(self, request: web.Request) -> web.Response:
+        """Tasks that were reclaimed in the last hour."""
         asked = dict(request.query)
-        if len(asked) != len(request.query) or not asked.keys() <= {"state", "limit", "after"}:
+        if len(asked) != len(request.query) or not asked.keys() <= set(_QUERY):
             raise Refused(BAD_REQUEST, "state, limit and after may be asked for, each once")
         if asked.get("state") != _ABANDONED:
             raise Refused(BAD_REQUEST, "state: has to be abandoned")
@@ -146,6 +126,7 @@ class QuotaEndpoint:
         return json_reply(TasksShown(tasks=[_shown(each) for each in tasks], left_off=left_off))
 
     async def advice(self, _: web.Request) -> web.Response:
+        """How many callers would do."""
         advice = await self._quota.advice()
         return json_reply(
             AdviceShown(backpressure_score=round(advice.score, 4), suggested_parallelism=advice.parallelism)

@@ -1,13 +1,11 @@
 """What callers of the quota router send, and what they are answered. Strict: a wrong type or an unknown field is
 refused by its name."""
 
-from typing import Annotated, Literal, NotRequired, TypeVar
+from typing import Annotated, Literal, NotRequired
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from slb.api.bodies import faults_of
-from slb.errors import BAD_REQUEST, Refused
 from slb.quotas import MOST_CONCURRENT, MOST_MODELS, MOST_TOKENS, MOST_WEIGHT, TaskState, checked_model
 
 _MOST_ESTIMATE = 2**53 - 1
@@ -16,7 +14,6 @@ _MOST_ESTIMATE = 2**53 - 1
 ModelId = Annotated[str, AfterValidator(checked_model), Field(examples=["gpt-4o-mini"])]
 TaskId = Annotated[str, Field(min_length=1, max_length=200)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
-Body = TypeVar("Body", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -51,14 +48,6 @@ class LimitsBody(_Strict):
     weight: Annotated[int, Field(ge=1, le=MOST_WEIGHT)] = 1
     burst: Tokens | None = None
     paused: bool = False
-
-
-def body_of(kind: type[Body], data: object) -> Body:
-    """`data` as what it has to be. Raises Refused, naming the field."""
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise Refused(BAD_REQUEST, faults_of(error)) from None
 
 
 class AdmittedShown(TypedDict):

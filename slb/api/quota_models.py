@@ -4,10 +4,10 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from slb.api.bodies import read_json
+from slb.api.bodies import body_of, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
-from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown, body_of
+from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown
 from slb.api.replies import json_reply
 from slb.errors import (
     BAD_REQUEST,
@@ -39,19 +39,22 @@ class QuotaModelsEndpoint:
         missing = (BAD_REQUEST, UNKNOWN_MODEL, *away)
         body = (BAD_REQUEST, REQUEST_TIMEOUT, TOO_MANY_MODELS, BODY_TOO_LARGE, *away)
         return [
-            Endpoint("GET", "/models", self.show_all, "Every model", ModelsShown, None, away),
-            Endpoint("GET", path, self.show, "One model", ModelShown, None, missing),
-            Endpoint("PUT", path, self.put, "Set what a model may take", ModelShown, LimitsBody, body),
-            Endpoint("DELETE", path, self.delete, "Remove it", ModelRemoved, None, missing),
+            Endpoint("GET", "/models", self.show_all, ModelsShown, None, away),
+            Endpoint("GET", path, self.show, ModelShown, None, missing),
+            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, body),
+            Endpoint("DELETE", path, self.delete, ModelRemoved, None, missing),
         ]
 
     async def show_all(self, _: web.Request) -> web.Response:
+        """Every model."""
         return json_reply(ModelsShown(models=[_shown(each) for each in await self._quota.models()]))
 
     async def show(self, request: web.Request) -> web.Response:
+        """One model."""
         return json_reply(await self._one(_model_of(request)))
 
     async def put(self, request: web.Request) -> web.Response:
+        """Set what a model may take."""
         model = _model_of(request)
         body = body_of(LimitsBody, await read_json(request, self._parts.settings.head_timeout))
         answer = await self._quota.put(model, body.model_dump(include=body.model_fields_set))
@@ -63,6 +66,7 @@ class QuotaModelsEndpoint:
             raise RedisUnavailable(str(error)) from None  # the put itself had reached it
 
     async def delete(self, request: web.Request) -> web.Response:
+        """Remove it."""
         model = _model_of(request)
         if not await self._quota.delete(model):
             raise _unknown(model)

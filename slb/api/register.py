@@ -7,15 +7,8 @@ import structlog
 from aiohttp import web
 
 from slb.addresses import is_address
-from slb.api.bodies import (
-    AnyRegistration,
-    RegisterBody,
-    attributes_of,
-    read_json,
-    registrations,
-)
-from slb.api.endpoints import Endpoint
-from slb.api.following import change, followed
+from slb.api.bodies import AnyRegistration, RegisterBody, attributes_of, read_json, registrations
+from slb.api.endpoints import Endpoint, change, followed
 from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -32,36 +25,22 @@ _log = structlog.get_logger("slb.api")
 class RegisterEndpoint:
     """POST adds, DELETE removes; one object, or a list in the older form."""
 
-    def __init__(self, parts: ApiParts, known: KnownInstances) -> None:
+    def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
-        self._known = known
+        self._known = KnownInstances(parts.instances, parts.address_rules)
 
     def endpoints(self) -> list[Endpoint]:
         reasons = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         return [
-            change(
-                "POST",
-                "/register",
-                self.add,
-                "Add upstreams to routes",
-                RegisterReply,
-                RegisterBody,
-                reasons,
-                description="With `ttl` (seconds) the registration ends unless it is made again in time. A list is "
-                "all or nothing.",
-            ),
-            change(
-                "DELETE",
-                "/register",
-                self.remove,
-                "Remove upstreams from routes",
-                DeregisterReply,
-                RegisterBody,
-                reasons,
-            ),
+            change("POST", "/register", self.add, RegisterReply, RegisterBody, reasons),
+            change("DELETE", "/register", self.remove, DeregisterReply, RegisterBody, reasons),
         ]
 
     async def add(self, request: web.Request) -> web.Response:
+        """Add upstreams to routes.
+
+        With `ttl` (seconds) the registration ends unless it is made again in time. A list is all or nothing.
+        """
         is_list, asked = await self._asked(request)
         for index, each in enumerate(asked):
             fault = self._length_fault(each) or self._target_fault(each)
@@ -75,6 +54,7 @@ class RegisterEndpoint:
         return _reply("added", asked, added, is_list, status)
 
     async def remove(self, request: web.Request) -> web.Response:
+        """Remove upstreams from routes."""
         is_list, asked = await self._asked(request)
         entries = [(each.path, each.member) for each in asked]
         removed = await self._parts.registry.deregister_all(entries)

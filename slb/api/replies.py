@@ -94,24 +94,29 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     request_id = request_id_of(request.headers)
     try:
         reply = await _answered(request, handler)
-    except Refused as refused:
-        reply = refusal(refused.reason, refused.detail, request_id)
-    except RedisUnavailable as error:
-        reply = outage_reply(error, request.method, request_id)
-    except ScriptFailed as error:
-        reply = refusal(SCRIPT_FAILED, str(error), request_id)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
     except ConnectionError:
         raise  # the client has left
-    except Exception:  # noqa: BLE001 -- the last net; it is logged with its traceback
-        _log.exception("unexpected_exception", method=request.method, path=request.path, request_id=request_id)
-        reply = refusal(INTERNAL, "slb failed; its log has more under this request id", request_id)
+    except Exception as error:  # noqa: BLE001 -- the last net; what is unexpected is logged with its traceback
+        reply = failure(error, request.method, request.path, request_id)
     # An expectation that is not met: its body may come all the same, or the next request in its place. Of a broken
     # body the end is not known.
     if EXPECTATION in request or request.content.exception() is not None:
         reply.force_close()
     return signed(reply, request_id)
+
+
+def failure(error: Exception, method: str, path: str, request_id: str) -> Refusal:
+    """The answer to a request that failed with `error`, which is being handled."""
+    if isinstance(error, Refused):
+        return refusal(error.reason, error.detail, request_id)
+    if isinstance(error, RedisUnavailable):
+        return outage_reply(error, method, request_id)
+    if isinstance(error, ScriptFailed):
+        return refusal(SCRIPT_FAILED, str(error), request_id)
+    _log.exception("unexpected_exception", method=method, path=path, request_id=request_id)
+    return refusal(INTERNAL, INTERNAL.public, request_id)
 
 
 def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:

@@ -7,9 +7,8 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from slb.api.bodies import read_object
-from slb.api.endpoints import Endpoint
-from slb.api.following import change, followed
+from slb.api.bodies import read_json
+from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
@@ -39,41 +38,20 @@ class RoutesEndpoint:
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
         return [
-            Endpoint(
-                "GET",
-                "/routes",
-                self.show_all,
-                "Every route, its members and its settings",
-                RoutesShown,
-                description="With `--workers`, `health`, `failures` and `panic` go by checks alone; a single route "
-                "shows what any worker knows.",
-            ),
-            Endpoint(
-                "GET",
-                path,
-                self.show,
-                "One route, and why its last request went where it went",
-                RouteExplained,
-                None,
-                missing,
-                description="`/routes/p1` is the route `/p1`, `/routes/` is the root. Where requests need no "
-                "slots, `decision` is what the next one goes by.",
-            ),
-            change("PUT", path, self.put, "Replace its settings", RouteShown, written, body),
-            change("PATCH", path, self.patch, "Change settings, null resets", RouteShown, changes, body),
-            change(
-                "DELETE",
-                path,
-                self.delete,
-                "Remove its members and its settings",
-                RouteRemoved,
-                None,
-                (*missing, REDIS_DOWN),
-            ),
+            Endpoint("GET", "/routes", self.show_all, RoutesShown),
+            Endpoint("GET", path, self.show, RouteExplained, None, missing),
+            change("PUT", path, self.put, RouteShown, written, body),
+            change("PATCH", path, self.patch, RouteShown, changes, body),
+            change("DELETE", path, self.delete, RouteRemoved, None, (*missing, REDIS_DOWN)),
         ]
 
     async def show_all(self, _: web.Request) -> web.Response:
-        """In slices: ten thousand routes at once would hold up every request for a second."""
+        """Every route, its members and its settings.
+
+        With `--workers`, `health`, `failures` and `panic` go by checks alone; a single route shows what any worker
+        knows.
+        """
+        # In slices: ten thousand routes at once would hold up every request for a second.
         pieces: list[bytes] = []
         work = 0
         for path in sorted(self._parts.mirror.records):
@@ -87,6 +65,11 @@ class RoutesEndpoint:
         return web.Response(body=b'{"routes":[%b]}' % b",".join(pieces), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
+        """One route, and why its last request went where it went.
+
+        `/routes/p1` is the route `/p1`, `/routes/` is the root. Where requests need no slots, `decision` is what
+        the next one goes by.
+        """
         path = _path_of(request)
         record = self._parts.mirror.records.get(path)
         if record is None:
@@ -98,12 +81,14 @@ class RoutesEndpoint:
         return json_reply(RouteExplained(**shown, decision=decision, leases=leases_by(members, leases)))
 
     async def put(self, request: web.Request) -> web.Response:
+        """Replace its settings."""
         path = _path_of(request)
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         await self._parts.registry.put_settings(path, written)
         return await self._reply(path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
+        """Change settings, null resets."""
         path = _path_of(request)
         body = await self._body(request)
         refuse_unknown(set(body))
@@ -120,6 +105,7 @@ class RoutesEndpoint:
         )
 
     async def delete(self, request: web.Request) -> web.Response:
+        """Remove its members and its settings."""
         path = _path_of(request)
         if not await self._parts.registry.delete_route(path):
             raise _no_route(path)
@@ -128,7 +114,10 @@ class RoutesEndpoint:
         return json_reply(RouteRemoved(path=path, removed=True), status)
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
-        return await read_object(request, self._parts.settings.head_timeout)
+        data = await read_json(request, self._parts.settings.head_timeout)
+        if not isinstance(data, dict):
+            raise Refused(BAD_REQUEST, "body: has to be an object")
+        return data
 
     async def _reply(
         self, path: str, written: Mapping[str, str], shows: Callable[[Mapping[str, str]], bool]

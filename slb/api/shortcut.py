@@ -15,15 +15,13 @@ from itertools import count
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import structlog
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from slb.api.answers import Answered, OnAnswer
 from slb.api.auth import may_call
-from slb.api.replies import REQUEST_ID, Refusal, dumped, outage_reply, refusal, request_id_of
+from slb.api.replies import REQUEST_ID, dumped, failure, request_id_of
 from slb.config import Settings
-from slb.errors import INTERNAL, SCRIPT_FAILED, RedisUnavailable, Refused, ScriptFailed
 
 _LONGEST_HEAD = 4096
 _LONGEST_BODY = 65_536
@@ -35,7 +33,6 @@ _HEAD = re.compile(
 _NOT_PLAIN = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te", "content-encoding"})
 _LENGTH = re.compile(r"[0-9]{1,5}")
 _MORE = (hdrs.RETRY_AFTER,)
-_log = structlog.get_logger("slb.api")
 
 Handler = Callable[[bytes], Awaitable[Any]]
 """Body to what is answered as JSON. Raises Refused, RedisUnavailable."""
@@ -90,7 +87,7 @@ class Shortcut:
         try:
             status, body = 200, dumped(await self._handlers[asked.path](asked.body))
         except Exception as error:  # noqa: BLE001 -- the last net; what nobody expected is logged
-            refused = self._refused(error, asked)
+            refused = failure(error, "POST", asked.path, asked.request_id)
             status, body, reason = refused.status, _bytes(refused.body), refused.name
             extra = "".join(f"{name}: {refused.headers[name]}\r\n" for name in _MORE if name in refused.headers)
         now = loop.time()
@@ -101,16 +98,6 @@ class Shortcut:
             f"{REQUEST_ID}: {asked.request_id}\r\n\r\n"
         )
         return head.encode() + body
-
-    def _refused(self, error: Exception, asked: Asked) -> Refusal:
-        if isinstance(error, Refused):
-            return refusal(error.reason, error.detail, asked.request_id)
-        if isinstance(error, RedisUnavailable):
-            return outage_reply(error, "POST", asked.request_id)
-        if isinstance(error, ScriptFailed):
-            return refusal(SCRIPT_FAILED, str(error), asked.request_id)
-        _log.error("unexpected_exception", path=asked.path, request_id=asked.request_id, exc_info=error)
-        return refusal(INTERNAL, "slb failed; its log tells more under this request id", asked.request_id)
 
     def _known(self, data: bytes, remote: str) -> _Head | None:
         settings = self._settings()

@@ -1,12 +1,11 @@
-"""What this process says of itself: health, readiness, status."""
+"""What this process says of itself: health, readiness, status, and what was counted for Prometheus."""
 
 import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from slb import __version__
 from slb.api.endpoints import Endpoint
@@ -14,6 +13,9 @@ from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown, UpstreamsShown
 from slb.errors import DRAINING, NOT_READY, Refused
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Names and labels are plain, so that every version of the text format reads the same."""
 
 
 class HealthEndpoint:
@@ -29,24 +31,19 @@ class HealthEndpoint:
     def endpoints(self) -> list[Endpoint]:
         unready = (NOT_READY, DRAINING)
         return [
-            Endpoint("GET", f"{self._prefix}/healthz", self.health, "The process runs", Health, is_open=True),
-            Endpoint(
-                "GET",
-                f"{self._prefix}/readyz",
-                self.ready,
-                "A table is loaded, and it does not drain",
-                Health,
-                None,
-                unready,
-                is_open=True,
-                description="With several workers: at least one of them serves.",
-            ),
+            Endpoint("GET", f"{self._prefix}/healthz", self.health, Health, is_open=True),
+            Endpoint("GET", f"{self._prefix}/readyz", self.ready, Health, None, unready, is_open=True),
         ]
 
     async def health(self, _: web.Request) -> web.Response:
+        """The process runs."""
         return json_reply(Health(status="ok"))
 
     async def ready(self, _: web.Request) -> web.Response:
+        """A table is loaded, and it does not drain.
+
+        With several workers: at least one of them serves.
+        """
         if self._parts.draining():
             raise Refused(DRAINING, "this instance is about to stop")
         if "proxy" in self._parts.settings.roles and not self._parts.mirror.ready:
@@ -59,14 +56,14 @@ class HealthEndpoint:
 class StatusEndpoint:
     """One look at this process; what the composition root adds (its id, its workers) stands beside it."""
 
-    def __init__(self, parts: ApiParts, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
-        self._clock = clock
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/status", self.show, "This process, its Redis and its traffic", Status)]
+        return [Endpoint("GET", "/status", self.show, Status)]
 
     async def show(self, _: web.Request) -> web.Response:
+        """This process, its Redis and its traffic."""
         return json_reply({**self._status(), **self._parts.status_extra()})
 
     def _status(self) -> Status:
@@ -79,7 +76,7 @@ class StatusEndpoint:
             host=socket.gethostname(),
             roles=list(parts.settings.roles),
             started=parts.started,
-            uptime_seconds=max(0.0, self._clock() - parts.started),
+            uptime_seconds=max(0.0, time.time() - parts.started),
             draining=parts.draining(),
             redis=self._redis(),
             mirror=self._mirror(),
@@ -142,3 +139,18 @@ class StatusEndpoint:
             client_connections=metrics.connections(),
             client_disconnects=metrics.client_disconnects,
         )
+
+
+class MetricsEndpoint:
+    """Under the same rule as the rest of the API: routes and upstreams by name are not public. Prometheus sends a
+    bearer token where that is configured (`authorization`). With several workers the text is their sum."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        self._text = parts.metrics_text
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("GET", "/metrics", self.show, content_type="text/plain")]
+
+    async def show(self, _: web.Request) -> web.Response:
+        """Counters for Prometheus."""
+        return web.Response(body=await self._text(), headers={hdrs.CONTENT_TYPE: _METRICS_TYPE})

@@ -8,11 +8,10 @@ from urllib.parse import quote
 
 import structlog
 from aiohttp import web
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from slb.api.bodies import faults_of, read_object
-from slb.api.endpoints import Endpoint
-from slb.api.following import change, followed
+from slb.api.bodies import body_of, read_json
+from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import UpstreamExplained, UpstreamShown, UpstreamsListed
@@ -47,36 +46,16 @@ class UpstreamsEndpoint:
     def endpoints(self) -> list[Endpoint]:
         path, missing = "/upstreams/{member}", (BAD_REQUEST, NO_ROUTE)
         body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
-        every = "Every upstream, and when it was last found alive"
+        refused = (BAD_REQUEST,)
         return [
-            Endpoint(
-                "GET", "/upstreams", self.show_all, every, UpstreamsListed, None, (BAD_REQUEST,), query=("silent",)
-            ),
-            Endpoint(
-                "GET",
-                path,
-                self.show,
-                "One upstream, and the routes that name it",
-                UpstreamExplained,
-                None,
-                missing,
-            ),
-            change(
-                "PATCH",
-                path,
-                self.patch,
-                "Drain it, weigh it",
-                UpstreamExplained,
-                UpstreamChanges,
-                (*missing, *body),
-                description="With `drain` nothing new is sent there, on any route; null takes an attribute back to "
-                "its default.",
-            ),
+            Endpoint("GET", "/upstreams", self.show_all, UpstreamsListed, None, refused, query=("silent",)),
+            Endpoint("GET", path, self.show, UpstreamExplained, None, missing),
+            change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (*missing, *body)),
         ]
 
     async def show_all(self, request: web.Request) -> web.Response:
-        """With `silent`, those that neither a check nor a request has found alive for so many seconds: of a
-        supervisor, at no worker."""
+        """Every upstream, and when it was last found alive."""
+        # Of a supervisor, those of `silent` are found alive by no worker.
         seconds = _seconds(request.query.get("silent", "0"))
         answers = await self._parts.workers_answers(f"/upstreams?silent={seconds:g}")
         # One that does not answer agrees on none.
@@ -102,14 +81,20 @@ class UpstreamsEndpoint:
         return found
 
     async def show(self, request: web.Request) -> web.Response:
+        """One upstream, and the routes that name it."""
         return json_reply(await self._explained(self._known(request)))
 
     async def patch(self, request: web.Request) -> web.Response:
+        """Drain it, weigh it.
+
+        With `drain` nothing new is sent there, on any route; null takes an attribute back to its default.
+        """
         member = self._known(request)
-        body = await read_object(request, self._parts.settings.head_timeout)
-        changes = _changes(body)
+        body = body_of(UpstreamChanges, await read_json(request, self._parts.settings.head_timeout))
+        written = body.model_dump(exclude_unset=True)
+        changes = {name: _text(value) for name, value in written.items()}
         await self._parts.registry.patch_upstream(member, changes)
-        _log.info("upstream_changed", upstream=member, **{name: body[name] for name in changes})
+        _log.info("upstream_changed", upstream=member, **written)
         status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
         return json_reply(await self._explained(member), status)
 
@@ -158,16 +143,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _changes(body: Mapping[str, object]) -> dict[str, str | None]:
-    """As Redis stores them. Raises Refused, naming every field that cannot be."""
-    try:
-        parsed = UpstreamChanges.model_validate(body)
-    except ValidationError as error:
-        raise Refused(BAD_REQUEST, faults_of(error)) from None
-    return {name: _text(getattr(parsed, name)) for name in parsed.model_fields_set}
-
-
 def _text(value: object) -> str | None:
+    """As Redis stores it."""
     return None if value is None or value is False else str(value).lower() if value is True else str(value)
 
 

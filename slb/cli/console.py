@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import orjson
+import typer
+
 from slb.cli.rows import Rows, folded
 
 if TYPE_CHECKING:
@@ -20,6 +23,11 @@ def make_console() -> "Console":
     # [fd00::1]:80 is an address, not a style
     console = Console(markup=False, highlight=False)
     return console if console.is_terminal else Console(markup=False, highlight=False, width=_NO_TERMINAL_WIDTH)
+
+
+def show_json(answer: Any) -> None:
+    """Print what the API answered."""
+    typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
 
 
 def show(rows: Rows) -> None:

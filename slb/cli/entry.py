@@ -5,18 +5,36 @@ Commands import what they need when they run: a client command is not to wait fo
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from slb import __version__
-from slb.cli import fleet, local, quota, routes, serving, status, upstreams
-from slb.cli.group import CommandGroup
+from slb.cli import local, quota, routes, serving, status, upstreams
 from slb.cli.options import Misused
 from slb.errors import SlbError
 
 _USAGE_ERROR = 2
 _INTERRUPTED = 130
+
+
+class CommandGroup(TyperGroup):
+    """A command that has commands. Its help has the first sentence of each; click cuts that to what has room on one
+    line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Their types are click's, which typer keeps to itself."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, _first_sentence(each.help or "")) for name, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _first_sentence(text: str) -> str:
+    sentence, stop, _ = " ".join(text.split()).partition(". ")
+    return sentence + stop.strip()
+
 
 app = typer.Typer(
     name="slb",
@@ -45,8 +63,35 @@ def _root(
         typer.echo(context.get_help())
 
 
-for part in (serving, routes, status, upstreams, fleet, quota, local):
-    part.add_to(app)
+for command in (
+    *(serving.serve, serving.upstream, serving.demo),
+    *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
+    *(status.status, upstreams.upstreams, status.instances, local.check_config, local.reset),
+):
+    app.command()(command)
+app.command(hidden=True)(serving.worker)
+
+route = typer.Typer(cls=CommandGroup, help="Change a route's settings, or remove it.")
+route.command("set")(routes.set_settings)
+route.command("unset")(routes.unset_settings)
+route.command("delete")(routes.delete)
+app.add_typer(route, name="route")
+
+router = typer.Typer(
+    cls=CommandGroup, help="Decide who may call which model now; or ask who does.", invoke_without_command=True
+)
+router.callback()(quota.serve)
+router.command("advice")(quota.advice)
+router.command("watch")(quota.watch)
+app.add_typer(router, name="quota")
+
+models = typer.Typer(
+    cls=CommandGroup, help="Show the models and what they take, or change it.", invoke_without_command=True
+)
+models.callback()(quota.show_models)
+models.command("set")(quota.set_model)
+models.command("delete")(quota.delete_model)
+router.add_typer(models, name="models")
 
 
 def main() -> NoReturn:

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from slb.control.embedded import EmbeddedServer
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the commands part of `slb`."""
-    app.command("check-config")(check_config)
-    app.command()(reset)
-
-
 def check_config(config: ConfigOption = None, redis: RedisOption = None) -> None:
     """Show the settings `slb serve` would run with, secrets masked, and its Redis; fails where serve would."""
     from slb.control.private import check_own

@@ -12,8 +12,7 @@ import orjson
 import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
-from slb.cli.console import show, shown
-from slb.cli.group import CommandGroup
+from slb.cli.console import show, show_json, shown
 from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, Misused, RedisOption
 from slb.cli.rows import Rows
 from slb.cli.status import draw, ticks
@@ -36,24 +35,6 @@ _WHOLE = re.compile(r"-?[0-9]+")
 _MAKES_ONE = "slb quota models set ID max_tokens_per_minute=... max_concurrent_requests=..."
 
 ModelArgument = Annotated[str, typer.Argument(help="The model's id, such as gpt-4o-mini.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the commands part of `slb`."""
-    quota = typer.Typer(
-        cls=CommandGroup, help="Decide who may call which model now; or ask who does.", invoke_without_command=True
-    )
-    quota.callback()(serve)
-    models = typer.Typer(
-        cls=CommandGroup, help="Show the models and what they take, or change it.", invoke_without_command=True
-    )
-    models.callback()(show_models)
-    models.command("set")(set_model)
-    models.command("delete")(delete_model)
-    quota.add_typer(models, name="models")
-    quota.command("advice")(advice)
-    quota.command("watch")(watch)
-    app.add_typer(quota, name="quota")
 
 
 def serve(
@@ -97,7 +78,7 @@ def show_models(
         return
     answer = ApiClient(url, token).call("GET", "/models")
     if as_json:
-        typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+        show_json(answer)
     elif answer["models"]:
         show(_table(answer["models"]))
     else:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import orjson
 import typer
 
 from slb.addresses import is_address
@@ -18,8 +17,7 @@ from slb.cli.client import (
     token_file,
     url_parts,
 )
-from slb.cli.console import show
-from slb.cli.group import CommandGroup
+from slb.cli.console import show, show_json
 from slb.cli.options import Misused, ttl_option
 from slb.cli.route_tables import in_order, route_tables, routes_table, told_settings
 from slb.cli.status_tables import unknown_routes
@@ -31,20 +29,6 @@ _KEPT_FOR = 30.0
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the commands part of `slb`."""
-    app.command()(register)
-    app.command()(deregister)
-    app.command()(drain)
-    app.command()(undrain)
-    app.command()(routes)
-    route = typer.Typer(cls=CommandGroup, help="Change a route's settings, or remove it.")
-    route.command("set")(set_settings)
-    route.command("unset")(unset_settings)
-    route.command("delete")(delete)
-    app.add_typer(route, name="route")
 
 
 def register(
@@ -169,7 +153,7 @@ def routes(
     route = _route_at(client, path) if path is not None else None
     answer = route or _routes_below(client, path)
     if as_json:
-        typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+        show_json(answer)
     elif route is not None:
         for table in route_tables(*in_order([route])):
             show(table)

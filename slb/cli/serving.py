@@ -21,14 +21,6 @@ from slb.cli.options import (
 from slb.errors import ConfigError
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the commands part of `slb`."""
-    app.command()(serve)
-    app.command()(upstream)
-    app.command()(demo)
-    app.command(hidden=True)(worker)
-
-
 def serve(
     listen: Annotated[str | None, typer.Option(help="HOST:PORT for traffic [127.0.0.1:8080].")] = None,
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,

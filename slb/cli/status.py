@@ -1,32 +1,30 @@
-"""`slb status`: one instance at a glance, once or every second. Two looks give the rates."""
+"""`slb status`: one instance at a glance, once or every second; two looks give the rates. `slb instances`: all."""
 
 import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
-from slb.cli.console import make_console, show, show_pairs
+from slb.cli.console import make_console, moment, show, show_json, show_pairs
 from slb.cli.options import duration_option
+from slb.cli.rows import Rows
 from slb.cli.status_tables import Json, live_tables, overview, summary, unknown_routes
+from slb.names import natural
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+_INSTANCE_COLUMNS = ("name", "address", "api", "version", "roles", "host", "pid")
 _PERIOD = 1.0
 """Seconds between two pictures of --watch."""
 _SHARE = 0.1
 """Of the time, about this much goes into asking for all routes: with thousands it takes a while."""
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the command part of `slb`."""
-    app.command()(status)
 
 
 def status(
@@ -42,7 +40,7 @@ def status(
     if watch:
         _watch(client, as_json)
     elif as_json:
-        typer.echo(orjson.dumps(client.call("GET", "/status"), option=orjson.OPT_INDENT_2))
+        show_json(client.call("GET", "/status"))
     else:
         _once(client, seconds)
 
@@ -63,6 +61,24 @@ def _once(client: ApiClient, seconds: float) -> None:
 def _rates(before: Json, after: Json, seconds: float) -> dict[str, float]:
     counts, earlier = after["traffic"]["by_route"], before["traffic"]["by_route"]
     return {route: max(0, count - earlier.get(route, 0)) / seconds for route, count in counts.items()}
+
+
+def instances(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+    """Every instance that is alive."""
+    answer = ApiClient(url, token).call("GET", "/instances")
+    if as_json:
+        show_json(answer)
+        return
+    table = Rows((*_INSTANCE_COLUMNS, "started"), spare=("pid", "roles", "version", "host", "started"))
+    for each in sorted(answer["instances"], key=lambda each: natural(str(each.get("name", "")))):
+        table.add_row(*(_cell(each.get(name, "")) for name in _INSTANCE_COLUMNS), moment(each.get("started")))
+    show(table)
+    if answer["stale"]:
+        typer.echo("Redis does not answer: this is the list last known.")
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 # -- every second

@@ -2,10 +2,9 @@
 
 import ipaddress
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from slb.cli.client import (
@@ -18,7 +17,7 @@ from slb.cli.client import (
     token_file,
     url_parts,
 )
-from slb.cli.console import show
+from slb.cli.console import show, show_json
 from slb.cli.options import Misused, duration_option
 from slb.cli.rows import Rows
 from slb.names import natural
@@ -26,11 +25,6 @@ from slb.names import natural
 _Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 _SILENT_FOR = "10m"
 _COLUMNS = ("upstream", "routes", "last alive", "tried", "zone", "node")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the command part of `slb`."""
-    app.command()(upstreams)
 
 
 def upstreams(
@@ -62,7 +56,7 @@ def upstreams(
     client = ApiClient(url, token)
     found, missed = _agreed(client, url, token, networks, seconds, alone=here or not dead)
     if as_json:
-        typer.echo(orjson.dumps({"upstreams": found, "not_asked": missed}, option=orjson.OPT_INDENT_2))
+        show_json({"upstreams": found, "not_asked": missed})
     else:
         _show(found, dead, silent_for)
     if missed:
@@ -91,11 +85,11 @@ def _agreed(
     ask = f"/upstreams?silent={seconds:g}"
     first = client.call("GET", ask)
     answers, missed, asked = [first["upstreams"]], [], set(first["instances"])
-    for each in _carrying_traffic(client) if not alone else ():
-        if each["id"] in asked:
+    for each in client.call("GET", "/instances")["instances"] if not alone else ():
+        if each["id"] in asked or "proxy" not in each["roles"]:
             continue
         try:
-            at = _url_of(url, each["api"])
+            at = f"{url_parts(url).scheme}://{each['api']}"  # spoken to as this one is
             answer = ApiClient(at, token if _is_in(at, networks) else None, environ={}).call("GET", ask)
         except (ApiError, Misused):
             answer = {"instances": []}
@@ -113,17 +107,6 @@ def _is_in(url: str, networks: _Networks) -> bool:
     except ValueError:  # a name: who answers there is up to DNS
         return False
     return any(address in network for network in networks)
-
-
-def _carrying_traffic(client: ApiClient) -> Iterator[dict[str, Any]]:
-    for each in client.call("GET", "/instances")["instances"]:
-        if "proxy" in each["roles"]:
-            yield each
-
-
-def _url_of(url: str, api: str) -> str:
-    """The API of another instance is spoken to as this one's is."""
-    return f"{url_parts(url).scheme}://{api}"
 
 
 def _show(found: Sequence[dict[str, Any]], dead: bool, silent_for: str) -> None:

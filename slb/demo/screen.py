@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -43,18 +42,8 @@ class Phase:
         return self.events.failures + self.exact.failures
 
 
-class Screen(Protocol):
-    """Where the story is told."""
-
-    def __enter__(self) -> "Screen": ...
-    def __exit__(self, *_: object) -> None: ...
-    def begin(self, phase: Phase) -> None: ...
-    def note(self, text: str) -> None: ...
-    def claim(self, claim: Claim) -> None: ...
-
-
 class PlainScreen:
-    """A line for each thing that happens."""
+    """Where the story is told. A line for each thing that happens."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

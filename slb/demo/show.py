@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from slb.demo.fleet import PATH, Fleet
-from slb.demo.screen import LiveScreen, PlainScreen, Screen, summary
+from slb.demo.screen import LiveScreen, PlainScreen, summary
 from slb.demo.story import NAMES, Story
 from slb.demo.traffic import Traffic
 from slb.lifecycle import Stopping
@@ -75,7 +75,7 @@ async def _stage(directory: Path) -> AsyncIterator[tuple[Fleet, Traffic]]:
         await fleet.close()
 
 
-def _screen(console: Console) -> Screen:
+def _screen(console: Console) -> PlainScreen:
     return LiveScreen(console) if console.is_terminal else PlainScreen(console)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from slb.demo.fleet import Fleet
-from slb.demo.screen import Claim, Phase, Screen
+from slb.demo.screen import Claim, Phase, PlainScreen
 from slb.demo.traffic import Account, Traffic
 
 COUNTED = 120
@@ -15,7 +15,7 @@ NAMES = ("a", "b", "c", "d", "e")
 class Story:
     """Told once. `claims` and `phases` are what came of it."""
 
-    def __init__(self, fleet: Fleet, traffic: Traffic, screen: Screen) -> None:
+    def __init__(self, fleet: Fleet, traffic: Traffic, screen: PlainScreen) -> None:
         self._fleet = fleet
         self._traffic = traffic
         self._screen = screen

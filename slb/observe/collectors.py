@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector
 from slb import __version__
 from slb.observe.families import Rows, batches, by_one, counters, gauges, histograms
 from slb.observe.metrics import Metrics
-from slb.observe.quota import QuotaCollector
-from slb.observe.ring import RingCollector
-from slb.observe.traffic_families import TrafficCollector
+from slb.observe.quota import quota_families
+from slb.observe.ring import ring_families
+from slb.observe.traffic_families import traffic_families
 
 _T = TypeVar("_T")
 
@@ -38,16 +38,14 @@ class MetricsCollector(Collector):
         yield from self._traffic()
         yield from self._entrance()
         yield from self._health()
-        yield from AdmissionCollector(self._metrics).collect()
+        yield from admission_families(self._metrics)
         yield from self._control_plane()
-        yield from ApiRequestsCollector(self._metrics).collect()
-        yield from ReloadCollector(self._metrics).collect()
-        yield from QuotaCollector(self._metrics.quota).collect()
-        yield from RingCollector(self._metrics.rings).collect()
+        yield from ApiCollector(self._metrics).collect()
+        yield from ring_families(self._metrics.rings())
 
     def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
-        yield from TrafficCollector(metrics.traffic).collect()
+        yield from traffic_families(metrics.traffic)
         text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."
         for part in batches(self._inflight()):
             yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
@@ -71,7 +69,6 @@ class MetricsCollector(Collector):
 
     def _entrance(self) -> Iterator[Metric]:
         metrics = self._metrics
-        yield from ListenersCollector(metrics).collect()
         yield counters(
             "slb_proxy_protocol_refused",
             "Connections ended before they were at HTTP or TLS.",
@@ -126,8 +123,8 @@ class MetricsCollector(Collector):
         )
 
 
-class ListenersCollector(Collector):
-    """Of listeners that every process has, a supervisor too."""
+class ApiCollector(Collector):
+    """Of the API and its listeners, of reloads and of the quota router: a supervisor counts these too."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -139,81 +136,55 @@ class ListenersCollector(Collector):
         yield GaugeMetricFamily(
             "slb_api_connections", "Open connections to the API listener.", value=metrics.api_connections()
         )
+        requests = [((str(code), reason), count) for (code, reason), count in list(metrics.api_requests.items())]
+        text = "Requests to slb's own API, on either listener."
+        yield counters("slb_api_requests", text, ("code", "reason"), requests)
+        reloads = by_one(metrics.config_reloads)
+        yield counters("slb_config_reloads", "Settings read anew.", ("result",), reloads)
+        yield from quota_families(metrics.quota)
 
 
-class ApiRequestsCollector(Collector):
-    """Of requests to the API alone: a supervisor has no others."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        yield counters(
-            "slb_api_requests",
-            "Requests to slb's own API, on either listener.",
-            ("code", "reason"),
-            (((str(code), reason), count) for (code, reason), count in list(self._metrics.api_requests.items())),
-        )
-
-
-class AdmissionCollector(Collector):
+def admission_families(metrics: Metrics) -> Iterator[Metric]:
     """Of what waits for a slot, and of the ledger that gives them out."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._waiting()
-        yield from self._ledger()
-
-    def _waiting(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        yield gauges(
-            "slb_queue_depth",
-            "This instance's requests that wait for a slot.",
-            ("route", "priority"),
-            (((route, priority), count) for route, priority, count in metrics.queue_depth()),
-        )
-        yield gauges(
-            "slb_ledger_shared",
-            "1 while Redis decides who gets a pool's slots, 0 while this instance does.",
-            ("pool",),
-            (((pool,), is_shared) for pool, is_shared in metrics.pools_shared()),
-        )
-        waits = _of_routes(metrics, metrics.queue_wait)
-        yield histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", waits)
-        position = SummaryMetricFamily(
-            "slb_queue_position", "How many of its class were before a request that had to wait.", labels=("route",)
-        )
-        for route, seen in _of_routes(metrics, metrics.queue_positions).items():
-            position.add_metric((route,), seen["count"], seen["sum"])
-        yield position
-        yield counters("slb_shed", "Requests that got no slot.", ("reason",), by_one(metrics.shed))
-
-    def _ledger(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        for name, text, value in (
-            ("slb_ledger_reaped", "Dead instances whose slots were given back.", metrics.ledger_reaped),
-            ("slb_ledger_drift", "By how much scores were not the sum of what is held.", metrics.ledger_drift),
-            ("slb_ledger_repaired", "Damaged keys and fields of the ledger.", metrics.ledger_repaired),
-            ("slb_ledger_grants_lapsed", "Grants that were not taken up in time.", metrics.grants_taken_back),
-            ("slb_ledger_local", "Requests decided without Redis.", metrics.local_decisions),
-            ("slb_ledger_local_grants", "Slots under a cap given out without Redis.", metrics.local_grants),
-            ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
+    yield from _waiting(metrics)
+    yield from _ledger(metrics)
 
 
-class ReloadCollector(Collector):
-    """Of reloads alone: a supervisor does them for all its workers."""
+def _waiting(metrics: Metrics) -> Iterator[Metric]:
+    yield gauges(
+        "slb_queue_depth",
+        "This instance's requests that wait for a slot.",
+        ("route", "priority"),
+        (((route, priority), count) for route, priority, count in metrics.queue_depth()),
+    )
+    yield gauges(
+        "slb_ledger_shared",
+        "1 while Redis decides who gets a pool's slots, 0 while this instance does.",
+        ("pool",),
+        (((pool,), is_shared) for pool, is_shared in metrics.pools_shared()),
+    )
+    waits = _of_routes(metrics, metrics.queue_wait)
+    yield histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", waits)
+    position = SummaryMetricFamily(
+        "slb_queue_position", "How many of its class were before a request that had to wait.", labels=("route",)
+    )
+    for route, seen in _of_routes(metrics, metrics.queue_positions).items():
+        position.add_metric((route,), seen["count"], seen["sum"])
+    yield position
+    yield counters("slb_shed", "Requests that got no slot.", ("reason",), by_one(metrics.shed))
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
 
-    def collect(self) -> Iterator[Metric]:
-        yield counters(
-            "slb_config_reloads", "Settings read anew.", ("result",), by_one(self._metrics.config_reloads)
-        )
+def _ledger(metrics: Metrics) -> Iterator[Metric]:
+    for name, text, value in (
+        ("slb_ledger_reaped", "Dead instances whose slots were given back.", metrics.ledger_reaped),
+        ("slb_ledger_drift", "By how much scores were not the sum of what is held.", metrics.ledger_drift),
+        ("slb_ledger_repaired", "Damaged keys and fields of the ledger.", metrics.ledger_repaired),
+        ("slb_ledger_grants_lapsed", "Grants that were not taken up in time.", metrics.grants_taken_back),
+        ("slb_ledger_local", "Requests decided without Redis.", metrics.local_decisions),
+        ("slb_ledger_local_grants", "Slots under a cap given out without Redis.", metrics.local_grants),
+        ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
 
 
 def health_families(metrics: Metrics) -> Iterator[Metric]:

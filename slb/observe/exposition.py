@@ -2,7 +2,7 @@
 traffic goes on beside it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -20,8 +20,9 @@ async def text_of_process(*collectors: Collector) -> bytes:
     for collector in (*collectors, ProcessCollector(registry=None)):
         for family in collector.collect():
             for part in _parts(family):
-                lines = generate_latest(_Only(part))
-                pieces.append(_without_head(lines) if family.name == name else lines)
+                lines = generate_latest(Shown([part]))
+                # HELP and TYPE stand once.
+                pieces.append(lines.split(b"\n", 2)[2] if family.name == name else lines)
                 name, written = family.name, written + len(part.samples)
                 if written >= _SLICE:
                     written = 0
@@ -36,14 +37,11 @@ def _parts(family: Metric) -> Iterator[Metric]:
         yield part
 
 
-def _without_head(lines: bytes) -> bytes:
-    """Without HELP and TYPE, which stand once."""
-    return lines.split(b"\n", 2)[2]
+class Shown(Collector):
+    """Families as they are, for `generate_latest`."""
 
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
 
-class _Only(Collector):
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._family
+    def collect(self) -> Iterable[Metric]:
+        return self._families

@@ -11,7 +11,7 @@ from typing import Any
 from slb.observe.histogram import Histogram
 from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings
-from slb.observe.traffic import Members, RequestKey, Traffic
+from slb.observe.traffic import Members, Traffic
 
 
 class Metrics:
@@ -68,11 +68,6 @@ class Metrics:
         """As far as the watcher knows, and whoever else asks: a Redis that has frozen is silent, and those who wait
         for slots notice it first."""
         return self.redis_up and not self.unanswered()
-
-    @property
-    def requests(self) -> dict[RequestKey, int]:
-        """How many ended how, by route and upstream; a copy."""
-        return dict(self.traffic.requests())
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
         """`routes` are those of the table from now on: what was counted of others ends with them."""

@@ -11,7 +11,7 @@ from slb.observe.collectors import health_families
 from slb.observe.families import by_one, counters
 from slb.observe.histogram import Histogram
 from slb.observe.metrics import Metrics
-from slb.observe.ring import RingCollector, Rings
+from slb.observe.ring import Rings, ring_families
 
 NO_ANSWER = 0
 """Stands for the status where none came; shown as `none`."""
@@ -60,7 +60,7 @@ class OutboundCollector(Collector):
         yield from self._counters()
         yield from self._buffer()
         yield from health_families(self._metrics.health)
-        yield from RingCollector(self._metrics.rings).collect()
+        yield from ring_families(self._metrics.rings())
 
     def _ways(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

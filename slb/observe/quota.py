@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from slb.observe.families import by_one, counters, gauges
 from slb.quotas import ModelState
@@ -40,42 +39,38 @@ class QuotaCounts:
             self.tokens[model] += tokens
 
 
-class QuotaCollector(Collector):
+def quota_families(counts: QuotaCounts) -> Iterator[Metric]:
     """Nothing where the role is off."""
+    if counts.is_on:
+        yield from _counters(counts)
+        yield from _gauges(counts)
 
-    def __init__(self, counts: QuotaCounts) -> None:
-        self._counts = counts
 
-    def collect(self) -> Iterator[Metric]:
-        if self._counts.is_on:
-            yield from self._counters()
-            yield from self._gauges()
+def _counters(counts: QuotaCounts) -> Iterator[Metric]:
+    yield counters(
+        "slb_quota_decisions",
+        "Answers to /schedule by this instance.",
+        ("decision", "model", "reason"),
+        list(counts.decisions.items()),
+    )
+    yield counters(
+        "slb_quota_admitted_tokens",
+        "Estimated tokens admitted by this instance.",
+        ("model",),
+        by_one(counts.tokens),
+    )
+    yield counters("slb_quota_completions", "Answers to /complete.", ("state",), by_one(counts.ended))
+    yield CounterMetricFamily(
+        "slb_quota_reclaimed", "Tasks whose lease lapsed, reclaimed by this instance.", value=counts.reclaimed
+    )
+    yield CounterMetricFamily("slb_quota_batches", "Calls of the script in Redis.", value=counts.batches)
+    yield GaugeMetricFamily(
+        "slb_quota_shared", "1 while Redis decides, 0 while this instance is alone.", value=counts.is_shared
+    )
 
-    def _counters(self) -> Iterator[Metric]:
-        counts = self._counts
-        yield counters(
-            "slb_quota_decisions",
-            "Answers to /schedule by this instance.",
-            ("decision", "model", "reason"),
-            list(counts.decisions.items()),
-        )
-        yield counters(
-            "slb_quota_admitted_tokens",
-            "Estimated tokens admitted by this instance.",
-            ("model",),
-            by_one(counts.tokens),
-        )
-        yield counters("slb_quota_completions", "Answers to /complete.", ("state",), by_one(counts.ended))
-        yield CounterMetricFamily(
-            "slb_quota_reclaimed", "Tasks whose lease lapsed, reclaimed by this instance.", value=counts.reclaimed
-        )
-        yield CounterMetricFamily("slb_quota_batches", "Calls of the script in Redis.", value=counts.batches)
-        yield GaugeMetricFamily(
-            "slb_quota_shared", "1 while Redis decides, 0 while this instance is alone.", value=counts.is_shared
-        )
 
-    def _gauges(self) -> Iterator[Metric]:
-        """Of all instances: each of them says the same."""
-        models = list(self._counts.models)
-        for name, (text, figure) in _GAUGES.items():
-            yield gauges(name, text, ("model",), (((each.model,), figure(each)) for each in models))
+def _gauges(counts: QuotaCounts) -> Iterator[Metric]:
+    """Of all instances: each of them says the same."""
+    models = list(counts.models)
+    for name, (text, figure) in _GAUGES.items():
+        yield gauges(name, text, ("model",), (((each.model,), figure(each)) for each in models))

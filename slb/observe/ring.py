@@ -7,7 +7,6 @@ from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from slb.balance.bounded_load import MOST_HOPS
 from slb.balance.consistent_hash import ConsistentHash
@@ -24,46 +23,42 @@ _OF_EACH_ROUTE: tuple[tuple[type[Counter | Gauge], str, str, Callable[[Consisten
 )
 
 
-class RingCollector(Collector):
-    """`rings`: those there are now."""
+def ring_families(rings: Iterable[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
+    """Of the routes that go by a key now."""
+    found = list(rings)
+    yield _distances(found)
+    yield from _of_each_route(found)
+    yield from _loads(found)
 
-    def __init__(self, rings: Rings) -> None:
-        self._rings = rings
 
-    def collect(self) -> Iterator[Metric]:
-        rings = list(self._rings())
-        yield self._distances(rings)
-        yield from self._of_each_route(rings)
-        yield from self._loads(rings)
+def _distances(rings: list[tuple[str, ConsistentHash]]) -> Metric:
+    family = HistogramMetricFamily(
+        "slb_ring_distance", "Upstreams passed over for a request because they were busy.", labels=("route",)
+    )
+    for route, ring in rings:
+        counts = dict(ring.distances)
+        upto = list(accumulate(counts.get(hops, 0) for hops in range(MOST_HOPS)))
+        buckets = [(f"{hops}.0", float(count)) for hops, count in enumerate(upto)]
+        buckets.append(("+Inf", sum(counts.values())))
+        family.add_metric((route,), buckets, sum(hops * count for hops, count in counts.items()))
+    return family
 
-    def _distances(self, rings: list[tuple[str, ConsistentHash]]) -> Metric:
-        family = HistogramMetricFamily(
-            "slb_ring_distance", "Upstreams passed over for a request because they were busy.", labels=("route",)
-        )
+
+def _of_each_route(rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
+    for kind, name, text, value in _OF_EACH_ROUTE:
+        family = kind(name, text, labels=("route",))
         for route, ring in rings:
-            counts = dict(ring.distances)
-            upto = list(accumulate(counts.get(hops, 0) for hops in range(MOST_HOPS)))
-            buckets = [(f"{hops}.0", float(count)) for hops, count in enumerate(upto)]
-            buckets.append(("+Inf", sum(counts.values())))
-            family.add_metric((route,), buckets, sum(hops * count for hops, count in counts.items()))
-        return family
+            family.add_metric((route,), value(ring))
+        yield family
 
-    def _of_each_route(self, rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
-        for kind, name, text, value in _OF_EACH_ROUTE:
-            family = kind(name, text, labels=("route",))
-            for route, ring in rings:
-                family.add_metric((route,), value(ring))
-            yield family
 
-    def _loads(self, rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
-        labels = ("route", "upstream")
-        occupancy = Gauge("slb_upstream_occupancy", "Seconds of work in a second.", labels=labels)
-        load = Gauge(
-            "slb_upstream_effective_load", "What a bounded load compares with its threshold.", labels=labels
-        )
-        for route, ring in rings:
-            for upstream, busy, effective in ring.loads():
-                occupancy.add_metric((route, upstream.member), busy)
-                load.add_metric((route, upstream.member), effective)
-        yield occupancy
-        yield load
+def _loads(rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
+    labels = ("route", "upstream")
+    occupancy = Gauge("slb_upstream_occupancy", "Seconds of work in a second.", labels=labels)
+    load = Gauge("slb_upstream_effective_load", "What a bounded load compares with its threshold.", labels=labels)
+    for route, ring in rings:
+        for upstream, busy, effective in ring.loads():
+            occupancy.add_metric((route, upstream.member), busy)
+            load.add_metric((route, upstream.member), effective)
+    yield occupancy
+    yield load

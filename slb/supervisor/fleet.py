@@ -1,7 +1,7 @@
 """The workers as one instance: their metrics added up, their traffic, whether any of them is ready."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,9 +12,8 @@ from yarl import URL
 
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.shapes import RouteExplained, UpstreamsShown
-from slb.supervisor.pools import combined, latest
+from slb.supervisor.combined import Traffic, added, combined, lasting, latest, no_traffic, worst
 from slb.supervisor.sums import Sums
-from slb.supervisor.traffic import Traffic, added, lasting, no_traffic
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
@@ -62,17 +61,15 @@ class Fleet:
         """All workers' metrics, added up. One scrape after another: what was read first has to be added first, or a
         counter would seem to have begun anew."""
         async with self._reading:
-            texts = await asyncio.gather(*(self._read(worker, "/metrics") for worker in self._ready_workers()))
-            for worker, life, text in texts:
-                if text is not None and worker.life == life and worker.pid is not None:
-                    self._sums.read((worker.index, life), text.decode())
+            for worker, text in await self._read_living("/metrics"):
+                self._sums.read((worker.index, worker.life), text.decode())
             self._sums.read((-1, 0), (await self._own_metrics()).decode())
             return self._sums.text()
 
     def status_extra(self) -> dict[str, Any]:
         """For /status: the workers, and the traffic and health that all of them saw as of a second ago."""
         shown = {"workers": [worker.shown() for worker in self._workers], "traffic": self._all_traffic()}
-        return {**shown, "health": _worst(self._health.values())} if self._health else shown
+        return {**shown, "health": worst(self._health.values())} if self._health else shown
 
     def ledger(self) -> LedgerShown:
         """What all workers together hold and wait for, as of a second ago."""
@@ -80,28 +77,32 @@ class Fleet:
 
     async def answers(self, path: str) -> list[Any]:
         """The JSON that each ready worker answers to GET of `path`; None for one that gave none."""
-        answers = await asyncio.gather(*(self._read(worker, path) for worker in self._ready_workers()))
-        return [None if text is None else orjson.loads(text) for _, _, text in answers]
+        return [None if text is None else orjson.loads(text) for _, _, text in await self._read_all(path)]
 
     async def watch(self) -> None:
         """Look at the workers' traffic, until cancelled."""
         while True:
-            for worker, life, text in await asyncio.gather(
-                *(self._read(worker, "/status") for worker in self._ready_workers())
-            ):
-                if text is not None and worker.life == life and worker.pid is not None:
-                    status = orjson.loads(text)
-                    self._traffic[worker.index] = status["traffic"]
-                    self._ledgers[worker.index] = status["ledger"]
-                    self._health[worker.index] = status["health"]
+            for worker, text in await self._read_living("/status"):
+                status = orjson.loads(text)
+                self._traffic[worker.index] = status["traffic"]
+                self._ledgers[worker.index] = status["ledger"]
+                self._health[worker.index] = status["health"]
             self._show_inflight(self._all_traffic()["inflight_by_upstream"])
             await asyncio.sleep(_INTERVAL)
 
     def _all_traffic(self) -> Traffic:
         return added((self._ended, *self._traffic.values()))
 
-    def _ready_workers(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.ready]
+    async def _read_living(self, path: str) -> list[tuple[Worker, bytes]]:
+        """The answers of those that still are in the life that was asked."""
+        return [
+            (worker, text)
+            for worker, life, text in await self._read_all(path)
+            if text is not None and worker.life == life and worker.pid is not None
+        ]
+
+    async def _read_all(self, path: str) -> list[tuple[Worker, int, bytes | None]]:
+        return await asyncio.gather(*(self._read(worker, path) for worker in self._workers if worker.ready))
 
     async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
         """The worker, which of its lives was asked, and its answer; None where it gave none, or 404: it does not
@@ -124,15 +125,6 @@ class Fleet:
 def explain(_: str, shown: Sequence[RouteExplained]) -> Decision | None:
     """The last decision any worker made of the route, as the workers show it."""
     return latest(each["decision"] for each in shown)
-
-
-def _worst(seen: Collection[UpstreamsShown]) -> UpstreamsShown:
-    """Each ejects for itself, often the same upstream: their sum would count it twice."""
-    return UpstreamsShown(
-        down=max(each["down"] for each in seen),
-        ejected=max(each["ejected"] for each in seen),
-        panic=sorted({route for each in seen for route in each["panic"]}),
-    )
 
 
 def _token_of(worker: Worker) -> dict[str, str]:

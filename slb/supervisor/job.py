@@ -5,8 +5,6 @@ it is open, the supervisor lives. It ends with the supervisor, however that ends
 """
 
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -22,42 +20,10 @@ READY = b"ready\n"
 """Its second and last, once it has a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(BaseModel):
     """`data_fds` are inherited listening sockets; the worker answers its API on the unix socket `api_path`;
     `api_addresses` are the supervisor's API, which is no upstream either; `worker` is its number, for the log."""
 
-    settings: Settings
-    data_fds: Sequence[int]
-    api_path: Path
-    api_addresses: Sequence[tuple[str, int]]
-    worker: str
-
-    def to_line(self) -> bytes:
-        """With the secrets in it: for the pipe only."""
-        body = {
-            "settings": _revealed(self.settings),
-            "data_fds": list(self.data_fds),
-            "api_path": str(self.api_path),
-            "api_addresses": [list(each) for each in self.api_addresses],
-            "worker": self.worker,
-        }
-        return orjson.dumps(body) + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> "Job":
-        read = _Line.model_validate_json(line)
-        return cls(read.settings, read.data_fds, read.api_path, read.api_addresses, read.worker)
-
-    def sockets(self) -> Sockets:
-        """The worker's listeners, of which traffic's are shared with all other workers."""
-        data = [socket.socket(fileno=fd) for fd in self.data_fds]
-        for each in data:
-            each.setblocking(False)
-        return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses)
-
-
-class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     settings: Settings
@@ -65,6 +31,18 @@ class _Line(BaseModel):
     api_path: Path
     api_addresses: list[tuple[str, int]]
     worker: str
+
+    def to_line(self) -> bytes:
+        """With the secrets in it: for the pipe only."""
+        body = self.model_dump(mode="json", exclude={"settings"})
+        return orjson.dumps({"settings": _revealed(self.settings), **body}) + b"\n"
+
+    def sockets(self) -> Sockets:
+        """The worker's listeners, of which traffic's are shared with all other workers."""
+        data = [socket.socket(fileno=fd) for fd in self.data_fds]
+        for each in data:
+            each.setblocking(False)
+        return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses)
 
 
 def _revealed(settings: Settings) -> dict[str, object]:

@@ -9,10 +9,11 @@ of a route or an upstream ends once no worker has it any more.
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
+
+from slb.observe.exposition import Shown
 
 _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_redis_up": min,
@@ -131,9 +132,7 @@ class Sums:
             for key in [key for key in family.samples if key not in living and _leaves(key)]:
                 del family.samples[key]
             total[name] = family
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Shown(total))
-        return generate_latest(registry)
+        return generate_latest(Shown(_metric(name, family) for name, family in total.items()))
 
 
 def _leaves(key: SampleKey) -> bool:
@@ -141,13 +140,8 @@ def _leaves(key: SampleKey) -> bool:
     return any(label in _OF_WHAT_LEAVES for label, _ in key[1])
 
 
-class _Shown(Collector):
-    def __init__(self, families: Families) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        for name, family in self._families.items():
-            metric = Metric(name, family.help, family.kind)
-            for (sample, labels), value in family.samples.items():
-                metric.add_sample(sample, dict(labels), value)
-            yield metric
+def _metric(name: str, family: Family) -> Metric:
+    metric = Metric(name, family.help, family.kind)
+    for (sample, labels), value in family.samples.items():
+        metric.add_sample(sample, dict(labels), value)
+    return metric

@@ -12,11 +12,9 @@ from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
-from slb.observe.collectors import ApiRequestsCollector, ListenersCollector, ReloadCollector
+from slb.observe.collectors import ApiCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import configure_logging
-from slb.observe.metrics import Metrics
-from slb.observe.quota import QuotaCollector
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet, explain
@@ -75,7 +73,8 @@ class Supervisor:
             Worker(index, self._job(index, core.settings), self._worker_ended)
             for index in range(core.settings.workers)
         ]
-        self._fleet = Fleet(self._workers, Sums(), lambda: _own_metrics(core.metrics), self._show_inflight)
+        own_metrics = ApiCollector(core.metrics)
+        self._fleet = Fleet(self._workers, Sums(), lambda: text_of_process(own_metrics), self._show_inflight)
         self._busy: set[str] = set()
 
     async def run(self, stopping: Stopping) -> int:
@@ -97,18 +96,14 @@ class Supervisor:
         )
         await core.serve_api(parts)
         ends = (stopping.requested, core.tasks.failed)
-        await self._workers_listen(*ends)
+        for worker in self._workers:
+            await first_of(worker.listened, *ends)
         if not any(end.is_set() for end in ends):
             announce(core, fleet.ready(), f" with {len(self._workers)} workers")
         await first_of(*ends)
         await self._stop(running, stopping.hurried)
         cut_off = stopping.hurried.is_set() and any(worker.cut_off for worker in self._workers)
         return int(core.tasks.failed.is_set() or cut_off)
-
-    async def _workers_listen(self, *ends: asyncio.Event) -> None:
-        """Wait until each has let clients connect, or for one of `ends`."""
-        for worker in self._workers:
-            await first_of(worker.listened, *ends)
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold, here and in every worker."""
@@ -159,16 +154,9 @@ class Supervisor:
     def _job(self, index: int, settings: Settings) -> Job:
         name = f"{self._core.instances.info.name}/{index}"
         return Job(
-            settings.model_copy(update={"workers": 1, "name": name}),
-            [each.fileno() for each in self._core.sockets.data],
-            self._directory / f"{index}.sock",
-            self._core.sockets.api_addresses(),
-            str(index),
+            settings=settings.model_copy(update={"workers": 1, "name": name}),
+            data_fds=[each.fileno() for each in self._core.sockets.data],
+            api_path=self._directory / f"{index}.sock",
+            api_addresses=self._core.sockets.api_addresses(),
+            worker=str(index),
         )
-
-
-async def _own_metrics(metrics: Metrics) -> bytes:
-    """Reloads, the API's listener and what it refused, and the quota router's: its workers have none. The process
-    itself, as each."""
-    of_the_api = ApiRequestsCollector(metrics), ListenersCollector(metrics)
-    return await text_of_process(ReloadCollector(metrics), *of_the_api, QuotaCollector(metrics.quota))

@@ -26,7 +26,7 @@ def run_worker() -> int:
         configure_logging()
         _log.warning(PARENT_GONE)
         return 0
-    job = Job.from_line(line)
+    job = Job.model_validate_json(line)
     configure_logging(job.settings.log_level, job.settings.log_format)
     return run_loop(lambda stopping: _work(job, stopping), end_with_stdin=True)
 
@@ -51,7 +51,7 @@ async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
     while True:
         line = await jobs.get()
         try:
-            await hold(app.reconfigure, Job.from_line(line).settings, app.core.settings)
+            await hold(app.reconfigure, Job.model_validate_json(line).settings, app.core.settings)
         except Exception as error:  # noqa: BLE001 -- logged; what held before goes on
             _log.exception("settings_refused", error=repr(error))
 

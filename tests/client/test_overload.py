@@ -1,12 +1,11 @@
 """The buffer beneath the cap, and the shedding at it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpClient
 
 from slb.client import CallRefused, Session, SessionClosed, shed_when_full
 from tests.client.conftest import Upstreams
@@ -88,18 +87,9 @@ async def test_calls_that_wait_when_the_session_is_closed_are_refused_at_once() 
         each.close()
 
 
-@asynccontextmanager
-async def _served(app: web.Application) -> AsyncIterator[str]:
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-async def test_new_work_is_shed_at_the_cap_and_what_was_let_in_goes_on(upstreams: Upstreams) -> None:
+async def test_new_work_is_shed_at_the_cap_and_what_was_let_in_goes_on(
+    upstreams: Upstreams, aiohttp_client: AiohttpClient
+) -> None:
     gate = Gate()
     upstream = await upstreams(gate)
     session = Session(upstreams=[upstream.member], max_outbound=4, buffer_from=2, buffer_timeout=30)
@@ -113,17 +103,18 @@ async def test_new_work_is_shed_at_the_cap_and_what_was_let_in_goes_on(upstreams
 
     app = web.Application(middlewares=[shed_when_full(session, exempt={"/healthz"})])
     app.add_routes([web.get("/batch", batch), web.get("/healthz", healthy)])
-    async with session, _served(app) as url, aiohttp.ClientSession() as outside:
-        admitted = asyncio.create_task(outside.get(f"{url}/batch"))
+    outside = await aiohttp_client(app)
+    async with session:
+        admitted = asyncio.create_task(outside.get("/batch"))
         await eventually(lambda: session.outbound == 4)
-        async with outside.get(f"{url}/batch") as refused:
+        async with outside.get("/batch") as refused:
             assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
             assert (await refused.json())["error"] == "overloaded"
-        async with outside.get(f"{url}/healthz") as probe:
+        async with outside.get("/healthz") as probe:
             assert probe.status == 200
         gate.open.set()
         assert await (await admitted).json() == [200] * 4
-        async with outside.get(f"{url}/batch") as again:
+        async with outside.get("/batch") as again:
             assert again.status == 200
         assert session.metrics.shed == 1
         await at_rest(session)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from pytest_aiohttp import AiohttpServer
 
 from tests.process.commands import Commands
 from tests.process.streams import echo_and_stream
@@ -19,11 +19,7 @@ async def slb(tmp_path: Path) -> AsyncIterator[Commands]:
 
 
 @pytest.fixture
-async def origin() -> AsyncIterator[str]:
+async def origin(aiohttp_server: AiohttpServer) -> str:
     """HOST:PORT of an upstream with a stream and a WebSocket."""
-    runner = web.AppRunner(echo_and_stream(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    yield f"{host}:{port}"
-    await runner.cleanup()
+    server = await aiohttp_server(echo_and_stream(), shutdown_timeout=0.1)
+    return f"{server.host}:{server.port}"

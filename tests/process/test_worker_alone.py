@@ -24,7 +24,13 @@ async def test_a_worker_whose_supervisor_dies_while_it_starts_ends_with_calm_lin
         {},
     )
     with bound_socket("127.0.0.1:0", "listen") as bound:
-        told = Job(settings, [bound.fileno()], tmp_path / "api.sock", [("127.0.0.1", 1)], "0").to_line()
+        told = Job(
+            settings=settings,
+            data_fds=[bound.fileno()],
+            api_path=tmp_path / "api.sock",
+            api_addresses=[("127.0.0.1", 1)],
+            worker="0",
+        ).to_line()
         code, log = await worker(told, bound.fileno())
     assert code == 0
     assert [line["event"] for line in log] == ["redis_down", "parent_gone", "stopping"]

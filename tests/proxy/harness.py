@@ -328,7 +328,7 @@ class Proxy:
     def counted(self) -> Mapping[tuple[int, str], int]:
         """(status, reason) -> requests."""
         found: dict[tuple[int, str], int] = {}
-        for (_, _, status, reason), count in self.metrics.requests.items():
+        for (_, _, status, reason), count in self.metrics.traffic.requests():
             found[status, reason] = found.get((status, reason), 0) + count
         return found
 

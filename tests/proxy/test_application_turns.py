@@ -1,17 +1,19 @@
 """No connection that an application serves keeps the event loop from the others, whatever it sends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpClient
 
 from slb.api.replies import closing
 from slb.api.runner import make_runner
 from slb.api.turns import SLICE
 from slb.loading import load_settings
 from tests.proxy.harness import MakeProxy, Origin, Proxy
+from tests.support.api_server import ApiServer, Client
 from tests.support.waiting import soon
 
 CHUNK = b"1\r\nx\r\n"
@@ -30,15 +32,13 @@ class Application:
         self.bodies: list[bytes] = []
         self.fed = 0
 
-    async def start(self, middlewares: tuple[Any, ...]) -> None:
+    async def start(self, aiohttp_client: AiohttpClient, middlewares: tuple[Any, ...]) -> None:
         made = web.Application(middlewares=middlewares)
         made.router.add_post("/register", self._take)
         made.router.add_get("/{name}", self._name)
-        self.runner = make_runner(made, load_settings({}, {}), 0.1)
-        await self.runner.setup()
-        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
-        self.address: Address = self.runner.addresses[0][:2]
-        self.proxy.applications = cast("Callable[[], asyncio.Protocol]", self.runner.server)
+        client: Client = await aiohttp_client(ApiServer(make_runner(made, load_settings({}, {}), 0.1)))
+        self.address: Address = client.host, client.port or 0
+        self.proxy.applications = cast("Callable[[], asyncio.Protocol]", client.server.handler)
 
     async def _take(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.read())
@@ -52,9 +52,10 @@ Make = Callable[..., Awaitable[Application]]
 
 
 @pytest.fixture
-async def applications(proxies: MakeProxy, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
+def applications(
+    proxies: MakeProxy, origin: Origin, monkeypatch: pytest.MonkeyPatch, aiohttp_client: AiohttpClient
+) -> Make:
     """`await applications(middleware, ...)`."""
-    started: list[Application] = []
 
     async def start(*middlewares: Any) -> Application:
         proxy = await proxies()
@@ -67,13 +68,10 @@ async def applications(proxies: MakeProxy, origin: Origin, monkeypatch: pytest.M
             real(protocol, data)
 
         monkeypatch.setattr(web.RequestHandler, "data_received", counting)
-        await made.start(middlewares)
-        started.append(made)
+        await made.start(aiohttp_client, middlewares)
         return made
 
-    yield start
-    for each in started:
-        await each.runner.cleanup()
+    return start
 
 
 def listener(made: Application, which: str) -> Address:

@@ -78,7 +78,9 @@ async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_an
     with capture_logs() as lines:
         following = asyncio.create_task(work._follow(told, app))
         for most in (2, 3):
-            told.put_nowait(Job(load_settings({"max_headers": most}, {}), [], Path("api"), [], "0").to_line())
+            settings = load_settings({"max_headers": most}, {})
+            job = Job(settings=settings, data_fds=[], api_path=Path("api"), api_addresses=[], worker="0")
+            told.put_nowait(job.to_line())
         await eventually(lambda: held == [2, 1, 3])
     assert [(line["event"], line["error"]) for line in lines] == [("settings_refused", "RuntimeError('halfway')")]
     following.cancel()

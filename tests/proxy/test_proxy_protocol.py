@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from pydantic import ValidationError
+from pytest_aiohttp import AiohttpServer
 from structlog.testing import capture_logs
 
 from slb.config import Settings
@@ -166,7 +167,7 @@ async def test_tls_begins_behind_the_header(
 
 
 async def test_the_applications_see_the_named_client_and_not_the_balancer_on_loopback(
-    proxies: MakeProxy, origin: Origin
+    proxies: MakeProxy, origin: Origin, aiohttp_server: AiohttpServer
 ) -> None:
     async def who(request: web.Request) -> web.Response:
         reply = web.Response(text=str(request.remote))
@@ -175,15 +176,12 @@ async def test_the_applications_see_the_named_client_and_not_the_balancer_on_loo
 
     application = web.Application()
     application.router.add_get("/_slb/healthz", who)
-    runner = web.AppRunner(application)
-    await runner.setup()
     proxy = await behind(proxies, origin)
-    proxy.applications = runner.server
+    proxy.applications = (await aiohttp_server(application)).handler
     wire = await begin(proxy, LINE)
     assert (await wire.get("/_slb/healthz")).body == b"192.0.2.7"
     wire = await begin(proxy, b"PROXY UNKNOWN\r\n")
     assert (await wire.get("/_slb/healthz")).body == b"unknown"
-    await runner.cleanup()
 
 
 async def test_connections_that_have_not_named_their_client_do_not_hold_a_drain_beyond_its_time(

@@ -303,7 +303,7 @@ async def test_a_body_refused_with_its_head_is_logged_with_the_request_it_belong
     assert (await wire.reply()).one("X-Request-Id") == "mine"
     (line,) = proxy.logged()
     assert (line["method"], line["path"], line["route"], line["request_id"]) == ("POST", "/upload", "/", "mine")
-    assert [route for route, *_ in proxy.metrics.requests] == ["/"]
+    assert [route for (route, *_), _ in proxy.metrics.traffic.requests()] == ["/"]
 
 
 async def test_a_head_that_drips_is_408_all_the_same(proxies: MakeProxy, origin: Origin) -> None:

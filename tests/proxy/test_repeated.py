@@ -23,8 +23,8 @@ from aiohttp import web
 from hypothesis import strategies as st
 
 import slb
-from slb.api.bodies import parsed, read_json, registrations
-from slb.api.quota_bodies import ScheduleBody, body_of
+from slb.api.bodies import body_of, parsed, read_json, registrations
+from slb.api.quota_bodies import ScheduleBody
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
 from slb.errors import Refused

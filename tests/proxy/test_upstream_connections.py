@@ -190,7 +190,7 @@ async def test_the_series_of_an_upstream_end_with_it(proxies: MakeProxy, origins
     proxy.route("/")
     go_on.set()
     assert (await running).status == 200
-    assert [key for key in proxy.metrics.requests if key[1]] == []
+    assert [key for key, _ in proxy.metrics.traffic.requests() if key[1]] == []
 
 
 async def test_an_upstream_that_leaves_and_returns_is_served_again(proxies: MakeProxy, origin: Origin) -> None:

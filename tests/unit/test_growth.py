@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from slb.api.bodies import parsed, registrations
-from slb.api.quota_bodies import ScheduleBody, body_of
+from slb.api.bodies import body_of, parsed, registrations
+from slb.api.quota_bodies import ScheduleBody
 from slb.api.shortcut import Shortcut
 from slb.balance.hash_key import cookie
 from slb.errors import InvalidName, Refused

@@ -5,14 +5,14 @@ import io
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpClient
 from yarl import URL
 
 from slb.addresses import AddressRules
@@ -31,6 +31,7 @@ from slb.control.watcher import Watcher
 from slb.observe.metrics import Metrics
 from slb.proxy.target import judge_for_api
 from slb.routing.mirror import Mirror
+from tests.support.api_server import ApiServer, Client
 from tests.support.waiting import soon
 
 OWN_LISTENER = ("127.0.0.9", 8080)
@@ -54,9 +55,15 @@ class Api:
 
     parts: ApiParts
     connection: Connection
-    host: str
-    port: int
-    session: aiohttp.ClientSession
+    client: Client
+
+    @property
+    def host(self) -> str:
+        return self.client.host
+
+    @property
+    def port(self) -> int:
+        return self.client.port or 0
 
     @property
     def redis(self) -> Any:
@@ -72,7 +79,7 @@ class Api:
         if body is None:
             sent = {}
         url = f"http://{self.host}:{self.port}{path}"
-        async with self.session.request(method, URL(url, encoded=True), **sent, **options) as reply:
+        async with self.client.session.request(method, URL(url, encoded=True), **sent, **options) as reply:
             content = await reply.read()
             parsed = await reply.json() if reply.content_type == "application/json" and content else None
             return Answer(reply.status, reply.headers, content, parsed)
@@ -157,29 +164,24 @@ async def parts(connection: Connection, tmp_path: Path) -> AsyncIterator[ApiPart
 
 
 @pytest.fixture
-async def serve(parts: ApiParts, connection: Connection) -> AsyncIterator[ApiMaker]:
+def serve(parts: ApiParts, connection: Connection, aiohttp_client: AiohttpClient) -> ApiMaker:
     """Serves an application; its arguments replace parts, `settings` single settings."""
-    async with AsyncExitStack() as stack:
 
-        async def start(
-            make: Callable[[ApiParts], web.Application] = make_api,
-            settings: Mapping[str, Any] | None = None,
-            on_answer: OnAnswer = lambda _: None,
-            **replaced: Any,
-        ) -> Api:
-            changed = Settings(**{**parts.settings.model_dump(exclude_unset=True), **(settings or {})})
-            made = replace(parts, settings=changed, **replaced)
-            shortcut = make_shortcut(made, on_answer) if make is make_api else None
-            runner = make_runner(make(made), changed, judge=judge_for_api, on_answer=on_answer, shortcut=shortcut)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            session = await stack.enter_async_context(aiohttp.ClientSession())
-            host, port = runner.addresses[0][:2]
-            await made.watcher.shown(lambda mirror: mirror.ready, 10)
-            return Api(made, connection, host, port, session)
+    async def start(
+        make: Callable[[ApiParts], web.Application] = make_api,
+        settings: Mapping[str, Any] | None = None,
+        on_answer: OnAnswer = lambda _: None,
+        **replaced: Any,
+    ) -> Api:
+        changed = Settings(**{**parts.settings.model_dump(exclude_unset=True), **(settings or {})})
+        made = replace(parts, settings=changed, **replaced)
+        shortcut = make_shortcut(made, on_answer) if make is make_api else None
+        runner = make_runner(make(made), changed, judge=judge_for_api, on_answer=on_answer, shortcut=shortcut)
+        client: Client = await aiohttp_client(ApiServer(runner))
+        await made.watcher.shown(lambda mirror: mirror.ready, 10)
+        return Api(made, connection, client)
 
-        yield start
+    return start
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from pydantic import SecretStr
 
 from slb.api.application import make_api, make_data_api
-from slb.api.auth import authorise, is_literal_host, is_loopback
+from slb.api.auth import api_rule, guard, is_literal_host, is_loopback
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
 from slb.errors import Refused
@@ -112,7 +112,7 @@ async def test_other_machines_are_told_which_setting() -> None:
 
     request = make_mocked_request("GET", "/status", {"Host": "127.0.0.1"}, transport=Transport())
     with pytest.raises(Refused, match=r"api_token \(SLB_API_TOKEN\)") as caught:
-        await authorise(lambda: None, ())(request, handler)
+        await guard(api_rule, lambda: None, ())(request, handler)
     assert caught.value.reason.status == 403
 
 

@@ -2,19 +2,20 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpClient
 from structlog.testing import capture_logs
 
 from slb.api.answers import Answered
 from slb.api.runner import make_runner
 from slb.loading import load_settings
 from slb.places import Places
+from tests.support.api_server import ApiServer, Client
 from tests.support.waiting import eventually
 
 GET = b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -27,23 +28,19 @@ async def answer(request: web.Request) -> web.Response:
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+def serve(aiohttp_client: AiohttpClient) -> Serve:
     """An application with these places, told of here: `await serve(places, answered.append, head_timeout="1s")`."""
-    async with AsyncExitStack() as stack:
 
-        async def make(
-            places: Places[Any], on_answer: Callable[[Answered], None] = lambda _: None, **settings: str
-        ) -> Address:
-            application = web.Application()
-            application.router.add_get("/{any}", answer)
-            runner = make_runner(application, load_settings(settings, {}), 0.1, on_answer=on_answer, places=places)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            address: Address = runner.addresses[0][:2]
-            return address
+    async def make(
+        places: Places[Any], on_answer: Callable[[Answered], None] = lambda _: None, **settings: str
+    ) -> Address:
+        application = web.Application()
+        application.router.add_get("/{any}", answer)
+        runner = make_runner(application, load_settings(settings, {}), 0.1, on_answer=on_answer, places=places)
+        client: Client = await aiohttp_client(ApiServer(runner))
+        return client.host, client.port or 0
 
-        yield make
+    return make
 
 
 async def test_one_too_many_is_refused_by_name_counted_and_told_of(serve: Serve) -> None:

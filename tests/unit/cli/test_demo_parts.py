@@ -4,11 +4,10 @@ import asyncio
 import shlex
 import socket
 import subprocess
-from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
+from pytest_aiohttp import AiohttpServer
 
 from slb.demo import places, show
 from slb.demo.traffic import NAME, Account, RotatingResolver, Traffic
@@ -28,7 +27,7 @@ async def test_the_resolver_knows_no_other_name() -> None:
 
 
 @pytest.fixture
-async def answers() -> AsyncIterator[list[tuple[str, int]]]:
+async def answers(aiohttp_server: AiohttpServer) -> list[tuple[str, int]]:
     """Two servers; the first is upstream x, the second fails."""
 
     async def first(_: web.Request) -> web.Response:
@@ -41,11 +40,8 @@ async def answers() -> AsyncIterator[list[tuple[str, int]]]:
     for handler in (first, second):
         app = web.Application()
         app.router.add_get("/demo", handler)
-        servers.append(TestServer(app))
-        await servers[-1].start_server()
-    yield [("127.0.0.1", server.port or 0) for server in servers]
-    for server in servers:
-        await server.close()
+        servers.append(await aiohttp_server(app))
+    return [("127.0.0.1", server.port or 0) for server in servers]
 
 
 async def test_every_answer_and_every_failure_is_counted(answers: list[tuple[str, int]]) -> None:

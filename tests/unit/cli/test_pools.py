@@ -7,7 +7,7 @@ from rich.table import Table
 
 from slb.admission.shown import Decision, MemberDecision, PoolShown
 from slb.cli.status_tables import _everywhere, _pools
-from slb.supervisor.pools import combined, latest
+from slb.supervisor.combined import combined, latest
 
 
 def pool(**figures: Any) -> PoolShown:

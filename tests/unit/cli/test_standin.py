@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout, web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp import AiohttpClient
 
 from slb.errors import ConfigError
 from slb.lifecycle import Stopping
@@ -21,18 +22,11 @@ MakeClient = Callable[[Manner], Awaitable[Client]]
 
 
 @pytest.fixture
-async def client_of() -> AsyncIterator[MakeClient]:
-    made: list[Client] = []
-
+def client_of(aiohttp_client: AiohttpClient) -> MakeClient:
     async def make(manner: Manner) -> Client:
-        app = StandIn(manner, asyncio.get_running_loop().time).make_app()
-        made.append(TestClient(TestServer(app, handler_cancellation=True)))
-        await made[-1].start_server()
-        return made[-1]
+        return await aiohttp_client(StandIn(manner, asyncio.get_running_loop().time).make_app())
 
-    yield make
-    for each in made:
-        await each.close()
+    return make
 
 
 async def test_it_says_who_it_is_and_what_it_was_asked(client_of: MakeClient) -> None:

@@ -2,20 +2,23 @@
 
 from random import Random
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.upstream import Handle
 from slb.balance.view import RouteView
 from slb.model import RouteSettings
-from slb.observe.ring import RingCollector
+from slb.observe.exposition import Shown
+from slb.observe.ring import ring_families
 from tests.unit.balance.upstreams import upstreams
 
 
 def shown(ring: ConsistentHash) -> list[str]:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(RingCollector(lambda: [("/p", ring)]))
-    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    return [
+        line
+        for line in generate_latest(Shown(ring_families([("/p", ring)]))).decode().splitlines()
+        if not line.startswith("#")
+    ]
 
 
 def made() -> ConsistentHash:

@@ -1,11 +1,20 @@
-"""What several workers say of the pools, as one: what each holds is added, what all see of the fleet is not."""
+"""What several workers say of the pools, of traffic and of upstreams, as one: what each holds or counts is added,
+what all see of the fleet is not."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from slb.admission.shown import Decision, LedgerShown, Mode, PoolShown
+from slb.api.shapes import TrafficShown, UpstreamsShown
 
 _WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
+
+Traffic = Mapping[str, Any]
+"""A TrafficShown as a worker answered it: figures by name, and figures by name by name."""
+
+_GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
+"""What is now, rather than since the start: it ends with the process."""
 
 
 def combined(parts: Iterable[LedgerShown]) -> LedgerShown:
@@ -70,3 +79,35 @@ def _together(known: list[Decision]) -> Decision:
     for member in first["members"]:
         member["score"] = inflight[member["member"]]
     return first
+
+
+def no_traffic() -> Traffic:
+    """Every figure, at zero."""
+    nothing: dict[str, Any] = dict.fromkeys(TrafficShown.__annotations__, 0)
+    return {**nothing, "by_code": {}, "by_reason": {}, "by_route": {}, "inflight_by_upstream": {}}
+
+
+def lasting(traffic: Traffic) -> Traffic:
+    """What stays of a process that has ended, so that no count goes down."""
+    return {name: value for name, value in traffic.items() if name not in _GAUGES}
+
+
+def added(parts: Iterable[Traffic]) -> Traffic:
+    """The sum of all."""
+    total = dict(no_traffic())
+    for each in parts:
+        for name, value in each.items():
+            if isinstance(value, Mapping):
+                total[name] = dict(Counter(total.get(name, {})) + Counter(value))
+            else:
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+def worst(seen: Collection[UpstreamsShown]) -> UpstreamsShown:
+    """Each ejects for itself, often the same upstream: their sum would count it twice."""
+    return UpstreamsShown(
+        down=max(each["down"] for each in seen),
+        ejected=max(each["ejected"] for each in seen),
+        panic=sorted({route for each in seen for route in each["panic"]}),
+    )
