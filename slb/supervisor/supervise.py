@@ -95,7 +95,7 @@ class Supervisor:
             serving=fleet.ready,
             workers_answers=fleet.answers,
         )
-        await core.serve_api(parts)
+        await core.api.listen(parts, core.sockets.api)
         ends = (stopping.requested, core.tasks.failed)
         await self._workers_listen(*ends)
         if not any(end.is_set() for end in ends):
@@ -117,7 +117,7 @@ class Supervisor:
         await self._core.reconfigure(settings)
 
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
-        self._core.stopping = True
+        self._core.api.draining = True
         self._core.begin_drain()
         self._stop_workers()
         for listener in self._core.sockets.data:
