@@ -134,12 +134,9 @@ Networks = Annotated[tuple[Network, ...], BeforeValidator(_no_host_bits), COMMAS
 """The last of such validators is asked first."""
 
 
-def _check_certificates(value: tuple[str, ...]) -> None:
-    for text in value:
-        certificate_files(text)
-
-
-Certificates = Annotated[tuple[str, ...], COMMAS, _checked_by(_check_certificates)]
+Certificates = Annotated[
+    tuple[str, ...], COMMAS, _checked_by(lambda texts: [certificate_files(text) for text in texts])
+]
 
 
 def _as_text(value: Any) -> Any:

@@ -10,11 +10,11 @@ from slb.model import Upstream
 Attributes = Mapping[str, Mapping[str, str]]
 """member -> its hash in Redis; members without one are absent."""
 
-_SLICE = 50
+SLICE = 50
 """Members made into upstreams between two yields: well under 5 ms of work."""
 
-_CHEAP_SLICE = 1000
-"""Members only looked up between two yields."""
+CHEAP_SLICE = 1000
+"""Members only looked up, or sorted, between two yields."""
 
 
 class UpstreamsDraft:
@@ -49,7 +49,7 @@ class UpstreamsDraft:
         specs: dict[str, Upstream] = {}
         for count, member in enumerate(self.changed & self._live.keys(), 1):
             specs[member] = Upstream.of(member, self._attributes.get(member))
-            if count % _SLICE == 0:
+            if count % SLICE == 0:
                 yield
         return specs
 
@@ -69,12 +69,12 @@ class LiveUpstreams:
             before = self.attributes.get(member)
             if before is not each and before != each:
                 changed.add(member)
-            if count % _CHEAP_SLICE == 0:
+            if count % CHEAP_SLICE == 0:
                 yield
         for count, member in enumerate(list(self.attributes), 1):
             if member not in attributes:
                 changed.add(member)
-            if count % _CHEAP_SLICE == 0:
+            if count % CHEAP_SLICE == 0:
                 yield
         return changed
 

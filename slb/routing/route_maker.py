@@ -8,17 +8,11 @@ from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteRecord, RouteSettings
 from slb.routing.effective_settings import EffectiveSettings, Judged
-from slb.routing.live_upstreams import UpstreamsDraft
+from slb.routing.live_upstreams import CHEAP_SLICE, SLICE, UpstreamsDraft
 from slb.routing.table import Route
 
 SettingsFor = Callable[[str, Mapping[str, str]], RouteSettings]
 """What holds for a path, given the valid fields of its hash."""
-
-_SLICE = 50
-"""Members made into upstreams between two yields: well under 5 ms of work."""
-
-_CHEAP_SLICE = 1000
-"""Members only sorted between two yields."""
 
 
 class RouteMaker:
@@ -47,7 +41,7 @@ class RouteMaker:
             members.append(live)
             if upstreams.takes_requests(live):
                 serving.append(live)
-            if count % _SLICE == 0:
+            if count % SLICE == 0:
                 yield
         settings = self.settings_for(path, self._effective.judge(path, record, old_record, judged))
         return Route(path, settings, tuple(members), tuple(serving), self._policy(settings, old))
@@ -69,11 +63,11 @@ class RouteMaker:
 
 def _in_order(members: Collection[str]) -> Generator[None, None, Iterable[str]]:
     """Sorted, of many a slice at a time."""
-    if len(members) <= _CHEAP_SLICE:
+    if len(members) <= CHEAP_SLICE:
         return sorted(members)
     rest = iter(members)
     runs: list[list[str]] = []
-    while run := sorted(islice(rest, _CHEAP_SLICE)):
+    while run := sorted(islice(rest, CHEAP_SLICE)):
         runs.append(run)
         yield
     return heapq.merge(*runs)
