@@ -66,13 +66,13 @@ class App:
         parts = core.api_parts(
             core.metrics_text, dict, self._gates.shown, self._explain, serving=lambda: self._serves
         )
-        self._data_api = await core.run_application(make_data_api(parts))
+        self._data_api = await core.api.run(make_data_api(parts))
         self._warn_of_few_descriptors()
         core.start_watching()
         core.tasks.start("ledger", self._ledger.run())
         core.tasks.start("gates", self._gates.run())
         core.tasks.start("rings", self._rings.run())
-        await core.serve_api(parts)
+        await core.api.listen(parts, core.sockets.api)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)
         for bound in core.sockets.data:
@@ -97,7 +97,7 @@ class App:
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay no new connection is taken, and requests in flight finish, for at most
         drain_timeout; or until `hurried`. Whether that cut off any."""
-        self.core.stopping = True
+        self.core.api.draining = True
         self._proxy.begin_drain()
         log_stopping(self.core, self.core.metrics.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)

@@ -5,24 +5,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from slb.model import Duration, HeaderName, PositiveDuration, RouteSettings, setting_fault
+from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
-from slb.setting_values import (
-    MOST_PATIENCE,
-    Network,
-    access_log_share,
-    certificate_files,
-    covers,
-    ends_before_a_lease,
-    host_port,
-    meant,
-    network_of,
+from slb.setting_types import (
+    COMMAS,
+    AccessLogSetting,
+    Address,
+    Certificates,
+    Duration,
+    HeaderName,
+    Networks,
+    Patience,
+    PositiveDuration,
+    Token,
 )
+from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota"]
-
 
 OWN_HEADERS = frozenset(
     {
@@ -52,6 +53,32 @@ BELIEVED_HEADERS = (
 """What proxies in front of slb may say of a request, and some upstreams believe, from wherever it comes."""
 
 
+def _others_headers(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        read = header_as_read(name.lower().encode()).decode()
+        if read in OWN_HEADERS or read.startswith("x-forwarded-"):
+            raise ValueError(f"{name} is a header that slb itself acts on, sets or removes")
+    return value
+
+
+def _route_settings(value: dict[str, Any]) -> dict[str, Any]:
+    for name, each in value.items():
+        if fault := setting_fault(name, each):
+            raise ValueError(fault + _instead_on_a_route(name))
+    return value
+
+
+def _route_settings_by_path(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for path, settings in value.items():
+        if path != "/" and not is_normal_path(path):
+            raise ValueError(f"{path!r} is not a path in normal form, such as /models/llama")
+        try:
+            _route_settings(settings)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    return value
+
+
 def _default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "slb"
@@ -62,23 +89,21 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    listen: str = "127.0.0.1:8080"
+    listen: Address = "127.0.0.1:8080"
     """Where traffic comes in. `:8080` is that port on all addresses of the machine."""
-    api: str = "127.0.0.1:8081"
+    api: Address = "127.0.0.1:8081"
     """Where the API listens."""
     redis_url: SecretStr = SecretStr("embedded://")
     """The Redis that all instances share. The default is a Valkey of this machine's own (docs/instances.md)."""
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
     """How long Redis may take to answer before `when_unsure` decides about requests that cannot wait for it
     (docs/global-view.md#when-redis-is-slow-or-gone)."""
-    ledger_patience: Annotated[Duration, AfterValidator(ends_before_a_lease), Field(ge=0.05, le=MOST_PATIENCE)] = (
-        1.5
-    )
+    ledger_patience: Patience = 1.5
     """How long Redis may not answer before this instance decides alone. Until then a request that may queue
     under a cap waits for Redis (docs/global-view.md#when-redis-is-slow-or-gone)."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
-    roles: tuple[Role, ...] = ("proxy",)
+    roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
     """What this process does: `proxy`, `quota`, or `proxy,quota`."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
@@ -88,27 +113,27 @@ class Settings(BaseModel):
     data_dir: Path = Field(default_factory=_default_data_dir)
     """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
     alone (docs/operations.md#files)."""
-    api_token: SecretStr | None = None
+    api_token: Token = None
     """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
     data_register: bool = True
     """Whether the data listener serves `/register`, for callers that send `api_token`; without a token set it
     answers 403. With `false` the path goes to the upstreams."""
-    upstream_networks: tuple[Network, ...] = ()
+    upstream_networks: Networks = ()
     """The only networks upstreams may be in; none means all
     (docs/operations.md#addresses-that-are-never-upstreams)."""
-    trusted_proxies: tuple[Network, ...] = ()
+    trusted_proxies: Networks = ()
     """Networks whose `X-Forwarded-*` and `Forwarded` headers are kept rather than replaced
     (docs/http.md#headers)."""
-    untrusted_headers: tuple[HeaderName, ...] = BELIEVED_HEADERS
+    untrusted_headers: Annotated[tuple[HeaderName, ...], COMMAS, AfterValidator(_others_headers)] = BELIEVED_HEADERS
     """Request headers that are passed on only from `trusted_proxies`, because upstreams believe them
     (docs/http.md#headers)."""
     proxy_protocol: bool = False
     """Whether connections begin with a PROXY header, which has to come from `trusted_proxies`
     (docs/tls.md#behind-another-load-balancer-the-proxy-protocol)."""
-    tls_certificates: tuple[str, ...] = ()
+    tls_certificates: Certificates = ()
     """`CERTIFICATE:KEY`, PEM files, or one file that holds both. With any of them traffic comes in over TLS
     (docs/tls.md)."""
-    access_log: str = "all"
+    access_log: AccessLogSetting = "all"
     """`all`, `errors` (5xx, and every answer that slb gave itself), `off`, or a share such as `0.01`."""
     access_log_probes: bool = False
     """Whether `/healthz`, `/readyz`, `/metrics` and the probes of the data listener are logged too. Refused ones
@@ -175,9 +200,9 @@ class Settings(BaseModel):
     every second."""
     quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
     """The longest wait in one answer. A caller that has to wait longer gets the rest when it asks again."""
-    defaults: dict[str, Any] = {}
+    defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
-    routes: dict[str, dict[str, Any]] = {}
+    routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
     """Route settings by path."""
 
     @model_validator(mode="before")
@@ -188,52 +213,6 @@ class Settings(BaseModel):
             return given
         flat = {f"quota_{name}": value for name, value in given["quota"].items()}
         return {**{name: value for name, value in given.items() if name != "quota"}, **flat}
-
-    @field_validator("listen", "api")
-    @classmethod
-    def _is_address(cls, text: str) -> str:
-        host_port(text)
-        return text
-
-    @field_validator("api_token")
-    @classmethod
-    def _is_a_token(cls, value: SecretStr | None) -> SecretStr | None:
-        """Taken for none, it would open an API that was to be closed: a secret that is not mounted yet."""
-        if value is not None and not value.get_secret_value().strip():
-            raise ValueError("it is empty: write a token there, or leave the setting out")
-        return value
-
-    @field_validator("upstream_networks", "trusted_proxies", mode="before")
-    @classmethod
-    def _are_networks(cls, value: Any) -> Any:
-        """Comes second: the last of such validators is asked first."""
-        for text in value if isinstance(value, list | tuple) else ():
-            if isinstance(text, str) and (network := network_of(text)):
-                raise ValueError(f"{text} has host bits set: is {network} meant?")
-        return value
-
-    @field_validator(
-        *("roles", "upstream_networks", "trusted_proxies", "untrusted_headers", "tls_certificates"), mode="before"
-    )
-    @classmethod
-    def _split_commas(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-    @field_validator("untrusted_headers")
-    @classmethod
-    def _are_others_headers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            read = header_as_read(name.lower().encode()).decode()
-            if read in OWN_HEADERS or read.startswith("x-forwarded-"):
-                raise ValueError(f"{name} is a header that slb itself acts on, sets or removes")
-        return value
-
-    @field_validator("tls_certificates")
-    @classmethod
-    def _are_certificates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            certificate_files(text)
-        return value
 
     @model_validator(mode="after")
     def _fit_together(self) -> "Settings":
@@ -252,39 +231,6 @@ class Settings(BaseModel):
                 "give each a port of its own"
             )
         return self
-
-    @field_validator("access_log", mode="before")
-    @classmethod
-    def _share_is_text(cls, value: Any) -> Any:
-        """TOML has numbers, and `access_log = 0.01` is what one writes there."""
-        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-    @field_validator("access_log")
-    @classmethod
-    def _is_access_log(cls, value: str) -> str:
-        if value not in ("all", "errors", "off"):
-            access_log_share(value)
-        return value
-
-    @field_validator("defaults")
-    @classmethod
-    def _are_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name, each in value.items():
-            if fault := setting_fault(name, each):
-                raise ValueError(fault + _instead_on_a_route(name))
-        return value
-
-    @field_validator("routes")
-    @classmethod
-    def _are_routes(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for path, settings in value.items():
-            if path != "/" and not is_normal_path(path):
-                raise ValueError(f"{path!r} is not a path in normal form, such as /models/llama")
-            try:
-                cls._are_settings(settings)
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
-        return value
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""

@@ -15,18 +15,13 @@ from typing import Any
 from uuid import uuid4
 
 import structlog
-from aiohttp import web
 
 from slb import __version__
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
-from slb.api.answers import Answered
-from slb.api.application import make_api, make_shortcut
 from slb.api.parts import ApiParts
-from slb.api.room import room
-from slb.api.runner import make_runner
 from slb.api.shapes import RouteExplained
-from slb.api.shortcut import Shortcut
+from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.control import processes
 from slb.control.connection import Connection, connect
@@ -42,17 +37,14 @@ from slb.control.watcher import Watcher
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
-from slb.lifecycle import Tasks, use_all_descriptors
-from slb.listening import BACKLOG, Sockets
+from slb.lifecycle import Tasks
+from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
 from slb.observe.throttle import Throttle
-from slb.places import Places
-from slb.proxy.entrance import Entrance
-from slb.proxy.target import judge_for_api
 from slb.quota.local import LocalShare
 from slb.quota.service import QuotaService
 from slb.quotas import Rules
@@ -61,16 +53,13 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_API_GRACE = 2.0
-"""Seconds the applications may take to finish their own answers at the end."""
-
 _FIRST_TABLE = 5.0
 """Seconds a starting instance takes no traffic for want of a table."""
 
 
 class Core:
     """What every slb process has. `tasks.failed` is set when a part that must go on has ended. `bound_fields`:
-    what each line of its access log says of the process."""
+    what each line of its access log has of the process."""
 
     def __init__(
         self,
@@ -86,24 +75,18 @@ class Core:
         self.connection = connection
         self.metrics = metrics
         self.tasks = Tasks(_task_ended)
-        self.stopping = False
         self.started = time.time()
         self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
         self.watcher = Watcher(
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
-        self.registry = Registry(connection, self.mirror, self.watcher.on_written)
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.watcher.on_instances(self.instances.found)
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
-        self._runners: list[web.AppRunner] = []
-        self._api_entrance: Entrance | None = None
-        self._api_places: Places[Any] = Places(*room(settings, use_all_descriptors()))
-        metrics.api_connections = lambda: len(self._api_places.taken)
         self.access_log = make_access_log(settings, bound_fields)
-        self._parts: list[ApiParts] = []
+        self.api = ApiServer(settings, metrics, self.access_log)
         metrics.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
@@ -165,7 +148,7 @@ class Core:
         parts = ApiParts(
             settings=self.settings,
             mirror=self.mirror,
-            registry=self.registry,
+            registry=Registry(self.connection, self.mirror, self.watcher.on_written),
             watcher=self.watcher,
             instances=self.instances,
             connection=self.connection,
@@ -174,14 +157,14 @@ class Core:
             status_extra=status_extra,
             ledger=ledger,
             explain=explain,
-            draining=lambda: self.stopping,
+            draining=lambda: self.api.draining,
             serving=serving,
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
             **more,
         )
-        self._parts.append(parts)
+        self.api.parts.append(parts)
         return parts
 
     async def reconfigure(self, settings: Settings) -> None:
@@ -190,9 +173,7 @@ class Core:
             await step_through(self.mirror.reconfigure(settings.route_settings))
         self.settings = settings
         self.address_rules.networks = settings.upstream_networks
-        self._api_places.set_limits(*room(settings, use_all_descriptors()))
-        for parts in self._parts:
-            parts.settings = settings
+        self.api.reconfigure(settings)
         logging.getLogger().setLevel(settings.log_level.upper())
         self.access_log.set_mode(settings.access_log)
         self.access_log.refused.set_rate(settings.access_log_refused)
@@ -207,63 +188,11 @@ class Core:
     def _count_reload(self, result: str) -> None:
         self.metrics.config_reloads[result] += 1
 
-    async def serve_api(self, parts: ApiParts) -> None:
-        """Open the API listener."""
-        shortcut = make_shortcut(parts, self._answered)
-        runner = await self.run_application(make_api(parts), shortcut, self._api_places)
-        assert runner.server is not None
-        self._api_entrance = Entrance(runner.server, None, None, 0, 0, 0, self.metrics, "api")
-        self._api_entrance.open(self.sockets.api, BACKLOG)
-
-    async def run_application(
-        self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
-    ) -> web.AppRunner:
-        """An application's runner, closed with this process. `places`: of a listener of its own."""
-        runner = make_runner(
-            application,
-            self.settings,
-            _API_GRACE,
-            judge_for_api,
-            self._answered,
-            shortcut,
-            places,
-            self.access_log.refused,
-        )
-        await runner.setup()
-        self._runners.append(runner)
-        return runner
-
     async def stop(self) -> None:
         """Close the API and end the background tasks."""
-        if self._api_entrance is not None:
-            self._api_entrance.close()
-            await self._api_entrance.empty(_API_GRACE)
-        for runner in self._runners:
-            await runner.cleanup()
+        await self.api.close()
         await self.tasks.stop()
         self.access_log.close()
-
-    def _answered(self, answered: Answered) -> None:
-        """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
-        with them. The requests of a supervisor to its workers, by unix sockets, are neither."""
-        if not answered.client:
-            return
-        self.metrics.api_requests[answered.status, answered.reason] += 1
-        if answered.is_probe and not self.settings.access_log_probes:
-            return
-        reached = not answered.reason
-        if self.access_log.wants(answered.status, answered.reason, reached):
-            self.access_log.write(
-                reached,
-                method=answered.method,
-                path=answered.path,
-                status=answered.status,
-                reason=answered.reason,
-                route="",
-                duration=answered.seconds,
-                client=answered.client,
-                request_id=answered.request_id,
-            )
 
     async def metrics_text(self) -> bytes:
         """This process's metrics in the text format."""

@@ -1,100 +1,29 @@
 """The nouns: what a route is, what an upstream is, what may be set on them. Frozen, no I/O."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from slb.names import join_member, split_member
+from slb.setting_types import (
+    Duration,
+    HashKey,
+    HeaderName,
+    HealthPath,
+    PoolName,
+    PositiveDuration,
+    PrioritiesSetting,
+    Share,
 )
-
-from slb.names import duration, join_member, normal_path, seconds, split_member
-from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
-
-LONGEST_PATH = 2048
-"""Characters of a route's path, and of a pool's name, which is a path."""
 
 _MOST_SHOWN = 200
 """Characters of a bad value that are repeated."""
 
-LONGEST_DURATION = 365 * 86_400
-"""Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
-
-Duration = Annotated[
-    float,
-    BeforeValidator(seconds),
-    PlainSerializer(duration, return_type=str),
-    Field(ge=0, le=LONGEST_DURATION),
-]
-"""Seconds inside, `250ms` outside; a year at most."""
-
-PositiveDuration = Annotated[Duration, Field(gt=0)]
-
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-"""A part of a whole, 0 to 1."""
-
 PolicyName = Literal[
     "round_robin", "weighted_round_robin", "random", "p2c", "least_local", "least_inflight", "consistent_hash"
 ]
-
-_PRIORITIES_SCHEMA = {
-    "anyOf": [
-        {"type": "string", "examples": ["critical=8,normal=3,batch=1"]},
-        {
-            "type": "object",
-            "maxProperties": MAX_CLASSES,
-            "propertyNames": {"pattern": f"^{CLASS_PATTERN}$"},
-            "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT},
-        },
-    ]
-}
-PrioritiesSetting = Annotated[
-    Priorities,
-    BeforeValidator(priorities),
-    PlainSerializer(written_priorities, return_type=str),
-    WithJsonSchema(_PRIORITIES_SCHEMA),
-]
-"""Pairs inside, a text outside; a table is read too."""
-
-PoolName = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(normal_path)]
-"""In the form of a path, since it stands between the braces of keys in Redis, where no brace may come from it."""
-
-HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
-"""A token (RFC 9110, 5.6.2)."""
-
-_HASH_KEY = r"^(path|ip|(header|cookie):[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}|query:[!-%'-<>-~]{1,128})$"
-_HASH_KEY_FORM = re.compile(_HASH_KEY)
-
-
-def _hash_key(text: str) -> str:
-    if not _HASH_KEY_FORM.fullmatch(text):
-        raise ValueError("a key is path, ip, header:NAME, cookie:NAME or query:NAME")
-    return text
-
-
-HashKey = Annotated[str, AfterValidator(_hash_key), WithJsonSchema({"type": "string", "pattern": _HASH_KEY})]
-"""Where a request's key is found; a name in a query is written as it stands there, decoded."""
-
-
-def _or_none(value: Any) -> Any:
-    """A route says `none` where its defaults have one, and it is to have none."""
-    return None if value == "none" else value
-
-
-HealthPath = Annotated[
-    Annotated[str, Field(max_length=2048, pattern=r'^/[!"$-~]*$')] | None, BeforeValidator(_or_none)
-]
-"""What an active check asks for; None for no checks."""
 
 
 class HealthCheck(NamedTuple):

@@ -1,16 +1,13 @@
 """Keeps an upstream registered: registers it, renews its lease until it leaves, and deregisters it then."""
 
 import asyncio
-import enum
-import json
 import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
@@ -20,6 +17,7 @@ from slb.backoff import Backoff
 from slb.errors import ConfigError, InvalidName, SlbError, no_answer
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import normal_member, normal_path
+from slb.registration_answer import Answer, Kind, judged
 
 _RENEWALS = 3
 """In each ttl: one may be lost, and another one be late."""
@@ -31,41 +29,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 run on without requests, and slb may be the last to start."""
 _MOST_READ = 8192
 """Bytes of an answer: slb's repeats the path (at most 2,048) and the target."""
-_SHOWN = 200
-"""Characters that are logged of an answer that is not slb's."""
-_PASSING = (408, 429)
-"""Statuses below 500 after which the same call may be taken."""
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep
 
 
 class RegistrationRefused(SlbError):
     """Every URL refused the registration; the same call would be refused again."""
-
-
-class _Kind(enum.Enum):
-    CHANGED = "changed"
-    """The registration was added, or removed."""
-    UNCHANGED = "unchanged"
-    """It stood before a POST, or did not before a DELETE."""
-    REFUSED = "refused"
-    """The same call would be refused again: a 4xx, or the answer of a server that is not slb."""
-    FAILED = "failed"
-    """The same call may be taken later: no answer, a 5xx, 408 or 429."""
-    UNSENT = "unsent"
-    """As FAILED, and there was no connection: slb cannot have done what was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What came of a call, and why, with the URL, where it was not taken."""
-
-    kind: _Kind
-    why: str = ""
-
-    @property
-    def is_taken(self) -> bool:
-        return self.kind in (_Kind.CHANGED, _Kind.UNCHANGED)
 
 
 class Registration:
@@ -138,7 +107,7 @@ class Registration:
         except RegistrationRefused:
             await self.deregister()  # an earlier attempt, whose answer was lost, may have been taken
             raise
-        self.was_there = answer.kind is _Kind.UNCHANGED
+        self.was_there = answer.kind is Kind.UNCHANGED
         _log.info("registered %s", self)
 
     async def renew(self) -> None:
@@ -146,7 +115,7 @@ class Registration:
         while self._ttl is not None:
             await _sleep(self._ttl / _RENEWALS)
             answer = await self._until_taken("not renewed", is_first=False)
-            if answer.kind is _Kind.CHANGED:
+            if answer.kind is Kind.CHANGED:
                 _log.warning("had been taken out, registered again: %s", self)
 
     async def deregister(self) -> bool:
@@ -159,7 +128,7 @@ class Registration:
             _log.warning("not deregistered: %s: %s", self, answer.why)
             return False
         self._may_stand = False
-        if answer.kind is _Kind.CHANGED:
+        if answer.kind is Kind.CHANGED:
             _log.info("deregistered %s", self)
         else:
             _log.info("was not registered any more: %s", self)
@@ -175,13 +144,13 @@ class Registration:
     def __str__(self) -> str:
         return f"{self._named['target']} for {self._named['path']}"
 
-    async def _until_taken(self, trouble: str, is_first: bool) -> _Answer:
+    async def _until_taken(self, trouble: str, is_first: bool) -> Answer:
         """Ask until an slb takes it. A refusal is final for the first call only: a renewal was taken before, so the
         cause may pass. Raises RegistrationRefused."""
         backoff, clock, logged = Backoff(_FIRST_PAUSE), asyncio.get_running_loop().time, ""
         longest = min(_LONGEST_PAUSE, self._round_time())
         while not (answer := await self._ask_all("POST", self._round_time())).is_taken:
-            if is_first and answer.kind is _Kind.REFUSED:
+            if is_first and answer.kind is Kind.REFUSED:
                 raise RegistrationRefused(f"refused: {self}: {answer.why}")
             if answer.why != logged:
                 _log.warning("%s, trying again: %s: %s", trouble, self, answer.why)
@@ -195,28 +164,28 @@ class Registration:
         """Seconds in which each URL is asked once: no more than lies between two renewals."""
         return math.inf if self._ttl is None else self._ttl / _RENEWALS
 
-    async def _ask_all(self, method: str, within: float) -> _Answer:
+    async def _ask_all(self, method: str, within: float) -> Answer:
         """Ask one URL after the other until one takes the call. REFUSED where all refuse, FAILED where any may take
         it later. A URL that does not take it goes last, so the next call starts at the one that did."""
         timeout = min(within / len(self._urls), _LONGEST_CALL)
-        answers: list[_Answer] = []
+        answers: list[Answer] = []
         for url in tuple(self._urls):
             answer = await self._ask(url, method, timeout)
             if answer.is_taken:
                 return answer
             answers.append(answer)
             self._urls.rotate(-1)
-        is_refused = all(answer.kind is _Kind.REFUSED for answer in answers)
-        return _Answer(_Kind.REFUSED if is_refused else _Kind.FAILED, "; ".join(each.why for each in answers))
+        is_refused = all(answer.kind is Kind.REFUSED for answer in answers)
+        return Answer(Kind.REFUSED if is_refused else Kind.FAILED, "; ".join(each.why for each in answers))
 
-    async def _ask(self, url: str, method: str, timeout: float) -> _Answer:
+    async def _ask(self, url: str, method: str, timeout: float) -> Answer:
         stood, self._may_stand = self._may_stand, True  # until the answer is here: this may be cancelled
         answer = await self._call(url, method, timeout)
-        if answer.kind in (_Kind.REFUSED, _Kind.UNSENT):
+        if answer.kind in (Kind.REFUSED, Kind.UNSENT):
             self._may_stand = stood
         return answer
 
-    async def _call(self, url: str, method: str, timeout: float) -> _Answer:
+    async def _call(self, url: str, method: str, timeout: float) -> Answer:
         """On a connection of its own: behind an address that several instances share it may reach another one."""
         body = self._body if method == "POST" else self._named
         try:
@@ -224,26 +193,13 @@ class Registration:
                 ClientSession(timeout=ClientTimeout(total=timeout), headers=self._headers) as session,
                 session.request(method, url, json=body, allow_redirects=False) as reply,
             ):
-                return self._judged(url, method, reply.status, await _start_of(reply))
+                return judged(url, method, self._named, reply.status, await _start_of(reply))
         except TimeoutError:
-            return _Answer(_Kind.FAILED, f"{url}: no answer within {timeout:.2g} s")
+            return Answer(Kind.FAILED, f"{url}: no answer within {timeout:.2g} s")
         except ClientConnectorError as error:
-            return _Answer(_Kind.UNSENT, f"{url}: {no_answer(error)}")
+            return Answer(Kind.UNSENT, f"{url}: {no_answer(error)}")
         except (ClientError, OSError) as error:
-            return _Answer(_Kind.FAILED, f"{url}: {no_answer(error)}")
-
-    def _judged(self, url: str, method: str, status: int, text: str) -> _Answer:
-        answer = _parsed(text)
-        if status >= 500 or status in _PASSING:
-            return _Answer(_Kind.FAILED, f"{url} answered {status} {_reason(answer, text)}")
-        if status >= 400:
-            return _Answer(_Kind.REFUSED, f"{url} answered {status} {_reason(answer, text)}")
-        changed = answer.get("added" if method == "POST" else "removed")
-        if isinstance(changed, bool) and self._named.items() <= answer.items():
-            return _Answer(_Kind.CHANGED if changed else _Kind.UNCHANGED)
-        return _Answer(
-            _Kind.REFUSED, f"{url} is not the API of an slb: it answered {status} {_reason(answer, text)}"
-        )
+            return Answer(Kind.FAILED, f"{url}: {no_answer(error)}")
 
 
 def _endpoint(url: str) -> str:
@@ -290,19 +246,3 @@ async def _start_of(reply: ClientResponse) -> str:
     except asyncio.IncompleteReadError as end:
         text = end.partial
     return text.decode(errors="replace")
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    """Empty where it is no JSON object."""
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _reason(answer: Mapping[str, Any], text: str) -> str:
-    """slb's reason without the request id, which differs each time; the start of what another server answers."""
-    if "error" in answer and "detail" in answer:
-        return f"{answer['error']}: {answer['detail']}"
-    return " ".join(text.split())[:_SHOWN]

@@ -23,13 +23,13 @@ class RouterApp:
         core = self.core
         parts = core.api_parts(core.metrics_text, dict, _no_pools, _no_decision)
         core.start_watching()
-        await core.serve_api(parts)
+        await core.api.listen(parts, core.sockets.api)
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still: nothing
         is cut off."""
-        self.core.stopping = True
+        self.core.api.draining = True
         log_stopping(self.core)
         try:
             async with asyncio.timeout(self.core.settings.drain_delay):

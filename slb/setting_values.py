@@ -1,5 +1,4 @@
-"""How single settings are written: addresses, networks, certificate files, shares; and what may be meant by a
-misspelt name."""
+"""How single settings are written, and what may be meant by a misspelt name."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -7,22 +6,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-MOST_PATIENCE = 7.5
-"""Seconds of `ledger_patience`. A lease lasts 10 s and is renewed every 2 s. An instance that Redis does not answer
-has to know that it is alone before its slots are given to others, with half a second to spare."""
 
 _LIKENESS = 0.75
 """Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
-
-
-def ends_before_a_lease(patience: float) -> float:
-    """`patience`, in seconds. Raises ValueError where it is longer than MOST_PATIENCE."""
-    if patience > MOST_PATIENCE:
-        raise ValueError(
-            f"{patience:g}s is more than {MOST_PATIENCE:g}s: an instance that Redis does not answer would lose "
-            "its slots to others, since its lease of 10s ends, before it knows that it is alone"
-        )
-    return patience
 
 
 def access_log_share(text: str) -> float:

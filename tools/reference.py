@@ -21,8 +21,9 @@ from slb import errors
 from slb.api.application import api_endpoints
 from slb.api.openapi import document
 from slb.config import Settings
-from slb.model import LONGEST_DURATION, RouteSettings
+from slb.model import RouteSettings
 from slb.names import duration
+from slb.setting_types import LONGEST_DURATION
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"

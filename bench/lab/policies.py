@@ -6,6 +6,7 @@ from random import Random
 
 from bench.lab.fleet import Fleet
 from slb.balance.consistent_hash import ConsistentHash
+from slb.balance.load_limit import LoadLimit
 from slb.balance.load_stats import NONE, WINDOW
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
@@ -14,39 +15,61 @@ from slb.model import RouteSettings
 MakePolicy = Callable[[Random, Callable[[], float], str], ConsistentHash]
 
 
+class _SentLately(LoadLimit):
+    """The load of an upstream is how many requests it was sent of late."""
+
+    def __init__(self) -> None:
+        super().__init__(RouteSettings())
+        self._sent: deque[tuple[float, LiveUpstream]] = deque()
+        self._rate: Counter[LiveUpstream] = Counter()
+
+    def forget(self, before: float) -> None:
+        while self._sent and self._sent[0][0] < before:
+            self._rate[self._sent.popleft()[1]] -= 1
+
+    def add(self, now: float, upstream: LiveUpstream) -> None:
+        self._sent.append((now, upstream))
+        self._rate[upstream] += 1
+
+    def room_of(self, upstream: LiveUpstream) -> float:
+        return NONE
+
+    def load_of(self, upstream: LiveUpstream) -> float:
+        return self._rate[upstream]
+
+    def threshold_of(self, upstream: LiveUpstream) -> float:
+        return (len(self._sent) + 1) / len(self.split.eligible) * self.factor
+
+
 class ByThroughput(ConsistentHash):
     """Goes by how many requests each upstream was sent of late, as if all took equally long."""
 
     def __init__(self, rng: Random, clock: Callable[[], float], zone: str = "") -> None:
         super().__init__(rng, clock, zone)
-        self._sent: deque[tuple[float, LiveUpstream]] = deque()
-        self._rate: Counter[LiveUpstream] = Counter()
+        self.limit = self._lately = _SentLately()
 
     def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
         now = self._clock()
-        while self._sent and self._sent[0][0] < now - WINDOW:
-            self._rate[self._sent.popleft()[1]] -= 1
+        self._lately.forget(now - WINDOW)
         upstream = super().pick(view, key, without)
-        self._sent.append((now, upstream))
-        self._rate[upstream] += 1
+        self._lately.add(now, upstream)
         return upstream
 
-    def _room_of(self, upstream: LiveUpstream) -> float:
-        return NONE
 
-    def _load_of(self, upstream: LiveUpstream) -> float:
-        return self._rate[upstream]
+class _OneShare(LoadLimit):
+    """Each upstream is expected to have as much as any other."""
 
-    def _threshold_of(self, upstream: LiveUpstream) -> float:
-        return (len(self._sent) + 1) / len(self._may_take) * self._factor
+    def part_of(self, upstream: LiveUpstream) -> float:
+        return 1.0 / len(self.split.eligible)
 
 
 class NaiveThreshold(ConsistentHash):
     """Holds each upstream against the mean of all, whichever rings it is in: then an upstream that serves
     its zone beside its share of the whole looks overloaded."""
 
-    def _part_of(self, upstream: LiveUpstream) -> float:
-        return 1.0 / len(self._may_take)
+    def __init__(self, rng: Random, clock: Callable[[], float], zone: str = "") -> None:
+        super().__init__(rng, clock, zone)
+        self.limit = _OneShare(RouteSettings())
 
 
 def add_policy(
@@ -71,7 +94,7 @@ def add_policy(
 
 def distances(policies: Sequence[ConsistentHash]) -> Counter[int]:
     """How many requests so far passed over how many upstreams, of all these together."""
-    return sum((policy.distances for policy in policies), Counter[int]())
+    return sum((policy.counts.distances for policy in policies), Counter[int]())
 
 
 def walked(since: Counter[int]) -> float:

@@ -137,8 +137,8 @@ def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int, tick:
     fleet.run(second + 1, tick)
     measured = fleet.measures.second(second)
     return Moment(
-        fmean([policy.zone_share for policy in policies]),
-        fmean([policy.ramp.health for policy in policies]),
+        fmean([policy.zone_share.share for policy in policies]),
+        fmean([policy.zone_share.ramp.health for policy in policies]),
         walked(distances(policies) - before),
         measured.reads,
         measured.hit_rate,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from slb.admission.entry import Entry
+from slb.admission.gate import Gate
 from slb.admission.gates import Gates
 from slb.admission.shown import Decision, MemberDecision, Verdict
 from slb.balance.asking import Candidate
@@ -15,6 +16,12 @@ from slb.routing.table import Route
 
 _DECIMALS = 3
 """Of seconds that are shown: milliseconds."""
+
+
+def last_seen(gate: Gate, path: str) -> Seen | None:
+    """The last decision of a route at its pool's gate, by Redis or by this instance; None where none is kept."""
+    found = [seen[path] for seen in (gate.lane.explained.seen, gate.seen) if path in seen]
+    return max(found, key=lambda each: each.at, default=None)
 
 
 class Explainer:
@@ -33,10 +40,10 @@ class Explainer:
         if not route.is_counted:
             return self._by_policy(route)
         gate = self._gates.known(route.settings.pool or path)
-        seen = gate.last_seen(path) if gate is not None else None
+        seen = last_seen(gate, path) if gate is not None else None
         if gate is None or seen is None or not isinstance(seen.ask, Entry):
             return None
-        capacity = gate.capacity_here if seen.ask.is_here else _whole
+        capacity = gate.local.capacity if seen.ask.is_here else _whole
         return self._by_slot(route, seen.ask, seen, capacity)
 
     def _by_policy(self, route: Route) -> Decision:

@@ -108,7 +108,7 @@ class Gates:
         that have none. Pools in which Redis does not answer are left out: it is unknown then."""
         total: Counter[str] = Counter()
         for pool, scores in self._known_scores().items():
-            total.update(dict.fromkeys(self._gates[pool].serving(self._mirror.table.routes), 0))
+            total.update(dict.fromkeys(self._gates[pool].candidates.serving(pool, self._mirror.table.routes), 0))
             total.update(scores)
         return total
 

@@ -10,8 +10,9 @@ from aiohttp import web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
-from slb.model import LONGEST_PATH, MAX_TTL, MIN_TTL, UpstreamAttributes
+from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
+from slb.setting_types import LONGEST_PATH
 
 MAX_BODY = 1024 * 1024
 """Bytes of a body the API takes."""

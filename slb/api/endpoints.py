@@ -22,9 +22,10 @@ _WITHIN = 1.0
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`{path}`, `{member}` and `{model}` in a path take slashes too; `query` names what it takes behind a `?`.
+    """A `{name}` in a path takes slashes too; `query` names what it takes behind a `?`.
 
-    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first line is the summary.
+    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first
+    paragraph is the summary, its second the description.
     `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals.
     `is_followed`: it changes something, and answers with the status that `followed` gives."""
 

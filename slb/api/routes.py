@@ -15,9 +15,10 @@ from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import as_any_sees, leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
-from slb.model import LONGEST_PATH, RouteRecord
+from slb.model import RouteRecord
 from slb.names import normal_path
 from slb.routing.mirror import Mirror
+from slb.setting_types import LONGEST_PATH
 
 _PREFIX = "/routes"
 _SLICE = 150

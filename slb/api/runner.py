@@ -1,64 +1,20 @@
-"""Serves an application, and refuses what is not HTTP in the same form as everything else.
+"""Serves an application: aiohttp's runner and server, with our connections and our status line."""
 
-aiohttp answers bytes it cannot parse before any application sees them: as plain text, with a traceback in the
-log. Whoever scans a port would fill that log. It also waits without end for a head that does not come, and takes
-what is not HTTP/1 for a broken head; hence the first line of a connection is judged here, before aiohttp sees it.
-Nor has it limits: how many connections there may be, and how long one may leave its answer unread, is said here.
-"""
-
-import asyncio
 import logging
-import re
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
-from uuid import uuid4
+from typing import Any
 
-import structlog
 from aiohttp import hdrs, web
 from aiohttp.http import RawRequestMessage, StreamWriter
-from aiohttp.http_exceptions import LineTooLong
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from slb.api.answers import Answered, OnAnswer, answers_to
-from slb.api.replies import EXPECTATION, closing_bytes, refusal, request_id_of, signed
-from slb.api.shortcut import Asked, Shortcut
-from slb.api.turns import LINGER, SLICE, InTurns, Turns
+from slb.api.connection import ApiConnection, LineJudge, Rules
+from slb.api.replies import EXPECTATION
+from slb.api.shortcut import Shortcut
+from slb.api.turns import LINGER
 from slb.config import Settings
-from slb.errors import (
-    BAD_REQUEST,
-    HEADERS_TOO_LARGE,
-    HTTP_VERSION,
-    INTERNAL,
-    OVERLOADED,
-    REQUEST_TIMEOUT,
-    URI_TOO_LONG,
-    Refused,
-)
-from slb.observe.seldom import Seldom
 from slb.observe.throttle import Throttle
 from slb.places import Places
-
-_log = structlog.get_logger("slb.api")
-
-LineJudge = Callable[[bytes], object]
-"""Takes a request line with its line end. Raises Refused."""
-
-_MOST_BEHIND = 65_536
-"""Bytes a client may send ahead of the answer it waits for."""
-
-_EVENT = 160
-"""Bytes of an event's line besides its detail, about."""
-
-_TELL_EVERY = 10.0
-"""Seconds between two lines of the log about connections that were refused."""
-
-_NO_HTTP = b"\0\r\n\0\r\n\r\n"
-"""No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""
-
-_FIRST_OF_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
-_VERSION_FAULT = re.compile("HTTP version|Expected (?:dot|HTTP/)|PRI/Upgrade")
 
 
 def _any_line(line: bytes) -> None:
@@ -97,24 +53,6 @@ def make_runner(
     )
 
 
-def _tell_refused(count: int, last: tuple[str, int]) -> None:
-    _log.warning("api_connections_refused", count=count, peer=last[0], open=last[1])
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What `make_runner` was told, for each connection to see."""
-
-    settings: Settings
-    judge: LineJudge
-    on_answer: OnAnswer
-    shortcut: Shortcut | None
-    places: Places[Any] | None
-    throttle: Throttle
-    turns: Turns = field(default_factory=Turns)
-    refusals: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(_TELL_EVERY, _tell_refused))
-
-
 class _Runner(web.AppRunner):
     def __init__(self, app: web.Application, rules: Rules, **options: Any) -> None:
         super().__init__(app, **options)
@@ -148,7 +86,7 @@ class _Server(web.Server):
         self._rules = rules
 
     def __call__(self) -> web.RequestHandler:
-        return _Protocol(self, self._rules, loop=self._loop, **self._kwargs)
+        return ApiConnection(self, self._rules, loop=self._loop, **self._kwargs)
 
 
 def _without_expectation(message: RawRequestMessage) -> RawRequestMessage:
@@ -167,209 +105,3 @@ class _Writer(StreamWriter):
         if version != "HTTP/1.1" and hdrs.CONNECTION not in headers:
             headers[hdrs.CONNECTION] = "close"  # as HTTP/1.1 has to say it (RFC 9112, 9.6)
         await super().write_headers(f"HTTP/1.1 {rest}", headers)
-
-
-class _Protocol(InTurns):
-    __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
-
-    def __init__(self, server: _Server, rules: Rules, **options: Any) -> None:
-        super().__init__(rules.turns, server, **options)
-        self._rules = rules
-        self._line: bytes | None = b""  # what came of the first line; None once it is with aiohttp
-        self._refused: Refused | None = None
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._short = rules.shortcut
-        """None once something has gone to aiohttp: the rest of the connection is its."""
-        self._asked: asyncio.Task[None] | None = None
-        self._behind = bytearray()  # grows in place: it may come byte by byte
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        places = self._rules.places
-        if places is not None and not places.take(self, _address(transport)):
-            self._turn_away(places, cast("asyncio.Transport", transport))
-            return
-        super().connection_made(transport)
-        self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
-
-    def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Say so, and let it be read. aiohttp never hears of this connection: a task for each is what a storm of
-        them would want."""
-        self._refused = Refused(OVERLOADED, "too many connections")
-        request_id = uuid4().hex
-        reply = refusal(OVERLOADED, self._refused.detail, request_id)
-        signed(reply, request_id)
-        transport.write(closing_bytes(reply))
-        transport.write_eof()
-        if places.turn_away(self):
-            self._head_timer = self._loop.call_later(LINGER, transport.abort)
-        else:
-            transport.abort()
-        client = _address(transport)
-        self._rules.on_answer(Answered("", "", reply.status, reply.name, request_id, client, 0.0))
-        self._rules.refusals.count((client, len(places.taken)))
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if self._rules.places is not None:
-            self._rules.places.leave(self)
-        self._end_head_timer()
-        self._end_stall_timer()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Who does not read its answer has the time that it would have between two requests."""
-        super().pause_writing()
-        if self.transport is not None:
-            timeout = self._rules.settings.keepalive_timeout
-            self._stall_timer = self._loop.call_later(timeout, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._end_stall_timer()
-        super().resume_writing()
-
-    def data_received(self, data: bytes) -> None:
-        """What belongs to the first line is kept until all of it is there."""
-        if self._refused is not None or self._answered or self._is_answered_shortly(data):
-            return
-        if self._line is not None:
-            # Empty lines before a request are ignored (RFC 9112, 2.2), and not kept: they could go on for ever.
-            # What is kept is at most max_request_line bytes.
-            data = self._line = (self._line + data).lstrip(b"\r\n")
-            if not self._first_line_is_good(data):
-                return
-            self._line = None
-        if len(data) > SLICE or self._rest:
-            self._feed_in_turns(data)
-        else:
-            self._feed(data)
-
-    def _feed(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._request_count:
-            self._end_head_timer()
-
-    def _is_answered_shortly(self, data: bytes) -> bool:
-        """Whether the short way takes it; what comes meanwhile waits for the answer."""
-        if self._asked is not None:
-            self._behind += data
-            if len(self._behind) > _MOST_BEHIND and self.transport is not None:
-                self.transport.pause_reading()
-            return True
-        if self._short is None or self.transport is None:
-            return False
-        remote = _address(self.transport)
-        asked = self._short.read(data, remote) if remote and not self._force_close else None
-        if asked is None:
-            if self._head_timer is None:  # as for a connection's first request
-                self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
-            self._short = None
-            return False
-        self._end_head_timer()
-        self._keepalive = True  # aiohttp closes what has been idle for long
-        self._asked = self._loop.create_task(self._answer_shortly(self._short, asked, remote))
-        return True
-
-    async def _answer_shortly(self, short: Shortcut, asked: Asked, remote: str) -> None:
-        reply = await short.answer(asked, remote)
-        self._asked = None
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
-        transport.write(reply)
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        if behind := bytes(self._behind):
-            self._behind.clear()
-            if len(behind) > _MOST_BEHIND:
-                transport.resume_reading()
-            self.data_received(behind)
-
-    async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """What is being answered is answered still."""
-        if self._asked is not None:
-            await asyncio.wait([self._asked], timeout=timeout)
-        await super().shutdown(timeout)
-
-    def _first_line_is_good(self, data: bytes) -> bool:
-        """False too while the end of it is to come."""
-        longest = self._rules.settings.max_request_line
-        line, newline, _ = data.partition(b"\n")
-        try:
-            if data and not _FIRST_OF_TOKEN.match(data):
-                raise Refused(BAD_REQUEST, "the request line is malformed")
-            if len(line) > longest:
-                raise Refused(URI_TOO_LONG, f"the request line is over {longest} bytes")
-            if newline:
-                self._rules.judge(line + newline)
-        except Refused as refused:
-            self._refuse(refused)
-            return False
-        return bool(newline)
-
-    def _head_is_late(self) -> None:
-        timeout = self._rules.settings.head_timeout
-        if self._refused is None:
-            self._refuse(Refused(REQUEST_TIMEOUT, f"the head did not come within {timeout:g}s"))
-
-    def _refuse(self, refused: Refused) -> None:
-        self._refused = refused
-        self._rest.clear()
-        self._end_head_timer()
-        super().data_received(_NO_HTTP)
-
-    def _end_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _end_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-
-    def log_exception(self, *args: Any, **kw: Any) -> None:
-        """A body that breaks off or cannot be read has been answered already, or nobody is left to be answered."""
-        if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
-            _log.debug("broken_body", detail=str(sys.exception()))
-        else:
-            super().log_exception(*args, **kw)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """The answer to what could not be parsed, or broke outside of every middleware; it closes."""
-        refused = self._refused or _parsing_refused(status, exc, message or "")
-        said: dict[str, Any] = {"peer": request.remote, "detail": refused.detail}
-        if request.writer.output_size > 0:
-            raise ConnectionError("the answer has already begun")
-        if isinstance(exc, ConnectionError):
-            _log.debug("client_gone", **said)
-        elif status >= 500:
-            _log.error("unexpected_exception", **said, exc_info=exc)
-        elif self._rules.throttle.allows():
-            self._rules.throttle.spend(_EVENT + len(refused.detail))
-            _log.info("malformed_request", **said)
-        request_id = request_id_of(request.headers)
-        reply = refusal(refused.reason, refused.detail, request_id)
-        reply.unread = status < 500
-        reply.force_close()
-        return signed(reply, request_id)
-
-
-def _address(transport: asyncio.BaseTransport) -> str:
-    """The peer's address; empty for a unix socket."""
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if isinstance(peer, tuple) else ""
-
-
-def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Refused:
-    """What aiohttp says of a request it could not parse, in our words."""
-    detail = message.partition("\n")[0] or "the request is malformed"
-    if status >= 500 and not isinstance(exc, ConnectionError):
-        return Refused(INTERNAL, detail)
-    if _VERSION_FAULT.search(message):  # behind the first request of a connection
-        return Refused(HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
-    return Refused(HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else BAD_REQUEST, detail)

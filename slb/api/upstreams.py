@@ -55,7 +55,8 @@ class UpstreamsEndpoint:
 
     async def show_all(self, request: web.Request) -> web.Response:
         """Every upstream, and when it was last found alive."""
-        # Of a supervisor, those of `silent` are found alive by no worker.
+        # With `silent`, those that neither a check nor a request has found alive for so many seconds; of a
+        # supervisor, in no worker.
         seconds = _seconds(request.query.get("silent", "0"))
         answers = await self._parts.workers_answers(f"/upstreams?silent={seconds:g}")
         # One that does not answer agrees on none.

@@ -10,9 +10,10 @@ class Split:
     """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: who of them
     can take any. `only`: the ring that decides them all, where there is one."""
 
-    __slots__ = ("_expected", "_last", "_parts", "_upto", "only")
+    __slots__ = ("_expected", "_given", "_last", "_parts", "_upto", "eligible", "only")
 
     def __init__(self, parts: Sequence[tuple[Ring, float]], eligible: Set[LiveUpstream]) -> None:
+        self._given, self.eligible = parts, eligible
         weighing = [(ring, share) for ring, share in parts if share > 0.0]
         self._upto: list[tuple[float, Ring]] = []
         self._parts: list[tuple[frozenset[LiveUpstream], float]] = []
@@ -24,6 +25,10 @@ class Split:
         self._last = weighing[-1][0]
         self.only = self._last if len(weighing) == 1 else None
         self._expected: dict[LiveUpstream, float] = {}
+
+    def is_of(self, parts: Sequence[tuple[Ring, float]], eligible: Set[LiveUpstream]) -> bool:
+        """Whether it is what these would make."""
+        return (self._given, self.eligible) == (parts, eligible)
 
     def draw(self, chance: Callable[[], float]) -> Ring:
         """The ring of one request; `chance` is uniform in [0, 1)."""

@@ -80,8 +80,9 @@ Channel `slb:granted:<instance>`: a pool in which something has been granted to 
 import re
 
 from slb.errors import InvalidName
-from slb.model import LONGEST_PATH, HealthCheck
+from slb.model import HealthCheck
 from slb.names import duration, is_normal_path, normal_member
+from slb.setting_types import LONGEST_PATH
 
 MEMBERS = "slb_"
 SETTINGS = "slb:route:"

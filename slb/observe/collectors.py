@@ -40,7 +40,7 @@ class MetricsCollector(Collector):
         yield from self._health()
         yield from admission_families(self._metrics)
         yield from self._control_plane()
-        yield from ApiCollector(self._metrics).collect()
+        yield from SharedCollector(self._metrics).collect()
         yield from ring_families(self._metrics.rings())
 
     def _traffic(self) -> Iterator[Metric]:
@@ -123,7 +123,7 @@ class MetricsCollector(Collector):
         )
 
 
-class ApiCollector(Collector):
+class SharedCollector(Collector):
     """Of the API and its listeners, of reloads and of the quota router: a supervisor counts these too."""
 
     def __init__(self, metrics: Metrics) -> None:

@@ -15,11 +15,26 @@ Rings = Callable[[], Iterable[tuple[str, ConsistentHash]]]
 """Route path and policy, of each route that goes by a key."""
 
 _OF_EACH_ROUTE: tuple[tuple[type[Counter | Gauge], str, str, Callable[[ConsistentHash], float]], ...] = (
-    (Counter, "slb_ring_keyless", "Requests without a key, sent round-robin.", lambda it: it.keyless),
-    (Counter, "slb_ring_unready", "Requests before there was a ring, sent round-robin.", lambda it: it.unready),
+    (Counter, "slb_ring_keyless", "Requests without a key, sent round-robin.", lambda it: it.counts.keyless),
+    (
+        Counter,
+        "slb_ring_unready",
+        "Requests before there was a ring, sent round-robin.",
+        lambda it: it.counts.unready,
+    ),
     (Gauge, "slb_ring_fading", "Rings that are fading in.", lambda it: it.fading),
-    (Gauge, "slb_zone_share", "Share of requests that the zone's own ring decides.", lambda it: it.zone_share),
-    (Gauge, "slb_zone_health", "1 where latency leaves the zone its share, down to 0.", lambda it: it.ramp.health),
+    (
+        Gauge,
+        "slb_zone_share",
+        "Share of requests that the zone's own ring decides.",
+        lambda it: it.zone_share.share,
+    ),
+    (
+        Gauge,
+        "slb_zone_health",
+        "1 where latency leaves the zone its share, down to 0.",
+        lambda it: it.zone_share.ramp.health,
+    ),
 )
 
 
@@ -36,7 +51,7 @@ def _distances(rings: list[tuple[str, ConsistentHash]]) -> Metric:
         "slb_ring_distance", "Upstreams passed over for a request because they were busy.", labels=("route",)
     )
     for route, ring in rings:
-        counts = dict(ring.distances)
+        counts = dict(ring.counts.distances)
         upto = list(accumulate(counts.get(hops, 0) for hops in range(MOST_HOPS)))
         buckets = [(f"{hops}.0", float(count)) for hops, count in enumerate(upto)]
         buckets.append(("+Inf", sum(counts.values())))

@@ -12,13 +12,14 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any
 
 import structlog
 
 from slb.addresses import Network, in_networks
 from slb.listening import queued, waiting
 from slb.observe.metrics import Metrics
+from slb.proxy.forwarded_transport import Forwarded, Peer
 from slb.proxy.plain_on_tls import refuse_plain, speaks_plainly
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.tls import SHUTDOWN_TIMEOUT, Certificates
@@ -34,9 +35,6 @@ _PAUSE = 1.0
 _UNKNOWN = ("unknown", 0)
 """The peer where the balancer does not know it. Taking the balancer's own address for it would extend the trust in
 the balancer to any client behind it."""
-
-Peer = tuple[Any, ...]
-"""As the socket module has it: address, port, and for IPv6 two more."""
 
 _log = structlog.get_logger("slb.proxy")
 
@@ -204,7 +202,7 @@ class Entrance:
 
     async def _begin_http(self, accepted: socket.socket, client: Peer | None) -> None:
         loop = asyncio.get_running_loop()
-        serve = self._serve if client is None else lambda: _Forwarded(self._serve(), client)
+        serve = self._serve if client is None else lambda: Forwarded(self._serve(), client)
         try:
             if self._certificates is None:
                 await loop.connect_accepted_socket(serve, accepted)
@@ -271,37 +269,3 @@ def _label(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or "other").lower()
     return "timeout" if isinstance(error, ConnectionAbortedError | TimeoutError) else "closed"
-
-
-class _Forwarded(asyncio.Protocol):
-    """Begins a connection whose peer is `client`, and is gone."""
-
-    def __init__(self, protocol: asyncio.Protocol, client: Peer) -> None:
-        self._protocol = protocol
-        self._client = client
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        real = cast("asyncio.Transport", transport)
-        real.set_protocol(self._protocol)
-        self._protocol.connection_made(cast("asyncio.Transport", ForwardedTransport(real, self._client)))
-
-
-class ForwardedTransport:
-    """A transport whose peer is the client a balancer named. All that asks for the peer is given this one: also the
-    API, which trusts loopback, where the balancer may well be."""
-
-    __slots__ = ("_client", "_transport", "abort", "close", "is_closing", "write")
-
-    def __init__(self, transport: asyncio.Transport, client: Peer) -> None:
-        self._transport = transport
-        self._client = client
-        self.write = transport.write
-        self.is_closing = transport.is_closing
-        self.close = transport.close
-        self.abort = transport.abort
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._client if name == "peername" else self._transport.get_extra_info(name, default)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)

@@ -20,7 +20,8 @@ from slb.proxy.deadlines import Wheel
 from slb.proxy.head_cache import HeadCache
 from slb.proxy.outbox import Outbox
 from slb.proxy.replies import ReplyHead
-from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls, fault
+from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls
+from slb.proxy.tls_files import fault
 from slb.proxy.upstream import UpstreamConnection
 from slb.routing.mirror import Mirror
 

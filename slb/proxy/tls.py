@@ -5,19 +5,18 @@ what cannot be used is refused and logged, and the old one stays.
 """
 
 import asyncio
-import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from slb.config import Settings
-from slb.errors import ConfigError, tls_fault
+from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
+from slb.proxy.tls_files import Pair, log_refused, seen_files
 from slb.setting_values import certificate_files
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -29,79 +28,6 @@ LOOK_AGAIN = 5.0
 """Seconds between two looks at the files."""
 
 _log = structlog.get_logger("slb.tls")
-
-Seen = tuple[tuple[int, int, int], ...]
-"""Of each file what changes with it: time, size, inode."""
-
-
-def fault(error: OSError | ssl.SSLError) -> str:
-    """What failed, for a person, without the library's own coordinates."""
-    return tls_fault(error) or error.strerror or str(error) or "the connection was closed"
-
-
-# -- files
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A certificate (leaf first, then its chain) and its key, both PEM; they may be in one file."""
-
-    certificate: Path
-    key: Path
-
-    def load_into(self, context: ssl.SSLContext) -> None:
-        """Raises ConfigError."""
-        for file in (self.certificate, self.key):
-            readable(file)
-        try:
-            context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
-        except _Encrypted:
-            raise ConfigError(f"{self.key}: the key is encrypted, which slb cannot read") from None
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{self._shown()}: {_load_fault(error)}") from None
-
-    def _shown(self) -> str:
-        return str(self.certificate) if self.certificate == self.key else f"{self.certificate} with {self.key}"
-
-
-class _Encrypted(Exception):
-    """A passphrase was asked for."""
-
-
-def _no_passphrase() -> str:
-    """Without this OpenSSL would ask whoever sits at the terminal."""
-    raise _Encrypted
-
-
-def _load_fault(error: OSError | ValueError) -> str:
-    if isinstance(error, ssl.SSLError):
-        if error.reason == "KEY_VALUES_MISMATCH":
-            return "the key is not this certificate's"
-        return f"not a certificate and a key in PEM form ({fault(error)})"
-    return str(error)
-
-
-def readable(file: Path) -> None:
-    """Raises ConfigError where `file` cannot be read."""
-    try:
-        with file.open("rb"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from None
-
-
-def _seen(files: Iterable[Path]) -> Seen:
-    """Links are followed: mounted secrets change by one."""
-    found = []
-    for file in files:
-        try:
-            about = os.stat(file)
-        except OSError:
-            found.append((0, 0, 0))
-        else:
-            found.append((about.st_mtime_ns, about.st_size, about.st_ino))
-    return tuple(found)
-
 
 # -- the listener's
 
@@ -168,7 +94,7 @@ class Certificates:
         self._metrics = metrics
         self._clock = clock
         self._names: Mapping[str, Certificate] = {}
-        self._seen = [_seen((pair.certificate, pair.key)) for pair in pairs]
+        self._seen = [seen_files((pair.certificate, pair.key)) for pair in pairs]
         self._loaded = [self._load(pair) for pair in pairs]
         self._names = by_name(self._loaded)
 
@@ -180,7 +106,7 @@ class Certificates:
     def reload(self) -> None:
         """Take what has changed since the last look. Reads files: not for the event loop."""
         for number, old in enumerate(self._loaded):
-            seen = _seen((old.pair.certificate, old.pair.key))
+            seen = seen_files((old.pair.certificate, old.pair.key))
             if seen != self._seen[number]:
                 self._seen[number] = seen
                 self._replace(number, old)
@@ -189,7 +115,7 @@ class Certificates:
         try:
             self._loaded[number] = self._load(old.pair)
         except Exception as error:  # noqa: BLE001 -- whatever a file does to its reader, what was read before serves
-            _refused(self._metrics, "certificate_refused", error, file=str(old.pair.certificate))
+            log_refused(self._metrics, "certificate_refused", error, file=str(old.pair.certificate))
         else:
             self._names = by_name(self._loaded)
             _log.info("certificate_replaced", file=str(old.pair.certificate))
@@ -236,7 +162,7 @@ class UpstreamTls:
         self._own = Pair(own, key or own) if own is not None else None
         pair = (self._own.certificate, self._own.key) if self._own is not None else ()
         self._files = [file for file in (self._authorities, *pair) if file is not None]
-        self._seen = _seen(self._files)
+        self._seen = seen_files(self._files)
         self._context = self._load() if self._files else None
 
     async def context(self) -> ssl.SSLContext:
@@ -248,14 +174,14 @@ class UpstreamTls:
 
     def reload(self) -> None:
         """Take what has changed since the last look. Reads files: not for the event loop."""
-        seen = _seen(self._files)
+        seen = seen_files(self._files)
         if seen == self._seen:
             return
         self._seen = seen
         try:
             self._context = self._load()
         except Exception as error:  # noqa: BLE001
-            _refused(self._metrics, "upstream_certificates_refused", error, files=self._named())
+            log_refused(self._metrics, "upstream_certificates_refused", error, files=self._named())
         else:
             _log.info("upstream_certificates_replaced", files=self._named())
 
@@ -288,14 +214,6 @@ class UpstreamTls:
 
 
 # -- both
-
-
-def _refused(metrics: Metrics, event: str, error: Exception, **which: object) -> None:
-    """Tell of files that cannot be used: what was read before serves on. Of what nobody expected, with the
-    traceback."""
-    metrics.tls_reload_failures += 1
-    traceback = None if isinstance(error, ConfigError) else error
-    _log.error(event, **which, error=str(error), exc_info=traceback)
 
 
 async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> None:

@@ -1,45 +1,19 @@
 """Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
 
-import heapq
 import time
 from collections import ChainMap
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from slb.balance.eligible import takes_requests
-from slb.balance.policy import POLICIES, Means, Policy
+from slb.balance.policy import Means
 from slb.balance.upstream import ALWAYS, LiveUpstream
-from slb.model import RouteRecord, RouteSettings, Upstream
+from slb.model import RouteRecord
 from slb.routing.effective_settings import EffectiveSettings, Judged
+from slb.routing.live_upstreams import SLICE, Attributes, LiveUpstreams, UpstreamsDraft
+from slb.routing.route_maker import RouteMaker, SettingsFor
 from slb.routing.table import Route, Table
 from slb.routing.uses import Settled, Shift, Uses, note_changes
-
-Attributes = Mapping[str, Mapping[str, str]]
-"""member -> its hash in Redis; members without one are absent."""
-
-SettingsFor = Callable[[str, Mapping[str, str]], RouteSettings]
-"""What holds for a path, given the valid fields of its hash."""
-
-_SLICE = 50
-"""Members made into upstreams between two yields of `replace`: well under 5 ms of work."""
-
-_CHEAP_SLICE = 1000
-"""Members only looked up between two yields."""
-
-
-@dataclass
-class _Draft:
-    """What the next swap brings, none of it seen yet. changed: members whose attributes are others now; fresh:
-    those without a live upstream so far, seen at `now`; judged: the settings of each route made anew."""
-
-    attributes: Attributes
-    now: float
-    changed: set[str] = field(default_factory=set)
-    fresh: dict[str, LiveUpstream] = field(default_factory=dict)
-    judged: Judged = field(default_factory=dict)
 
 
 class Mirror:
@@ -57,15 +31,13 @@ class Mirror:
         clock: Callable[[], float] = time.monotonic,
         zone: str = "",
     ) -> None:
-        self._settings_for = settings_for
-        self._means = Means(rng, clock, zone)
         self._clock = clock
         self.table = Table.of({})
         self.ready = False
         self.records: dict[str, RouteRecord] = {}
-        self.attributes: dict[str, Mapping[str, str]] = {}
         self._effective = EffectiveSettings()
-        self._live: dict[str, LiveUpstream] = {}
+        self._maker = RouteMaker(settings_for, self._effective, Means(rng, clock, zone))
+        self._upstreams = LiveUpstreams()
         self._uses = Uses()
         self._refreshed: set[str] = set()
         self._refreshed_meanwhile: set[str] = set()
@@ -82,12 +54,17 @@ class Mirror:
 
     def upstream(self, member: str) -> LiveUpstream | None:
         """The live upstream of a member some route names."""
-        return self._live.get(member)
+        return self._upstreams.live.get(member)
 
     @property
     def upstreams(self) -> Mapping[str, LiveUpstream]:
         """member -> live upstream, for every member some route names."""
-        return self._live
+        return self._upstreams.live
+
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, str]]:
+        """member -> its hash in Redis, of the members that have one."""
+        return self._upstreams.attributes
 
     @property
     def faults(self) -> Mapping[str, list[str]]:
@@ -123,40 +100,39 @@ class Mirror:
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
         routes: dict[str, Route] = {}
-        depth = 0
-        draft = _Draft(attributes, self._now())
-        settings_for = self._settings_for
+        judged = Judged()
+        depth, done, now, settings_for = 0, 0, self._now(), self._maker.settings_for
         self._refreshed.clear()
-        yield from self._find_changed(attributes, draft.changed)
-        done = 0
+        changed = yield from self._upstreams.changed(attributes)
+        draft = UpstreamsDraft(self._upstreams.live, attributes, changed, now)
         for path, record in records.items():
-            routes[path] = self._unchanged(path, record, draft) or (yield from self._route(path, record, draft))
+            route = self._unchanged(path, record, draft)
+            routes[path] = route or (yield from self._route(path, record, draft, judged))
             depth = max(depth, path.count("/"))
             done += 1 + len(record.members)
-            if done >= _SLICE:
+            if done >= SLICE:
                 done = 0
                 yield
         shift: Shift = {}
         yield from note_changes(self.records, records, shift)
         uses = yield from self._uses.add(shift)
-        specs = yield from self._specs(draft)
+        specs = yield from draft.specs()
         yield
-        self._adopt(draft, specs)
+        self._upstreams.adopt(draft, specs)
+        self._effective.adopt(judged)
         self._effective.keep(records)
-        self.records, self.attributes = dict(records), dict(attributes)
-        self._swapped(Table(routes, depth), uses)
-        if self._settings_for is not settings_for:
-            yield from self.reconfigure(self._settings_for)
+        self.records, self._upstreams.attributes = dict(records), dict(attributes)
+        yield from self._swapped(Table(routes, depth), uses, settings_for)
 
     def reconfigure(self, settings_for: SettingsFor) -> Iterator[None]:
         """Let every route follow other settings of the process. Yields between slices; one swap, at the end. What
         else changes meanwhile is made by the new ones already."""
-        self._settings_for = settings_for
+        self._maker.settings_for = settings_for
         self._refreshed_meanwhile.clear()
         made: dict[str, tuple[Route, Route]] = {}
         for count, (path, route) in enumerate(list(self.table.routes.items()), 1):
             made[path] = route, self._following(route)
-            if count % _SLICE == 0:
+            if count % SLICE == 0:
                 yield
         routes: dict[str, Route] = {}
         for path, route in self.table.routes.items():
@@ -167,15 +143,9 @@ class Mirror:
             self.refresh(frozenset(self._refreshed_meanwhile))
 
     def _following(self, route: Route) -> Route:
-        """The route with the settings it has now; itself where they are the same."""
+        """The route with the settings it has now."""
         record = self.records.get(route.path)
-        if record is None:  # it has left while others were made
-            return route
-        fields, _ = self._effective.fields(route.path, record)
-        settings = self._settings_for(route.path, fields)
-        if settings == route.settings:
-            return route
-        return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
+        return self._maker.remake(route, record) if record is not None else route  # else it has left meanwhile
 
     def update(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> None:
         """`updating`, all at once."""
@@ -185,29 +155,27 @@ class Mirror:
     def updating(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> Iterator[None]:
         """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap.
         Yields between slices; nothing is seen until the last one is done."""
-        changed = {member for member in attributes if self.attributes.get(member, {}) != attributes[member]}
+        changed = self._upstreams.changed_of(attributes)
         touched = dict(changes)
         for path, record in self.records.items() if changed else ():
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
-        draft = _Draft(
-            ChainMap({each: attributes[each] for each in changed}, self.attributes), self._now(), changed
-        )
-        settings_for = self._settings_for
+        after = ChainMap({each: attributes[each] for each in changed}, self._upstreams.attributes)
+        draft, judged = UpstreamsDraft(self._upstreams.live, after, changed, self._now()), Judged()
+        settings_for = self._maker.settings_for
         self._refreshed.clear()
         routes: dict[str, Route | None] = {}
         for path, new in touched.items():
-            routes[path] = None if new is None else (yield from self._route(path, new, draft))
+            routes[path] = None if new is None else (yield from self._route(path, new, draft, judged))
         shift: Shift = {}
         yield from note_changes(self.records, touched, shift, is_part=True)
         uses = yield from self._uses.add(shift)
-        specs = yield from self._specs(draft)
-        self._store(changed, attributes)
+        specs = yield from draft.specs()
+        self._upstreams.store(changed, attributes)
         self._keep(touched)
-        self._adopt(draft, specs)
-        self._swapped(self.table.changed(routes), uses)
-        if self._settings_for is not settings_for:
-            yield from self.reconfigure(self._settings_for)
+        self._upstreams.adopt(draft, specs)
+        self._effective.adopt(judged)
+        yield from self._swapped(self.table.changed(routes), uses, settings_for)
 
     def _keep(self, records: Mapping[str, RouteRecord | None]) -> None:
         for path, record in records.items():
@@ -217,111 +185,33 @@ class Mirror:
             else:
                 self.records[path] = record
 
-    def _store(self, changed: set[str], attributes: Attributes) -> None:
-        for member in changed:
-            if attributes[member]:
-                self.attributes[member] = attributes[member]
-            else:
-                del self.attributes[member]
-
-    def _find_changed(self, attributes: Attributes, changed: set[str]) -> Iterator[None]:
-        """Add to `changed` the members whose attributes are not what they were."""
-        for count, (member, each) in enumerate(attributes.items(), 1):
-            before = self.attributes.get(member)
-            if before is not each and before != each:
-                changed.add(member)
-            if count % _CHEAP_SLICE == 0:
-                yield
-        for count, member in enumerate(list(self.attributes), 1):
-            if member not in attributes:
-                changed.add(member)
-            if count % _CHEAP_SLICE == 0:
-                yield
-
-    def _unchanged(self, path: str, record: RouteRecord, draft: _Draft) -> Route | None:
+    def _unchanged(self, path: str, record: RouteRecord, draft: UpstreamsDraft) -> Route | None:
         """The route as it is, where it stays so."""
         old = self.table.routes.get(path)
         same = old is not None and self.records.get(path) == record and draft.changed.isdisjoint(record.members)
         return old if same else None
 
-    def _route(self, path: str, record: RouteRecord, draft: _Draft) -> Generator[None, None, Route]:
-        """The route that `record` makes. Yields between slices of its members."""
-        members: list[LiveUpstream] = []
-        serving: list[LiveUpstream] = []
-        for count, member in enumerate((yield from _in_order(record.members)), 1):
-            live = self._live_for(member, draft)
-            members.append(live)
-            if self._serves(live, draft):
-                serving.append(live)
-            if count % _SLICE == 0:
-                yield
-        old = self.table.routes.get(path)
-        fields = self._effective.judge(path, record, self.records.get(path), draft.judged)
-        settings = self._settings_for(path, fields)
-        return Route(path, settings, tuple(members), tuple(serving), self._policy(settings, old))
-
-    def _specs(self, draft: _Draft) -> Generator[None, None, dict[str, Upstream]]:
-        """What those say from now on whose attributes have changed."""
-        specs: dict[str, Upstream] = {}
-        for count, member in enumerate(draft.changed & self._live.keys(), 1):
-            specs[member] = Upstream.of(member, draft.attributes.get(member))
-            if count % _SLICE == 0:
-                yield
-        return specs
-
-    def _serves(self, live: LiveUpstream, draft: _Draft) -> bool:
-        """By what is to hold after the swap: until then `spec` is what it was, except of a fresh one."""
-        if live.member in draft.changed and live.member not in draft.fresh:
-            return takes_requests(live.member, draft.attributes)
-        return not live.spec.drain
-
-    def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
-        """The old policy object goes on where the policy is the same, and with it the place in its round."""
-        if old is not None and old.settings.policy == settings.policy:
-            return old.policy
-        return POLICIES[settings.policy](self._means)
-
-    def _live_for(self, member: str, draft: _Draft) -> LiveUpstream:
-        live = self._live.get(member) or draft.fresh.get(member)
-        if live is None:
-            live = draft.fresh[member] = LiveUpstream(Upstream.of(member, draft.attributes.get(member)), draft.now)
-        return live
+    def _route(
+        self, path: str, record: RouteRecord, draft: UpstreamsDraft, judged: Judged
+    ) -> Generator[None, None, Route]:
+        old, old_record = lambda: self.table.routes.get(path), self.records.get(path)
+        return (yield from self._maker.make(path, record, old, old_record, draft, judged))
 
     def _now(self) -> float:
         return self._clock() if self.ready else ALWAYS
 
-    def _adopt(self, draft: _Draft, specs: Mapping[str, Upstream]) -> None:
-        if self._live:
-            self._live.update(draft.fresh)
-        else:
-            self._live = draft.fresh  # the first table: all of a hundred thousand at once
-        self._effective.adopt(draft.judged)
-        for member, spec in specs.items():
-            self._live[member].spec = spec
-
-    def _swapped(self, table: Table, uses: Settled) -> None:
-        """Swap a table in that was made in slices."""
+    def _swapped(self, table: Table, uses: Settled, made_by: SettingsFor) -> Iterator[None]:
+        """Swap a table in that was made in slices, by these settings. Yields where they are others by now."""
         moved = frozenset(self._refreshed)
         self._swap(table, self._uses.settle(uses))
         if moved:  # while this table was made; what was made before that does not know
             self.refresh(moved)
+        if self._maker.settings_for is not made_by:
+            yield from self.reconfigure(self._maker.settings_for)
 
     def _swap(self, table: Table, gone: Sequence[str]) -> None:
-        for member in gone:
-            self._live.pop(member, None)
+        self._upstreams.drop(gone)
         self.table = table
         self.ready = True
         for listener in self._listeners:
             listener(gone)
-
-
-def _in_order(members: Collection[str]) -> Generator[None, None, Iterable[str]]:
-    """Sorted, of many a slice at a time."""
-    if len(members) <= _CHEAP_SLICE:
-        return sorted(members)
-    rest = iter(members)
-    runs: list[list[str]] = []
-    while run := sorted(islice(rest, _CHEAP_SLICE)):
-        runs.append(run)
-        yield
-    return heapq.merge(*runs)

@@ -12,7 +12,7 @@ from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
-from slb.observe.collectors import ApiCollector
+from slb.observe.collectors import SharedCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import configure_logging
 from slb.proxy.tls import check_files
@@ -73,7 +73,7 @@ class Supervisor:
             Worker(index, self._job(index, core.settings), self._worker_ended)
             for index in range(core.settings.workers)
         ]
-        own_metrics = ApiCollector(core.metrics)
+        own_metrics = SharedCollector(core.metrics)
         self._fleet = Fleet(self._workers, Sums(), lambda: text_of_process(own_metrics), self._show_inflight)
         self._busy: set[str] = set()
 
@@ -94,7 +94,7 @@ class Supervisor:
             serving=fleet.ready,
             workers_answers=fleet.answers,
         )
-        await core.serve_api(parts)
+        await core.api.listen(parts, core.sockets.api)
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
             await first_of(worker.listened, *ends)
@@ -112,7 +112,7 @@ class Supervisor:
         await self._core.reconfigure(settings)
 
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
-        self._core.stopping = True
+        self._core.api.draining = True
         self._core.begin_drain()
         self._stop_workers()
         for listener in self._core.sockets.data:

@@ -59,9 +59,9 @@ def policy_of(proxy: Proxy, path: str = "/") -> ConsistentHash:
 
 def decides(proxy: Proxy, path: str) -> bool:
     """Whether there is a ring for this route by now."""
-    ring, before = policy_of(proxy, path), policy_of(proxy, path).unready
+    ring, before = policy_of(proxy, path), policy_of(proxy, path).counts.unready
     ring.pick(proxy.mirror.table.routes[path].view, b"any")
-    return ring.unready == before
+    return ring.counts.unready == before
 
 
 BY_KEY_ALONE = {"policy": "consistent_hash", "load_signal": "off"}

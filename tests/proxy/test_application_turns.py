@@ -13,7 +13,7 @@ from slb.api.runner import make_runner
 from slb.api.turns import SLICE
 from slb.loading import load_settings
 from tests.proxy.harness import MakeProxy, Origin, Proxy
-from tests.support.api_server import ApiServer, Client
+from tests.support.tested_api import Client, TestedApi
 from tests.support.waiting import soon
 
 CHUNK = b"1\r\nx\r\n"
@@ -36,7 +36,7 @@ class Application:
         made = web.Application(middlewares=middlewares)
         made.router.add_post("/register", self._take)
         made.router.add_get("/{name}", self._name)
-        client: Client = await aiohttp_client(ApiServer(make_runner(made, load_settings({}, {}), 0.1)))
+        client: Client = await aiohttp_client(TestedApi(make_runner(made, load_settings({}, {}), 0.1)))
         self.address: Address = client.host, client.port or 0
         self.proxy.applications = cast("Callable[[], asyncio.Protocol]", client.server.handler)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from slb.admission.explain import Explainer
+from slb.admission.explain import Explainer, last_seen
 from slb.admission.shown import Decision
 from slb.balance.upstream import Handle
 from slb.model import RouteRecord
@@ -221,9 +221,9 @@ class TestDecisions:
         assert (await one.get("/p/quick")).status == 200
         gate = one.gates.known("/p")
         assert gate is not None
-        assert gate.last_seen("/p") is not None
+        assert last_seen(gate, "/p") is not None
         gate.keep_views(())
-        assert gate.last_seen("/p") is None
+        assert last_seen(gate, "/p") is None
 
 
 async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(proxies: MakeProxy) -> None:
@@ -243,7 +243,7 @@ async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxi
         one.route(path, idle, "10.0.0.3:1", policy="least_inflight")
         route = one.mirror.table.routes[path]
         gate = one.gates.of(route)
-        gate.candidates(route)
+        gate.candidates.of(route)
     assert dict(one.metrics.global_inflight()) == {}, "nobody knows before they have been read"
     one.ledger.scores = {"/p": {}, "/q": {"10.0.0.3:1": 2}}
     assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.2:1": 0, "10.0.0.3:1": 2}

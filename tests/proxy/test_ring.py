@@ -55,7 +55,7 @@ async def test_a_key_is_found_where_hash_key_says(
         before = len(owner.requests)
         await proxy.get(target.format(key), **{name: value.format(key) for name, value in headers.items()})
         assert len(owner.requests) == before + 1
-    assert policy_of(proxy).keyless == 0
+    assert policy_of(proxy).counts.keyless == 0
 
 
 async def test_a_client_stays_with_its_upstream_where_the_key_is_its_address(
@@ -72,7 +72,7 @@ async def test_requests_without_the_key_go_round_and_are_counted(proxies: MakePr
     for _ in range(6):
         await proxy.get("/products/1")
     assert [len(origin.requests) for origin in all_three] == [2, 2, 2]
-    assert policy_of(proxy).keyless == 6
+    assert policy_of(proxy).counts.keyless == 6
 
 
 async def test_a_retry_goes_to_the_next_one_clockwise(proxies: MakeProxy, origins: MakeOrigin) -> None:
@@ -92,4 +92,4 @@ async def test_a_retry_without_a_key_does_not_bring_the_next_request_to_the_same
     await lead(proxy, two, hash_key="header:X-Session", eject_after="0")
     assert [(await proxy.get("/")).status for _ in range(6)] == [200] * 6
     assert [len(origin.requests) for origin in two] == [3, 6]
-    assert policy_of(proxy).keyless == 6
+    assert policy_of(proxy).counts.keyless == 6

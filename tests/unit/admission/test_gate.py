@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from slb.admission.explain import last_seen
 from slb.control.batch import Seen
 from slb.control.lane_timing import LaneTiming
 from tests.support.waiting import eventually
@@ -13,23 +14,6 @@ from tests.unit.routing.mirror_rig import A, B, C, replace
 
 BRIEF = LaneTiming(settle=0.0, silence=0.01)
 """A request that may not queue waits 10 ms for Redis."""
-
-
-@pytest.mark.parametrize(
-    ("ready", "settling", "late", "mode"),
-    [
-        (False, False, False, "local"),
-        (False, True, True, "local"),
-        (True, True, False, "settling"),
-        (True, True, True, "settling"),
-        (True, False, True, "late"),
-        (True, False, False, "shared"),
-    ],
-)
-async def test_its_mode_is_the_worst_its_lane_tells(ready: bool, settling: bool, late: bool, mode: str) -> None:
-    setup = Setup(A)
-    setup.lane.turns(ready=ready, settling=settling, late=late)
-    assert setup.gate.mode == mode
 
 
 # -- Redis decides
@@ -108,17 +92,6 @@ async def test_a_request_whose_route_has_gone_meanwhile_is_refused_when_it_asks_
     assert visit.answers == ["no_upstream"]
 
 
-async def test_candidates_are_the_same_object_until_something_of_them_changes() -> None:
-    setup = Setup(A, B, **CAPPED)
-    before = setup.gate.candidates(setup.mirror.table.routes[PATH])
-    assert [(each.member, each.capacity) for each in before] == [(A, 1), (B, 1)]
-    setup.route(A, B, **CAPPED, retries="3")
-    assert setup.gate.candidates(setup.mirror.table.routes[PATH]) is before
-    setup.route(A, B, **{**CAPPED, "max_inflight": "2"})
-    after = setup.gate.candidates(setup.mirror.table.routes[PATH])
-    assert [(each.member, each.capacity) for each in after] == [(A, 2), (B, 2)]
-
-
 async def test_the_order_of_a_policy_is_kept_and_those_that_fade_in_come_last() -> None:
     setup = Setup(A, B, C, max_inflight="1", policy="round_robin")
     orders = []
@@ -146,7 +119,7 @@ async def test_requests_that_wait_follow_what_becomes_of_their_route() -> None:
     setup.visit()
     setup.route(B, **QUEUED)
     setup.gate.refresh()
-    candidates = setup.gate.candidates(setup.mirror.table.routes[PATH])
+    candidates = setup.gate.candidates.of(setup.mirror.table.routes[PATH])
     assert [each.member for each in candidates] == [B]
     assert setup.lane.views[PATH] == setup.lane.dismissed[PATH] == candidates
     replace(setup.mirror, {})
@@ -257,10 +230,10 @@ async def test_to_refuse_says_nothing_where_there_is_no_cap() -> None:
 async def test_an_instance_may_use_its_part_of_a_capacity_by_the_larger_of_two_counts() -> None:
     setup = Setup(A, **{**CAPPED, "max_inflight": "12"})
     setup.instances = 2
-    (candidate,) = setup.gate.candidates(setup.mirror.table.routes[PATH])
-    assert setup.gate.capacity_here(candidate) == 6
+    (candidate,) = setup.gate.candidates.of(setup.mirror.table.routes[PATH])
+    assert setup.gate.local.capacity(candidate) == 6
     setup.lane.epochs.holders = 3
-    assert setup.gate.capacity_here(candidate) == 4
+    assert setup.gate.local.capacity(candidate) == 4
 
 
 async def test_who_waits_here_goes_on_waiting_at_redis_when_that_is_back() -> None:
@@ -310,34 +283,6 @@ async def test_a_request_that_is_answered_in_time_is_answered_once() -> None:
 # -- what is told of it
 
 
-async def test_the_log_tells_when_redis_decides_no_more_and_when_it_does_again() -> None:
-    setup = Setup(A, **CAPPED)
-    setup.lane.state.error = "gone"
-    with capture_logs() as logs:
-        for _ in range(2):
-            setup.lane.turns(ready=False)
-        setup.lane.turns(ready=True, late=True)
-        setup.lane.turns(late=False)
-    told = [{name: value for name, value in line.items() if name != "log_level"} for line in logs]
-    assert told == [
-        {"event": "ledger_local", "pool": PATH, "error": "gone"},
-        {"event": "ledger_shared", "pool": PATH},
-    ]
-
-
-async def test_the_log_tells_of_a_loss_that_is_made_up_for_and_how_many_did_not_help() -> None:
-    setup = Setup(A, **CAPPED)
-    setup.lane.epochs.holders = 3
-    with capture_logs() as logs:
-        for _ in range(2):
-            setup.lane.turns(settling=True)
-        setup.lane.epochs.unheard = 2
-        setup.lane.turns(settling=False)
-        setup.lane.turns(settling=False)
-    told = [(line["event"], line.get("holders")) for line in logs]
-    assert told == [("ledger_settling", 3), ("ledger_shared", None), ("ledger_unheard", 2)]
-
-
 async def test_slots_given_out_while_redis_is_late_are_told_the_first_at_once() -> None:
     setup = Setup(A, **{**CAPPED, "max_inflight": "3"})
     setup.lane.turns(late=True, taking=False)
@@ -350,7 +295,7 @@ async def test_slots_given_out_while_redis_is_late_are_told_the_first_at_once() 
 
 async def test_the_last_decision_is_the_later_of_those_of_redis_and_those_made_here() -> None:
     setup = Setup(A, **CAPPED)
-    assert setup.gate.last_seen(PATH) is None
+    assert last_seen(setup.gate, PATH) is None
     setup.lane.turns(ready=False)
     here = setup.visit().entry
     assert shown(setup) == (here, {})
@@ -362,12 +307,12 @@ async def test_the_last_decision_is_the_later_of_those_of_redis_and_those_made_h
     setup.gate.keep_views({PATH})
     assert shown(setup) == (here, {})
     setup.gate.keep_views(set())
-    assert setup.gate.last_seen(PATH) is None
+    assert last_seen(setup.gate, PATH) is None
     assert setup.lane.kept == [{PATH}, set()]
 
 
 def shown(setup: Setup) -> tuple[object, object]:
     """Who asked last, and what it found."""
-    seen = setup.gate.last_seen(PATH)
+    seen = last_seen(setup.gate, PATH)
     assert seen is not None
     return seen.ask, seen.scores

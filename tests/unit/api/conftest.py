@@ -31,7 +31,7 @@ from slb.control.watcher import Watcher
 from slb.observe.metrics import Metrics
 from slb.proxy.target import judge_for_api
 from slb.routing.mirror import Mirror
-from tests.support.api_server import ApiServer, Client
+from tests.support.tested_api import Client, TestedApi
 from tests.support.waiting import soon
 
 OWN_LISTENER = ("127.0.0.9", 8080)
@@ -177,7 +177,7 @@ def serve(parts: ApiParts, connection: Connection, aiohttp_client: AiohttpClient
         made = replace(parts, settings=changed, **replaced)
         shortcut = make_shortcut(made, on_answer) if make is make_api else None
         runner = make_runner(make(made), changed, judge=judge_for_api, on_answer=on_answer, shortcut=shortcut)
-        client: Client = await aiohttp_client(ApiServer(runner))
+        client: Client = await aiohttp_client(TestedApi(runner))
         await made.watcher.shown(lambda mirror: mirror.ready, 10)
         return Api(made, connection, client)
 

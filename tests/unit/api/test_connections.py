@@ -15,7 +15,7 @@ from slb.api.answers import Answered
 from slb.api.runner import make_runner
 from slb.loading import load_settings
 from slb.places import Places
-from tests.support.api_server import ApiServer, Client
+from tests.support.tested_api import Client, TestedApi
 from tests.support.waiting import eventually
 
 GET = b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -37,7 +37,7 @@ def serve(aiohttp_client: AiohttpClient) -> Serve:
         application = web.Application()
         application.router.add_get("/{any}", answer)
         runner = make_runner(application, load_settings(settings, {}), 0.1, on_answer=on_answer, places=places)
-        client: Client = await aiohttp_client(ApiServer(runner))
+        client: Client = await aiohttp_client(TestedApi(runner))
         return client.host, client.port or 0
 
     return make

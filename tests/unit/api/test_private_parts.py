@@ -11,7 +11,7 @@ from aiohttp import web
 
 import slb.api
 
-FILES = ("runner.py", "turns.py")
+FILES = ("connection.py", "runner.py", "turns.py")
 
 OF_A_CONNECTION = {
     "_buffer_paused",

@@ -23,14 +23,14 @@ def agree(picks: list[LiveUpstream], ring: Ring) -> float:
 def test_while_nobody_is_busy_a_key_goes_to_its_owner() -> None:
     route = Route(fleet(10))
     assert route.picks() == [Ring.of(route.upstreams).pick(key) for key in KEYS]
-    assert route.policy.distances == {0: len(KEYS)}
+    assert route.policy.counts.distances == {0: len(KEYS)}
 
 
 def test_a_request_without_a_key_goes_round_and_is_counted() -> None:
     route = Route(fleet(3))
     assert Counter(route.pick(b"").member for _ in range(300)) == {each.member: 100 for each in route.upstreams}
-    assert route.policy.keyless == 300
-    assert route.policy.unready == 0
+    assert route.policy.counts.keyless == 300
+    assert route.policy.counts.unready == 0
 
 
 def test_before_there_is_a_ring_requests_go_round_and_are_counted() -> None:
@@ -38,7 +38,7 @@ def test_before_there_is_a_ring_requests_go_round_and_are_counted() -> None:
     policy.follow(upstreams, RouteSettings())
     view = RouteView(upstreams)
     assert len({policy.pick(view, b"x") for _ in range(3)}) == 3
-    assert policy.unready == 3
+    assert policy.counts.unready == 3
 
 
 def test_who_can_take_nothing_is_passed_over_and_no_other_key_moves() -> None:
@@ -57,7 +57,7 @@ def test_where_only_those_can_that_are_in_no_ring_yet_requests_go_round() -> Non
     route.has([*route.upstreams, *new])
     route.serves(new)
     assert set(route.picks()[:4]) == set(new)
-    assert route.policy.unready == len(KEYS)
+    assert route.policy.counts.unready == len(KEYS)
 
 
 def test_a_key_of_a_megabyte_is_a_key() -> None:
@@ -122,7 +122,7 @@ def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
     for _ in range(3):
         route.now += 1.0
         assert route.pick(b"key", without=local[:1]) is not local[0]
-        assert route.policy.zone_share > 0.9
+        assert route.policy.zone_share.share > 0.9
 
 
 def test_who_is_really_out_is_counted_out() -> None:
@@ -131,10 +131,10 @@ def test_who_is_really_out_is_counted_out() -> None:
     route.pick(b"first")
     route.after(1000.0)
     route.pick(b"second")
-    assert route.policy.zone_share > 0.9
+    assert route.policy.zone_share.share > 0.9
     route.serves([*local[1:], *far])
     route.pick(b"key")
-    assert route.policy.zone_share == 0.0
+    assert route.policy.zone_share.share == 0.0
 
 
 def test_nor_does_a_retry_that_comes_with_the_view_of_before() -> None:
@@ -148,7 +148,7 @@ def test_nor_does_a_retry_that_comes_with_the_view_of_before() -> None:
     for failed in far:
         route.now += 1.0
         assert route.policy.pick(before, b"key", [failed]) is not failed
-        assert route.policy.zone_share == 0.0
+        assert route.policy.zone_share.share == 0.0
 
 
 def test_a_zone_that_has_frozen_whole_is_left_for_all_zones() -> None:
@@ -159,11 +159,11 @@ def test_a_zone_that_has_frozen_whole_is_left_for_all_zones() -> None:
     held = [Handle(each) for each in local]
     route.after(1.0)
     route.pick(b"key")
-    assert route.policy.zone_share == 0.0
+    assert route.policy.zone_share.share == 0.0
     held[0].release()
     route.after(1.0)
     route.pick(b"key")
-    assert route.policy.zone_share > 0.9
+    assert route.policy.zone_share.share > 0.9
 
 
 def test_a_policy_that_is_left_costs_its_upstreams_nothing_more() -> None:
@@ -265,7 +265,7 @@ def test_while_half_of_the_fleet_fades_in_the_other_half_keeps_its_keys_under_lo
     route = Route(fleet(10), fade_in="30s")
     route.has([*route.upstreams, *fleet(10, net=1)])
     held = [Handle(route.pick(key)) for key in KEYS for _ in range(2)]
-    assert route.policy.distances[0] > 0.9 * len(held)
+    assert route.policy.counts.distances[0] > 0.9 * len(held)
 
 
 # -- zones
@@ -276,10 +276,10 @@ def test_requests_stay_in_the_zone_as_the_ramp_says() -> None:
     route = Route(upstreams, "b", zone_affinity=True, zone_delay="10s", zone_fade_in="100s", zone_ceiling=0.9)
     at_first = [each.spec.zone for each in route.picks()].count("b") / len(KEYS)
     assert at_first == pytest.approx(1 / 3, abs=0.08)
-    assert route.policy.zone_share == 0.0
+    assert route.policy.zone_share.share == 0.0
     route.after(1000.0)
     at_last = [each.spec.zone for each in route.picks()].count("b") / len(KEYS)
-    assert route.policy.zone_share == 0.9
+    assert route.policy.zone_share.share == 0.9
     assert at_last == pytest.approx(0.9 + 0.1 * at_first, abs=0.03)
 
 
@@ -316,13 +316,13 @@ def test_an_upstream_that_joins_a_zone_while_that_ramps_warms_up_and_lands_in_bo
     assert route.picks().count(new) == 0
     route.after(15.0)
     half = sum(route.picks().count(new) for _ in range(10)) / 10
-    share = route.policy.zone_share
+    share = route.policy.zone_share.share
     everyone, own = Ring.of(route.upstreams), Ring.of([*local, new])
     owned = [sum(ring.pick(key) is new for key in KEYS) for ring in (everyone, own)]
     assert half == pytest.approx(0.177 * ((1 - share) * owned[0] + share * owned[1]), rel=0.3)
     route.after(100.0)
     assert agree(route.picks(), own) >= 0.97
-    assert route.policy.zone_share == 1.0 - FLOOR
+    assert route.policy.zone_share.share == 1.0 - FLOOR
 
 
 # -- an order, for capped routes

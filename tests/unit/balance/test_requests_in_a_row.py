@@ -58,7 +58,7 @@ def test_requests_without_a_key_go_round_between_those_that_have_one() -> None:
         found[pick(route, b"")] += 1
         assert pick(route) is owner
     assert set(found.values()) == {10}
-    assert route.policy.keyless == 30
+    assert route.policy.counts.keyless == 30
 
 
 def test_by_skippers_rule_one_in_flight_of_few_is_too_much_for_the_very_next_request() -> None:
@@ -93,12 +93,12 @@ def test_the_first_ring_decides_from_the_very_request_after_it_was_made() -> Non
     policy.follow(upstreams, RouteSettings(ring_debounce=0.0, load_signal="off"))
     view = RouteView(upstreams)
     policy.pick(view, KEY)
-    assert policy.unready == 1
+    assert policy.counts.unready == 1
     for _ in policy.steps():
         pass
     ring = Ring.of(upstreams)
     assert [policy.pick(view, key) for key in KEYS] == [ring.pick(key) for key in KEYS]
-    assert policy.unready == 1
+    assert policy.counts.unready == 1
 
 
 def test_a_ring_that_a_newcomer_joins_decides_from_the_very_request_after_it_was_made() -> None:
@@ -142,7 +142,7 @@ def test_a_retry_of_what_the_whole_zone_has_failed_goes_round_the_other_zones() 
     found = Counter(route.pick(KEY, without=local) for _ in range(40))
     assert set(found) == set(far)
     assert min(found.values()) >= 8  # but for the few that the ring of all zones decides
-    assert route.policy.zone_share > 0.9
+    assert route.policy.zone_share.share > 0.9
     assert pick(route) in local
 
 

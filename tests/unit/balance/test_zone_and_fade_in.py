@@ -103,12 +103,12 @@ def test_an_upstream_that_joins_the_zone_during_the_ramp_warms_up_and_lands_in_i
 def test_an_upstream_that_joins_another_zone_takes_nothing_from_the_ramp() -> None:
     traffic = Traffic()
     traffic.run(15.0)
-    before = traffic.policy.zone_share
+    before = traffic.policy.zone_share.share
     traffic.joins(*fleet(6, net=9, zone="b"))
     traffic.run(0.1)
-    assert before <= traffic.policy.zone_share <= before + 0.02
+    assert before <= traffic.policy.zone_share.share <= before + 0.02
     traffic.run(20.0)
-    assert traffic.policy.zone_share == 1.0 - FLOOR
+    assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
 def test_neither_ramp_nor_fade_in_sends_requests_past_those_who_carry_no_more_than_their_part() -> None:
@@ -124,11 +124,11 @@ def test_neither_ramp_nor_fade_in_sends_requests_past_those_who_carry_no_more_th
 def test_a_scale_up_when_the_ramp_has_ended_does_not_begin_it_again() -> None:
     traffic = Traffic()
     traffic.run(30.0)
-    assert traffic.policy.zone_share == 1.0 - FLOOR
+    assert traffic.policy.zone_share.share == 1.0 - FLOOR
     traffic.joins(*fleet(4, net=9, zone="a"))
     for _ in range(6):
         assert traffic.share_of_zone(1.0) > 0.9
-        assert traffic.policy.zone_share == 1.0 - FLOOR
+        assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
 def test_a_rolling_deploy_of_the_zone_begins_nothing_again() -> None:
@@ -139,7 +139,7 @@ def test_a_rolling_deploy_of_the_zone_begins_nothing_again() -> None:
         traffic.run(11.0)
         traffic.leaves(old)
         assert traffic.share_of_zone(1.0) > 0.9
-    assert traffic.policy.zone_share == 1.0 - FLOOR
+    assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
 def test_at_the_top_of_the_ramp_a_slow_zone_is_braked_and_comes_back_by_itself() -> None:
@@ -148,12 +148,12 @@ def test_at_the_top_of_the_ramp_a_slow_zone_is_braked_and_comes_back_by_itself()
     traffic.run(30.0)
     traffic.latency = SLOW
     traffic.run(10.0)
-    assert traffic.policy.ramp.health == 0.0
-    assert traffic.policy.zone_share == FLOOR
+    assert traffic.policy.zone_share.ramp.health == 0.0
+    assert traffic.policy.zone_share.share == FLOOR
     traffic.latency = FAST
     traffic.run(60.0)
-    assert traffic.policy.ramp.health == 1.0
-    assert traffic.policy.zone_share == 1.0 - FLOOR
+    assert traffic.policy.zone_share.ramp.health == 1.0
+    assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
 def test_a_brake_during_the_ramp_does_not_begin_it_again_and_a_scale_up_does_not_release_it() -> None:
@@ -161,13 +161,13 @@ def test_a_brake_during_the_ramp_does_not_begin_it_again_and_a_scale_up_does_not
     traffic.run(18.0)
     traffic.latency = SLOW
     traffic.run(10.0)
-    assert traffic.policy.zone_share == FLOOR
+    assert traffic.policy.zone_share.share == FLOOR
     traffic.joins(*fleet(2, net=9, zone="a"))
     traffic.run(1.0)
-    assert traffic.policy.zone_share == FLOOR
+    assert traffic.policy.zone_share.share == FLOOR
     traffic.latency = FAST
     traffic.run(60.0)
-    assert traffic.policy.zone_share == 1.0 - FLOOR
+    assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
 def test_zones_that_were_switched_off_ramp_from_the_start_when_they_are_switched_on_again() -> None:
@@ -180,7 +180,7 @@ def test_zones_that_were_switched_off_ramp_from_the_start_when_they_are_switched
     traffic.settings = on
     traffic.has(list(traffic.upstreams))
     traffic.run(1.0)
-    assert traffic.policy.zone_share == 0.0
+    assert traffic.policy.zone_share.share == 0.0
 
 
 def test_a_request_that_comes_right_behind_the_switching_off_begins_no_ramp() -> None:
@@ -195,7 +195,7 @@ def test_a_request_that_comes_right_behind_the_switching_off_begins_no_ramp() ->
     traffic.settings = on
     traffic.has(list(traffic.upstreams))
     traffic.run(1.0)
-    assert traffic.policy.zone_share == 0.0
+    assert traffic.policy.zone_share.share == 0.0
 
 
 def test_a_brief_dip_leaves_the_share_as_it_is() -> None:
@@ -206,7 +206,7 @@ def test_a_brief_dip_leaves_the_share_as_it_is() -> None:
     traffic.latency = FAST
     for _ in range(10):
         traffic.run(0.5)
-        assert traffic.policy.zone_share == 1.0 - FLOOR
+        assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
 def test_a_zone_that_loses_its_upstreams_gives_all_zones_the_requests_and_takes_them_back() -> None:
@@ -222,7 +222,7 @@ def test_a_zone_that_loses_its_upstreams_gives_all_zones_the_requests_and_takes_
 
 def _passed_over(traffic: Traffic, seconds: float) -> float:
     """Upstreams passed over in each request."""
-    before = dict(traffic.policy.distances)
+    before = dict(traffic.policy.counts.distances)
     traffic.run(seconds)
-    new = {hops: count - before.get(hops, 0) for hops, count in traffic.policy.distances.items()}
+    new = {hops: count - before.get(hops, 0) for hops, count in traffic.policy.counts.distances.items()}
     return sum(hops * count for hops, count in new.items()) / sum(new.values())

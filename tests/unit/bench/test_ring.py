@@ -72,7 +72,7 @@ def test_the_busy_ring_is_fading_in_and_between_zones_and_has_requests_in_flight
     for number in range(500):
         busy.pick(b"%d" % number)
         busy.turn_over()
-    assert 0.1 < busy.policy.zone_share < 0.25  # 0.5 ** 2.5
+    assert 0.1 < busy.policy.zone_share.share < 0.25  # 0.5 ** 2.5
     assert sum(upstream.inflight for upstream in upstreams) == 24
     busy.rest()
     assert not any(upstream.inflight for upstream in upstreams)

@@ -31,8 +31,8 @@ def made() -> ConsistentHash:
 
 def test_distances_are_a_histogram() -> None:
     ring = made()
-    ring._kept = 5
-    ring._walked.update({1: 2, 10: 1})
+    ring.counts.kept = 5
+    ring.counts.walked.update({1: 2, 10: 1})
     lines = shown(ring)
     assert 'slb_ring_distance_bucket{le="0.0",route="/p"} 5.0' in lines
     assert 'slb_ring_distance_bucket{le="9.0",route="/p"} 7.0' in lines

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from slb.config import Settings
 from slb.model import RouteRecord
-from slb.routing.mirror import Attributes, Mirror
+from slb.routing.live_upstreams import Attributes
+from slb.routing.mirror import Mirror
 
 A, B, C, D = (f"10.0.0.{number}:80" for number in range(1, 5))
 Records = Mapping[str, RouteRecord]

@@ -105,3 +105,14 @@ def test_before_the_first_table_the_settings_wait_for_it() -> None:
     assert not mirror.ready
     mirror.update({"/p": RouteRecord(frozenset({A}))}, {})
     assert retries(mirror) == {4}
+
+
+def test_a_policy_that_new_settings_made_while_its_members_were_read_goes_on(mirror: Mirror) -> None:
+    many = frozenset(f"10.0.1.{number}:80" for number in range(120))
+    steps = mirror.updating({"/p0": RouteRecord(many)}, {})
+    next(steps)
+    run(mirror.reconfigure(Settings.model_validate({"defaults": {"policy": "p2c"}}).route_settings))
+    made = mirror.table.routes["/p0"].policy
+    run(steps)
+    assert len(mirror.table.routes["/p0"].members) == 120
+    assert mirror.table.routes["/p0"].policy is made

@@ -40,7 +40,7 @@ def test_throughput_passes_over_whoever_was_sent_much_of_late_though_none_of_it_
 def test_the_naive_threshold_is_the_same_for_every_upstream() -> None:
     _, made, seen = policy(NaiveThreshold)
     made.pick(seen, KEY)
-    assert len({made._threshold_of(upstream) for upstream in seen.upstreams}) == 1
+    assert len({made.limit.threshold_of(upstream) for upstream in seen.upstreams}) == 1
 
 
 def test_the_same_seed_gives_the_same_figures_with_the_whole_policy() -> None:
@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_figures_with_the_whole_policy() -> None:
         fleet, made, _ = policy(ConsistentHash, seed)
         fleet.begin(5.0)
         fleet.run(5.0, lambda: None)
-        runs.append((list(fleet.measures.latencies), made.distances))
+        runs.append((list(fleet.measures.latencies), made.counts.distances))
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 

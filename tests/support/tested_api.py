@@ -6,8 +6,8 @@ from aiohttp.test_utils import BaseTestServer, TestClient
 Client = TestClient[web.Request, None]
 
 
-class ApiServer(BaseTestServer):
-    """`client: Client = await aiohttp_client(ApiServer(runner))` serves what `make_runner` made. aiohttp's own
+class TestedApi(BaseTestServer):
+    """`client: Client = await aiohttp_client(TestedApi(runner))` serves what `make_runner` made. aiohttp's own
     `TestServer` has a runner without slb's limits and refusals."""
 
     def __init__(self, made: web.AppRunner) -> None:

@@ -1,0 +1,75 @@
+"""What a request asks for: the upstreams of its route that may take it, and where its policy has an order, in that
+order."""
+
+from collections.abc import Container, Mapping, Sequence
+from operator import attrgetter
+from random import Random
+from typing import NamedTuple
+
+from slb.balance.asking import Candidate
+from slb.balance.order import second_choices
+from slb.balance.upstream import LiveUpstream
+from slb.balance.view import RouteView
+from slb.routing.table import Route
+
+_member = attrgetter("member")
+
+
+class _Known(NamedTuple):
+    """A route's candidates, as they were when it had this view. `by_member`: the same."""
+
+    view: RouteView
+    candidates: tuple[Candidate, ...]
+    by_member: Mapping[str, Candidate]
+
+
+class RouteCandidates:
+    """The candidates of each route that has asked in one pool. They are made from a route's view, and stay the same
+    objects while nothing changes: what follows them sees by `is` whether they did."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._known: dict[str, _Known] = {}
+
+    def of(self, route: Route) -> tuple[Candidate, ...]:
+        """All of a route."""
+        known = self._known.get(route.path)
+        if known is not None and known.view is route.view:
+            return known.candidates
+        cap = route.settings.max_inflight
+        made = tuple(Candidate(each.member, cap * each.spec.slots, each.spec.slots) for each in route.serving)
+        if known is not None and made == known.candidates:
+            made = known.candidates
+        self._known[route.path] = _Known(route.view, made, {each.member: each for each in made})
+        return made
+
+    def ordered(
+        self, route: Route, avoided: tuple[LiveUpstream, ...], last: tuple[LiveUpstream, ...], key: bytes
+    ) -> tuple[Candidate, ...]:
+        """All of a route, which `of` has been asked for, as its policy prefers them, and `last` behind the others.
+        At a further attempt, which has upstreams `avoided`, the policy is asked only if it goes by a key: any other
+        turn is another request's."""
+        first: Sequence[LiveUpstream]
+        if avoided and not key:
+            first = second_choices(route.view.left(last), self._rng)
+        else:
+            first = route.policy.order(route.view, key, last or None)
+        return tuple(map(self._known[route.path].by_member.__getitem__, map(_member, (*first, *last))))
+
+    def serving(self, pool: str, routes: Mapping[str, Route]) -> set[str]:
+        """The members that serve in any route of this pool that has asked, as `routes` has them now."""
+        asked = [routes[path] for path in self._known if path in routes]
+        ours = [each for each in asked if each.is_counted and (each.settings.pool or each.path) == pool]
+        return {upstream.member for route in ours for upstream in route.serving}
+
+    def keep(self, paths: Container[str]) -> None:
+        """Forget all routes but these."""
+        for path in [path for path in self._known if path not in paths]:
+            del self._known[path]
+
+
+def renewed(asked: tuple[Candidate, ...], now: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The candidates `now`, in the order in which they were `asked` for; those that are new, last."""
+    left = {each.member: each for each in now}
+    known = [left.pop(each.member) for each in asked if each.member in left]
+    return (*known, *left.values())

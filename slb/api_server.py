@@ -1,0 +1,103 @@
+"""The API of one process: its listener, the runners of its applications, and the log of their answers."""
+
+import socket
+from typing import Any
+
+from aiohttp import web
+
+from slb.api.answers import Answered
+from slb.api.application import make_api, make_shortcut
+from slb.api.parts import ApiParts
+from slb.api.room import room
+from slb.api.runner import make_runner
+from slb.api.shortcut import Shortcut
+from slb.config import Settings
+from slb.lifecycle import use_all_descriptors
+from slb.listening import BACKLOG
+from slb.observe.log import AccessLog
+from slb.observe.metrics import Metrics
+from slb.places import Places
+from slb.proxy.entrance import Entrance
+from slb.proxy.target import judge_for_api
+
+_GRACE = 2.0
+"""Seconds the applications may take to finish their own answers at the end."""
+
+
+class ApiServer:
+    """`parts`: the view of the process that each of its applications has. `draining`: whether the process is about
+    to stop."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, access_log: AccessLog) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._access_log = access_log
+        self.parts: list[ApiParts] = []
+        self.draining = False
+        self._runners: list[web.AppRunner] = []
+        self._entrance: Entrance | None = None
+        self._places: Places[Any] = Places(*room(settings, use_all_descriptors()))
+        metrics.api_connections = lambda: len(self._places.taken)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Let other settings hold."""
+        self._settings = settings
+        self._places.set_limits(*room(settings, use_all_descriptors()))
+        for parts in self.parts:
+            parts.settings = settings
+
+    async def listen(self, parts: ApiParts, listener: socket.socket) -> None:
+        """Open the API listener."""
+        shortcut = make_shortcut(parts, self.answered)
+        runner = await self.run(make_api(parts), shortcut, self._places)
+        assert runner.server is not None
+        self._entrance = Entrance(runner.server, None, None, 0, 0, 0, self._metrics, "api")
+        self._entrance.open(listener, BACKLOG)
+
+    async def run(
+        self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
+    ) -> web.AppRunner:
+        """An application's runner, closed with this server. `places`: of a listener of its own."""
+        runner = make_runner(
+            application,
+            self._settings,
+            _GRACE,
+            judge_for_api,
+            self.answered,
+            shortcut,
+            places,
+            self._access_log.refused,
+        )
+        await runner.setup()
+        self._runners.append(runner)
+        return runner
+
+    async def close(self) -> None:
+        """Take no more connections, and end the applications once they have answered."""
+        if self._entrance is not None:
+            self._entrance.close()
+            await self._entrance.empty(_GRACE)
+        for runner in self._runners:
+            await runner.cleanup()
+
+    def answered(self, answer: Answered) -> None:
+        """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
+        with them. The requests of a supervisor to its workers, by unix sockets, are neither."""
+        if not answer.client:
+            return
+        self._metrics.api_requests[answer.status, answer.reason] += 1
+        if answer.is_probe and not self._settings.access_log_probes:
+            return
+        reached = not answer.reason
+        if self._access_log.wants(answer.status, answer.reason, reached):
+            self._access_log.write(
+                reached,
+                method=answer.method,
+                path=answer.path,
+                status=answer.status,
+                reason=answer.reason,
+                route="",
+                duration=answer.seconds,
+                client=answer.client,
+                request_id=answer.request_id,
+            )

@@ -1,0 +1,74 @@
+"""One path's record made into its route."""
+
+import heapq
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from itertools import islice
+
+from slb.balance.policy import POLICIES, Means, Policy
+from slb.balance.upstream import LiveUpstream
+from slb.model import RouteRecord, RouteSettings
+from slb.routing.effective_settings import EffectiveSettings, Judged
+from slb.routing.live_upstreams import CHEAP_SLICE, SLICE, UpstreamsDraft
+from slb.routing.table import Route
+
+SettingsFor = Callable[[str, Mapping[str, str]], RouteSettings]
+"""What holds for a path, given the valid fields of its hash."""
+
+
+class RouteMaker:
+    """`settings_for` may be replaced at any time: it holds for the routes that are made from then on."""
+
+    def __init__(self, settings_for: SettingsFor, effective: EffectiveSettings, means: Means) -> None:
+        self.settings_for = settings_for
+        self._effective = effective
+        self._means = means
+
+    def make(
+        self,
+        path: str,
+        record: RouteRecord,
+        old: Callable[[], Route | None],
+        old_record: RouteRecord | None,
+        upstreams: UpstreamsDraft,
+        judged: Judged,
+    ) -> Generator[None, None, Route]:
+        """The route that `record` makes, where `old_record` made the one there is so far: `old` is called
+        behind the last slice, since new settings may replace that one meanwhile. What is judged of its settings is
+        noted in `judged`. Yields between slices of its members."""
+        members: list[LiveUpstream] = []
+        serving: list[LiveUpstream] = []
+        for count, member in enumerate((yield from _in_order(record.members)), 1):
+            live = upstreams.of(member)
+            members.append(live)
+            if upstreams.takes_requests(live):
+                serving.append(live)
+            if count % SLICE == 0:
+                yield
+        settings = self.settings_for(path, self._effective.judge(path, record, old_record, judged))
+        return Route(path, settings, tuple(members), tuple(serving), self._policy(settings, old()))
+
+    def remake(self, route: Route, record: RouteRecord) -> Route:
+        """The route with the settings it has now; itself where they are the same."""
+        fields, _ = self._effective.fields(route.path, record)
+        settings = self.settings_for(route.path, fields)
+        if settings == route.settings:
+            return route
+        return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
+
+    def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
+        """The old policy object goes on where the policy is the same, and with it the place in its round."""
+        if old is not None and old.settings.policy == settings.policy:
+            return old.policy
+        return POLICIES[settings.policy](self._means)
+
+
+def _in_order(members: Collection[str]) -> Generator[None, None, Iterable[str]]:
+    """Sorted, of many a slice at a time."""
+    if len(members) <= CHEAP_SLICE:
+        return sorted(members)
+    rest = iter(members)
+    runs: list[list[str]] = []
+    while run := sorted(islice(rest, CHEAP_SLICE)):
+        runs.append(run)
+        yield
+    return heapq.merge(*runs)

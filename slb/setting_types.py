@@ -1,0 +1,152 @@
+"""The types of single settings: which values they take, with a message for each that they refuse."""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr, WithJsonSchema
+
+from slb.names import duration, normal_path, seconds
+from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
+from slb.setting_values import Network, access_log_share, certificate_files, host_port, network_of
+
+LONGEST_PATH = 2048
+"""Characters of a route's path, and of a pool's name, which is a path."""
+
+
+def _checked_by(check: Callable[[Any], object]) -> AfterValidator:
+    """The value as it is; refused where `check` raises ValueError."""
+
+    def checked(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(checked)
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+COMMAS = BeforeValidator(_split)
+"""A list may be written as one text."""
+
+LONGEST_DURATION = 365 * 86_400
+"""Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
+
+Duration = Annotated[
+    float,
+    BeforeValidator(seconds),
+    PlainSerializer(duration, return_type=str),
+    Field(ge=0, le=LONGEST_DURATION),
+]
+"""Seconds inside, `250ms` outside; a year at most."""
+
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""A part of a whole, 0 to 1."""
+
+MOST_PATIENCE = 7.5
+"""Seconds of `ledger_patience`. A lease lasts 10 s and is renewed every 2 s. An instance that Redis does not answer
+has to know that it is alone before its slots are given to others, with half a second to spare."""
+
+
+def _check_lease(patience: float) -> None:
+    if patience > MOST_PATIENCE:
+        raise ValueError(
+            f"{patience:g}s is more than {MOST_PATIENCE:g}s: an instance that Redis does not answer would lose "
+            "its slots to others, since its lease of 10s ends, before it knows that it is alone"
+        )
+
+
+Patience = Annotated[Duration, _checked_by(_check_lease), Field(ge=0.05, le=MOST_PATIENCE)]
+
+_PRIORITIES_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "examples": ["critical=8,normal=3,batch=1"]},
+        {
+            "type": "object",
+            "maxProperties": MAX_CLASSES,
+            "propertyNames": {"pattern": f"^{CLASS_PATTERN}$"},
+            "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT},
+        },
+    ]
+}
+PrioritiesSetting = Annotated[
+    Priorities,
+    BeforeValidator(priorities),
+    PlainSerializer(written_priorities, return_type=str),
+    WithJsonSchema(_PRIORITIES_SCHEMA),
+]
+"""Pairs inside, a text outside; a table is read too."""
+
+PoolName = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(normal_path)]
+"""In the form of a path, since it stands between the braces of keys in Redis, where no brace may come from it."""
+
+HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+"""A token (RFC 9110, 5.6.2)."""
+
+_HASH_KEY = r"^(path|ip|(header|cookie):[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}|query:[!-%'-<>-~]{1,128})$"
+_HASH_KEY_FORM = re.compile(_HASH_KEY)
+
+
+def _check_hash_key(text: str) -> None:
+    if not _HASH_KEY_FORM.fullmatch(text):
+        raise ValueError("a key is path, ip, header:NAME, cookie:NAME or query:NAME")
+
+
+HashKey = Annotated[str, _checked_by(_check_hash_key), WithJsonSchema({"type": "string", "pattern": _HASH_KEY})]
+"""Where a request's key is found; a name in a query is written as it stands there, decoded."""
+
+
+def _or_none(value: Any) -> Any:
+    """A route says `none` where its defaults have one, and it is to have none."""
+    return None if value == "none" else value
+
+
+HealthPath = Annotated[
+    Annotated[str, Field(max_length=2048, pattern=r'^/[!"$-~]*$')] | None, BeforeValidator(_or_none)
+]
+"""What an active check asks for; None for no checks."""
+
+Address = Annotated[str, _checked_by(host_port)]
+"""HOST:PORT."""
+
+
+def _check_token(value: SecretStr | None) -> None:
+    """Taken for none, it would open an API that was to be closed: a secret that is not mounted yet."""
+    if value is not None and not value.get_secret_value().strip():
+        raise ValueError("it is empty: write a token there, or leave the setting out")
+
+
+Token = Annotated[SecretStr | None, _checked_by(_check_token)]
+
+
+def _no_host_bits(value: Any) -> Any:
+    for text in value if isinstance(value, list | tuple) else ():
+        if isinstance(text, str) and (network := network_of(text)):
+            raise ValueError(f"{text} has host bits set: is {network} meant?")
+    return value
+
+
+Networks = Annotated[tuple[Network, ...], BeforeValidator(_no_host_bits), COMMAS]
+"""The last of such validators is asked first."""
+
+
+Certificates = Annotated[
+    tuple[str, ...], COMMAS, _checked_by(lambda texts: [certificate_files(text) for text in texts])
+]
+
+
+def _as_text(value: Any) -> Any:
+    """TOML has numbers, and `access_log = 0.01` is what one writes there."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _check_access_log(value: str) -> None:
+    if value not in ("all", "errors", "off"):
+        access_log_share(value)
+
+
+AccessLogSetting = Annotated[str, BeforeValidator(_as_text), _checked_by(_check_access_log)]
