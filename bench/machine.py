@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.procstat import ProcessTree, core_times
@@ -41,9 +41,6 @@ class Shares:
             f"of the machine's time meanwhile: the bench and all it started {self.ours:.0%}, "
             f"other processes {self.others:.0%}, withheld by the hypervisor {self.stolen:.0%}"
         )
-
-    def as_json(self) -> dict[str, float]:
-        return {name: round(share, 4) for name, share in asdict(self).items()}
 
 
 class Surroundings:

@@ -6,7 +6,6 @@ A peer is data. Its configuration stands in `bench/configs/`, with `@port@` and 
 import getpass
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.http import ask, free_ports, post_json
+from bench.http import ask, free_ports, listens, send_json
 from bench.processes import Processes, Running, wait_until
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -126,11 +125,6 @@ class Started:
         wait_until(lambda: listens(self.site.port), self.running, READY_SECONDS, "listening")
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def find_program(name: str) -> str | None:
     """The full path of `name`, or None where it is not installed."""
     beside = Path(sys.executable).parent
@@ -145,9 +139,7 @@ def register_at_slb(site: Site) -> bool:
     if ask(site.api_port, "/readyz")[0] != 200:
         return False
     for upstream in site.upstreams:
-        status, text = post_json(site.api_port, "/register", {"path": "/", "target": f"127.0.0.1:{upstream}"})
-        if status != 200:
-            raise BenchError(f"/register answered {status}: {text}")
+        send_json("POST", site.api_port, "/register", {"path": "/", "target": f"127.0.0.1:{upstream}"})
     return True
 
 

@@ -1,6 +1,6 @@
 """One process with slb's watcher and mirror, in which holding the event loop and lookups are measured.
 
-`python -m bench.figures.follower REDIS_URL ROUTES UPSTREAMS_EACH RESYNCS` prints JSON.
+`python -m bench.figures.follower REDIS_URL ROUTES RESYNCS` prints JSON.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import uvloop
 
-from bench.figures.large_table import LargeTable, set_of
+from bench.figures.large_table import path_of, set_of
 from slb.control.connection import Connection
 from slb.control.watcher import Watcher, WatchTiming
 from slb.model import RouteSettings
@@ -86,8 +86,8 @@ class Heartbeat:
 class Follower:
     """What an instance has of its control plane, wired as slb/app.py does it, resyncing more often."""
 
-    def __init__(self, url: str, table: LargeTable) -> None:
-        self._table = table
+    def __init__(self, url: str, routes: int) -> None:
+        self._routes = routes
         self._metrics = Metrics()
         self._connection = Connection(url, self._metrics)
         self._mirror = Mirror(lambda path, stored: DEFAULTS, Random())
@@ -145,8 +145,8 @@ class Follower:
         client = self._connection.client
         await client.config_set("notify-keyspace-events", "")
         async with client.pipeline(transaction=False) as pipe:
-            for route in range(0, self._table.routes, CHANGED_SHARE):
-                pipe.sadd(set_of(self._table.path(route)), f"10.255.{number}.{route // CHANGED_SHARE}:80")
+            for route in range(0, self._routes, CHANGED_SHARE):
+                pipe.sadd(set_of(path_of(route)), f"10.255.{number}.{route // CHANGED_SHARE}:80")
             await pipe.execute()
         await self._resync(number)
 
@@ -163,7 +163,7 @@ class Follower:
     def _lookups(self) -> float:
         """CPU nanoseconds of one lookup: a request's path into its normal form, and the route it takes. Each is
         below a route's path, as those of requests are."""
-        paths = [f"{self._table.path(number)}/v1/chat/completions" for number in range(self._table.routes)]
+        paths = [f"{path_of(number)}/v1/chat/completions" for number in range(self._routes)]
         Random(0).shuffle(paths)
         match = self._mirror.table.match
         rounds = []
@@ -176,9 +176,9 @@ class Follower:
         return median(rounds)
 
 
-async def main(url: str, routes: str, each: str, resyncs: str) -> None:
+async def main(url: str, routes: str, resyncs: str) -> None:
     """The arguments as the command line has them."""
-    found = await Follower(url, LargeTable(int(routes), int(each))).measure(int(resyncs))
+    found = await Follower(url, int(routes)).measure(int(resyncs))
     print(orjson.dumps(found).decode())
 
 

@@ -5,15 +5,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
 from bench.command import Bench
-from bench.fleet import Instance
+from bench.fleet import Instance, member
 from bench.http import free_ports
 from bench.lab.model import ZipfKeys
 from bench.pods import HIT, start_pods
@@ -23,7 +23,6 @@ from bench.table import Figure, Outcome, Section, percentile
 from bench.traffic import get
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
-from slb.control import keys as stored
 from slb.model import Upstream
 
 ROUTE = "/products"
@@ -121,10 +120,6 @@ def section(name: str, all_fetched: Sequence[Fetched], freeze: Freeze) -> Sectio
     return Section(f"load_signal = {name}: one upstream frozen for {freeze.seconds:g} s", figures)
 
 
-def member(port: int) -> str:
-    return f"127.0.0.1:{port}"
-
-
 def busiest(ports: Sequence[int], zipf: ZipfKeys) -> int:
     """The port whose keys are requested most."""
     load = dict.fromkeys(ports, 0.0)
@@ -172,18 +167,15 @@ def frozen(
         plan = Plan(begin_in(), [instance.port], arrivals, requests, [0] * len(paths), PATIENCE_SECONDS)
         return plan, Sending(bench.processes, fleet.folder("sending"), plan)
 
-    def case(name: str) -> tuple[list[Fetched], Freeze]:
+    def case(name: str) -> Section:
         """The same upstreams on the same ports, with empty caches each time; an instance of its own."""
         bench.steps.to(f"{name}: starting")
         upstreams = {
-            port: start_pods(bench.processes, fleet.folder("caching"), "caching", [port], CAPACITY)
+            port: start_pods(bench.processes, fleet.folder("caching"), "caching", [port], capacity=CAPACITY)
             for port in ports
         }
-        settings: dict[Any, Any] = {"policy": "consistent_hash", "hash_key": "path", "load_signal": name}
-        fleet.redis.client.hset(stored.settings_key(ROUTE), mapping=settings)
-        fleet.redis.client.sadd(stored.route_key(ROUTE), *map(member, ports))
-        instance = fleet.start_instance()
-        instance.wait_until_ready()
+        fleet.write_route(ROUTE, ports, {"policy": "consistent_hash", "hash_key": "path", "load_signal": name})
+        (instance,) = fleet.start_instances(1)
         bench.steps.to(f"{name}: filling the caches")
         sending(instance, [number / rate for number in range(KEYS)], all_paths)[1].result()
         bench.steps.to(f"{name}: under load")
@@ -195,13 +187,6 @@ def frozen(
         for running in upstreams.values():
             bench.processes.stop(running)
         bench.steps.done()
-        return found, Freeze(begun, ended, target, seconds)
+        return section(name, found, Freeze(begun, ended, target, seconds))
 
-    sections: list[Section] = []
-    raw: dict[str, object] = {}
-    for name in SIGNALS:
-        found, freeze = case(name)
-        sections.append(section(name, found, freeze))
-        bad = [each for each in found if each.status != 200 or each.is_slow()]
-        raw[name] = {"freeze": asdict(freeze), "slow_or_failed": [asdict(each) for each in bad]}
-    return Outcome(sections, raw)
+    return Outcome([case(name) for name in SIGNALS])

@@ -228,7 +228,6 @@ def ledger(
     bench.steps.expect(len(PAIRS) + len(UPSTREAMS) * len(WAITING))
     redis = bench.fleet().redis
     sections: list[Section] = []
-    raw: dict[str, object] = {}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for lanes, at_once, goal in PAIRS:
             title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
@@ -237,7 +236,6 @@ def ledger(
             before = redis.cpu_seconds()
             seconds, cpu = runner.run(_pairs(redis.url, pairs, at_once, lanes))
             redis_cpu = redis.cpu_seconds() - before
-            raw[title] = {"seconds": seconds, "cpu_seconds": cpu, "redis_cpu_seconds": redis_cpu}
             figures = [
                 Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
                 Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
@@ -255,4 +253,4 @@ def ledger(
                     calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
                 bench.steps.done()
             sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
-    return Outcome(sections, raw)
+    return Outcome(sections)

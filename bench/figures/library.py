@@ -47,7 +47,6 @@ def client(
     os.sched_setaffinity(0, {cores[-1]})
     members = [f"127.0.0.1:{port}" for port in ports]
     sections: list[Section] = []
-    raw: dict[str, object] = {}
     for name, settings in POLICIES.items():
         bench.steps.to(name)
         pairs: list[tuple[float, float]] = []
@@ -57,8 +56,7 @@ def client(
                 pairs += runner.run(_pairs(members, settings, shared, calls, bench.steps.done))
         title = f"{name}: {upstreams} upstreams, {rounds} rounds of {calls:,} calls each, {AT_ONCE} at once"
         sections.append(_section(title, pairs))
-        raw[name] = pairs
-    return Outcome(sections, raw)
+    return Outcome(sections)
 
 
 async def _pairs(

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.cases import CASES
 from bench.command import Bench
 from bench.errors import BenchError
-from bench.measure import Measurement, Sample, as_json, pinned_cores
+from bench.load import CASES
+from bench.measure import Measurement, Sample, pinned_cores
 from bench.peers import SLB, Peer
 from bench.table import Figure, Outcome, Section
 
@@ -35,7 +35,6 @@ def policy(
     bench.steps.expect(2 * rounds * len(CONNECTIONS))
     measurement = Measurement(bench, *pinned_cores(), seconds, WARMUP_SECONDS)
     sections: list[Section] = []
-    raw: dict[str, object] = {}
     for connections in CONNECTIONS:
         found: dict[str, list[Sample]] = {LOCAL: [], GLOBAL: []}
         for number in range(rounds):
@@ -46,8 +45,7 @@ def policy(
                     raise BenchError(f"{name}: {samples[-1].failure}")
                 bench.steps.done()
         sections.append(_section(connections, found[LOCAL], found[GLOBAL]))
-        raw[str(connections)] = as_json([*found[LOCAL], *found[GLOBAL]])
-    return Outcome(sections, raw)
+    return Outcome(sections)
 
 
 def _section(connections: int, local: Sequence[Sample], shared: Sequence[Sample]) -> Section:

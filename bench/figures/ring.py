@@ -135,8 +135,7 @@ def ring(
     bench.steps.to("rings")
     made = _made(endpoints, tries)
     bench.steps.done()
-    sections = [pick_section(endpoints, picks), made_section(endpoints, made)]
-    return Outcome(sections, {"picks_us": picks, "made_ms": made})
+    return Outcome([pick_section(endpoints, picks), made_section(endpoints, made)])
 
 
 def _picks(endpoints: int, rounds: int) -> Samples:

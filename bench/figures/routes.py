@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import orjson
 from typer import Option
 
-from bench.command import Bench
+from bench.command import Bench, Steps
 from bench.errors import BenchError
-from bench.figures.large_table import LargeTable, set_of
+from bench.figures.large_table import set_of, write_table
 from bench.fleet import Fleet, Instance
 from bench.http import ask
 from bench.processes import LOG, wait_until
 from bench.procstat import MIB, memory_mib
-from bench.progress import Steps
 from bench.table import Figure, Outcome, Section
 
 GOAL_FIRST_SYNC_SECONDS = 3.0
@@ -34,8 +33,18 @@ FOLLOWER = "bench.figures.follower"
 STEPS = 3
 """Of the bar, besides one a route."""
 
-Stretches = Sequence[dict[str, float]]
-"""Milliseconds for which the loop was held at the longest, one entry a stretch of time: `wall` and `cpu`."""
+HELD = {
+    "unchanged": ("resync, nothing new", GOAL_HELD_MS),
+    "changed": ("resync, 1 % of routes new", GOAL_HELD_MS),
+    "one_registration": ("one registration", None),
+    "idle": ("idle", None),
+}
+"""Stretches of time in which the event loop is watched: in words, and for how long it may be held at a time."""
+
+NOTE = (
+    "CPU: the most that the loop's thread worked between two beats of a 1 ms timer. Late: how late a beat came,\n"
+    "median and most over the stretches; where that is no more than when idle, it was the machine that was busy."
+)
 
 
 def routes(
@@ -46,27 +55,37 @@ def routes(
 ) -> Outcome:
     """A large table: the first sync, memory, lookups, and how long a resync holds the event loop."""
     bench.steps.expect(count + STEPS)
-    fleet, table = bench.fleet(), LargeTable(count, upstreams)
+    fleet = bench.fleet()
     bench.steps.to("writing routes into Redis")
-    table.write(fleet.redis.client, bench.steps.done)
-    outside = _instance(fleet, bench.steps, resyncs)
+    write_table(fleet.redis.client, count, upstreams, bench.steps.done)
+    started, resident, peak = _instance(fleet, bench.steps, resyncs)
     bench.steps.to("resyncs, seen from inside")
-    running = fleet.start_module(FOLLOWER, fleet.redis.url, count, upstreams, resyncs)
+    words = (fleet.redis.url, count, resyncs)
+    running = bench.processes.start_module(fleet.folder("follower"), FOLLOWER, *words)
     if code := running.process.wait(FOLLOWER_SECONDS):
         raise BenchError(f"{FOLLOWER} ended with {code}: {running.tail()}")
     inside = orjson.loads((running.home / LOG).read_bytes().splitlines()[-1])
     bench.steps.done()
-    sections = [size_section(table, outside, inside), held_section(inside)]
-    return Outcome(sections, {"instance": outside, "follower": inside})
+    size = [
+        Figure("first sync, from connecting", inside["first_sync_seconds"], "s", below=GOAL_FIRST_SYNC_SECONDS),
+        Figure("slb serve, from its start until it is ready", started, "s"),
+        Figure("resident memory", resident, "MB", at_most=GOAL_RESIDENT_MB),
+        Figure("resident memory, its peak", peak, "MB"),
+        Figure("one lookup, CPU", inside["lookup_ns"] / 1e3, "µs", below=GOAL_LOOKUP_US),
+        Figure("a resync that finds nothing new", inside["resync_seconds"], "s"),
+        Figure("the first sync held the event loop at most", inside["first_held"]["cpu"], "ms of CPU"),
+    ]
+    held = [figure for kind, (words, goal) in HELD.items() for figure in held_figures(words, inside[kind], goal)]
+    title = f"{count:,} routes of {upstreams} upstreams each"
+    return Outcome([Section(title, size), Section("how long the event loop is held at a time", held, [NOTE])])
 
 
-def _instance(fleet: Fleet, steps: Steps, resyncs: int) -> dict[str, float]:
-    """One `slb serve`: seconds until it is ready, and MB resident after several resyncs."""
+def _instance(fleet: Fleet, steps: Steps, resyncs: int) -> tuple[float, float, float]:
+    """One `slb serve`: seconds until it is ready, and MB resident after several resyncs, and their peak."""
     steps.to("starting one instance")
-    started = time.monotonic()
-    instance = fleet.start_instance()
-    instance.wait_until_ready()
-    ready = time.monotonic()
+    began = time.monotonic()
+    (instance,) = fleet.start_instances(1)
+    started = time.monotonic() - began
     steps.done()
     steps.to("resyncs of the instance")
     for number in range(resyncs):
@@ -74,7 +93,7 @@ def _instance(fleet: Fleet, steps: Steps, resyncs: int) -> dict[str, float]:
     steps.done()
     resident, peak = (mib * MIB / MB for mib in memory_mib(instance.running.pid))
     fleet.stop_instance(instance)
-    return {"start_seconds": ready - started, "resident_mb": resident, "peak_mb": peak}
+    return started, resident, peak
 
 
 def _resync(fleet: Fleet, instance: Instance, number: int) -> None:
@@ -82,54 +101,15 @@ def _resync(fleet: Fleet, instance: Instance, number: int) -> None:
     path = f"/resync/{number}"
     fleet.redis.client.client_kill_filter(_type="pubsub")
     fleet.redis.client.sadd(set_of(path), CLOSED)
-    wait_until(
-        lambda: ask(instance.port, path)[0] not in (0, NO_ROUTE),
-        instance.running,
-        SYNC_SECONDS,
-        "a resync",
-        LOOK_EVERY_SECONDS,
-    )
+
+    def serves() -> bool:
+        return ask(instance.port, path)[0] not in (0, NO_ROUTE)
+
+    wait_until(serves, instance.running, SYNC_SECONDS, "a resync", LOOK_EVERY_SECONDS)
 
 
-def size_section(table: LargeTable, outside: dict[str, float], inside: dict[str, Any]) -> Section:
-    """What grows with the table."""
-    first_held = inside["first_held"]
-    return Section(
-        f"{table.routes:,} routes of {table.each} upstreams each",
-        [
-            Figure("first sync, from connecting", inside["first_sync_seconds"], "s", below=GOAL_FIRST_SYNC_SECONDS),
-            Figure("slb serve, from its start until it is ready", outside["start_seconds"], "s"),
-            Figure("resident memory", outside["resident_mb"], "MB", at_most=GOAL_RESIDENT_MB),
-            Figure("resident memory, its peak", outside["peak_mb"], "MB"),
-            Figure("one lookup, CPU", inside["lookup_ns"] / 1e3, "µs", below=GOAL_LOOKUP_US),
-            Figure("a resync that finds nothing new", inside["resync_seconds"], "s"),
-            Figure("the first sync held the event loop at most", first_held["cpu"], "ms of CPU"),
-        ],
-    )
-
-
-def held_section(inside: dict[str, Any]) -> Section:
-    """How long the event loop was held: what its thread worked at a time, which is what the goal is for, and how
-    late its timer was, in which the machine has its part."""
-    kinds = {
-        "unchanged": "resync, nothing new",
-        "changed": "resync, 1 % of routes new",
-        "one_registration": "one registration",
-        "idle": "idle",
-    }
-    figures = [figure for kind, words in kinds.items() for figure in held_figures(words, inside[kind], kind)]
-    return Section("how long the event loop is held at a time", figures, [NOTE])
-
-
-NOTE = (
-    "CPU: the most that the loop's thread worked between two beats of a 1 ms timer. Late: how late a beat came,\n"
-    "median and most over the stretches; where that is no more than when idle, it was the machine that was busy."
-)
-
-
-def held_figures(words: str, stretches: Stretches, kind: str) -> list[Figure]:
-    """Of one kind of stretch."""
-    goal = GOAL_HELD_MS if kind in ("unchanged", "changed") else None
+def held_figures(words: str, stretches: Sequence[dict[str, Any]], goal: float | None) -> list[Figure]:
+    """Of one kind of stretch. `stretches`: of each, for how many ms the loop was held at the longest."""
     wall = [each["wall"] for each in stretches]
     return [
         Figure(f"{words}: CPU, most", max(each["cpu"] for each in stretches), "ms", at_most=goal),

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -92,8 +92,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterator[None]:
     """The clients of one kind are at work, and gone afterwards."""
     folder = fleet.folder("clients")
-    words = (folder, kind, amount, instance.port, instance.api_port)
-    clients = fleet.start_module("bench.figures.slow_clients", *words)
+    words = (kind, amount, instance.port, instance.api_port)
+    clients = fleet.processes.start_module(folder, "bench.figures.slow_clients", *words)
     try:
         wait_until((folder / BEGUN).exists, clients, READY_SECONDS, "beginning to attack")
         yield
@@ -129,18 +129,14 @@ def attacked(fleet: Fleet, kind: str, bandwidth: float, member: str, healthy: He
 
 def ratio_figures(turns: Sequence[Turn], alone: str, beside: str, indent: str) -> list[Figure]:
     """`alone`, `beside`: what the two medians of p99 are called."""
-    without, with_them = (median(tally.p99_ms for tally in of) for of in zip(*_tallies(turns), strict=True))
-    failed = sum(tally.failed(200) for pair in _tallies(turns) for tally in pair)
+    without, with_them = median(turn.alone.p99_ms for turn in turns), median(turn.beside.p99_ms for turn in turns)
+    failed = sum(turn.alone.failed(200) + turn.beside.failed(200) for turn in turns)
     return [
         Figure(alone, without, "ms"),
         Figure(beside, with_them, "ms"),
         Figure(f"{indent}how many times as much", with_them / without, below=GOAL_RATIO),
         Figure(f"{indent}healthy requests failed", failed, at_most=0),
     ]
-
-
-def _tallies(turns: Sequence[Turn]) -> list[tuple[Tally, Tally]]:
-    return [(turn.alone, turn.beside) for turn in turns]
 
 
 def slow(
@@ -159,7 +155,6 @@ def slow(
     fleet = bench.fleet()
     turns: list[Turn] = []
     attacks: list[Figure] = []
-    raw: dict[str, object] = {}
     with Loop() as loop:
         member = loop.run(Upstream(MIB, LARGE).start())
         instance = fleet.start_ready(member)
@@ -172,7 +167,6 @@ def slow(
             steps.to(f"one client {words}")
             found = attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
             attacks += ratio_figures(found, f"{words}: p99 alone", "  beside it", "  ")
-            raw[f"{kind} x{times:g}"] = [asdict(turn) for turn in found]
             steps.done()
     of = "healthy requests, p99, "
     figures = [
@@ -187,5 +181,4 @@ def slow(
         f"One client with {bandwidth:g} MB/s beside {rate} healthy requests a second, "
         f"{attack_rounds} rounds (medians of p99)"
     )
-    raw["rounds"] = [asdict(turn) for turn in turns]
-    return Outcome([Section(title, figures), Section(worst, attacks)], raw)
+    return Outcome([Section(title, figures), Section(worst, attacks)])

@@ -48,4 +48,4 @@ def stream(bench: Bench, count: Annotated[int, Option("--streams", min=1, help="
         for share in (0.5, 0.99)
     ]
     title = f"From the upstream's write of the first token to the client's read, {count} streams"
-    return Outcome([Section(title, figures)], dict(found))
+    return Outcome([Section(title, figures)])

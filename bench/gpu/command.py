@@ -9,17 +9,14 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.chart import check_pictures
-from bench.command import Bench
+from bench.command import Bench, chosen, refuse
 from bench.errors import BenchError
 from bench.gpu.balancers import BALANCERS, Balancer
-from bench.gpu.chart import draw
 from bench.gpu.ideal import exact_counts, one_queue
 from bench.gpu.report import CaseResult, Standing, case_section, goals_section
 from bench.gpu.traces import TRACES, TRACES_FOLDER, read_trace, trace_work
 from bench.gpu.work import Shape, Work, fast_work, poisson_work
 from bench.http import free_ports
-from bench.outcome import chosen, refuse
 from bench.pods import start_pods
 from bench.processes import Processes
 from bench.sending import Plan, Result, Sending, begin_in
@@ -51,10 +48,8 @@ def gpu(
     fast_seconds: Annotated[float, Option(min=1, help="Of the case fast.")] = 20,
     seed: Annotated[int, Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, Option(help="Where the traces are.")] = TRACES_FOLDER,
-    png: Annotated[Path | None, Option(help="Draw the latency curves into this file.")] = None,
 ) -> Outcome:
     """Slow requests over a fleet: real proxies that see a tenth each, beside slb's view of the whole."""
-    check_pictures("--png", png and png.parent)
     names = chosen("--only", only, [each.name for each in BALANCERS])
     asked_for = [each for each in BALANCERS if each.name in names]
     balancers = [each for each in asked_for if each.needs.program()]
@@ -81,8 +76,6 @@ def gpu(
             raise
         interrupted = True
         lacking.append("Interrupted: what is missing above was not measured to its end.")
-    if png is not None:
-        draw(results, png)
     goals_apply = (load, cv, pods, proxies) == GOALS_AT
     return Outcome(sections_of(results, goals_apply, lacking), interrupted=interrupted)
 
@@ -140,13 +133,13 @@ def _sent(bench: Bench, home: Path, balancer: Balancer, work: Work, pods: Sequen
         fleet = balancer.start(processes, home, pods, shape.proxies)
         bench.steps.to(f"{work.name}: {balancer.label}")
         requests = [get(PATH, f"X-Service-Time: {each:.6f}\r\n").decode() for each in work.services]
-        plan = Plan(begin_in(), fleet.ports, work.arrivals, requests, work.proxies, GIVE_UP_SECONDS)
+        plan = Plan(begin_in(), list(fleet), work.arrivals, requests, work.proxies, GIVE_UP_SECONDS)
         folder = home / "load"
         folder.mkdir()
         result = Sending(bench.processes, folder, plan).result(passed)
-        for running in fleet.running:
+        for running in fleet.values():
             running.check_alive()
-        for running in fleet.running:
+        for running in fleet.values():
             running.process.terminate()  # all at once; waiting for each is left to their owner
     return result
 

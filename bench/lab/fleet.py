@@ -1,36 +1,16 @@
 """A fleet in simulated time: upstreams with caches, client processes, keys that come; and how big they all are."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
-from typing import NamedTuple, Protocol
 
 from bench.lab.model import Arrivals, Choose, Client, LruCache, Measures, Schedule, Server, Work, ZipfKeys
-from bench.table import Section
 from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 
-Tick = Callable[[], None]
-"""Called after each second of simulated time."""
-
-
-class Report(NamedTuple):
-    """`draw` writes the picture to a file."""
-
-    sections: Sequence[Section]
-    draw: Callable[[Path], None]
-
-
-class Experiment(Protocol):
-    """One of the lab's. The same seed and scale give the same figures; `scale` is the part of the fleet."""
-
-    def __init__(self, seed: int, scale: float) -> None: ...
-    def seconds(self) -> int:
-        """How much simulated time it takes, for a progress bar."""
-
-    def run(self, tick: Tick) -> Report: ...
+Done = Callable[[], None]
+"""Called after each run of an experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +70,9 @@ class Fleet:
             caches[ring.pick(key)].put(key)
 
     def begin(self, until: float) -> None:
-        """Let requests come up to then; see `run`."""
+        """Let requests come up to then, once `schedule` runs."""
         shape = self.shape
         Arrivals(self.schedule, self._clients, self.keys, shape.rate, shape.fan_out, self._arriving).begin(until)
-
-    def run(self, until: float, tick: Tick) -> None:
-        """Let time pass up to `until`."""
-        while self.schedule.now < until:
-            self.schedule.run(min(self.schedule.now + 1.0, until))
-            tick()
 
 
 def member(number: int) -> str:

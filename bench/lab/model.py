@@ -1,7 +1,6 @@
 """Simulated time, and what lives in it: keys, caches, upstreams, clients; and what a run is judged by."""
 
 import math
-from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -187,13 +186,10 @@ class Measures:
     def __init__(self) -> None:
         self._requests: defaultdict[int, int] = defaultdict(int)
         self._hits: defaultdict[int, int] = defaultdict(int)
-        self.latencies = array("d")
 
-    def answered(self, now: float, hit: bool, latency: float) -> None:
-        second = int(now)
-        self._requests[second] += 1
-        self._hits[second] += hit
-        self.latencies.append(latency)
+    def answered(self, now: float, hit: bool) -> None:
+        self._requests[int(now)] += 1
+        self._hits[int(now)] += hit
 
     def second(self, number: int) -> Second:
         """The one that begins at `number`."""
@@ -224,7 +220,7 @@ class Occupancies:
 
 class Client:
     """A client process, which sees its own requests only. It sends every request to the server that `choose` names.
-    A reply takes no time on the way: what the client measures is the server's own time, waiting included."""
+    Neither request nor reply takes any time on the way."""
 
     def __init__(
         self, choose: Choose, servers: Mapping[str, Server], schedule: Schedule, measures: Measures
@@ -236,13 +232,11 @@ class Client:
 
     def send(self, key: bytes) -> None:
         upstream = self._choose(key)
-        answered = partial(self._answered, Handle(upstream), self._schedule.now)
-        self._servers[upstream.member].serve(key, answered)
+        self._servers[upstream.member].serve(key, partial(self._answered, Handle(upstream)))
 
-    def _answered(self, handle: Handle, sent: float, hit: bool) -> None:
+    def _answered(self, handle: Handle, hit: bool) -> None:
         handle.release()
-        now = self._schedule.now
-        self._measures.answered(now, hit, now - sent)
+        self._measures.answered(self._schedule.now, hit)
 
 
 class Arrivals:

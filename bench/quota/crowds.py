@@ -4,7 +4,6 @@ The same crowds ask in simulated and in real time.
 """
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -12,10 +11,9 @@ from math import ceil, inf
 from random import Random
 from typing import Self
 
-from bench.quota.backlog import Work
 from bench.quota.book import Book
 from bench.quota.drain import Drain, Manner
-from bench.quota.models import BURST_PART, MINUTE, Model
+from bench.quota.work import BURST_PART, MINUTE, Model, Setting
 from slb.quota.client import Router
 
 CROWD = 2
@@ -23,8 +21,6 @@ CROWD = 2
 FEW_CALLERS, MANY_SLOTS = 24, 1000
 UNLIMITED = 100
 """By this the limits are raised where callers are to be the bottleneck."""
-SCARCE = 4
-"""By this slots are divided where some are to be short: three quarters of what the tokens need."""
 WEIGHTS = (1, 2, 3, 4)
 SLOTS_A_WEIGHT = 40
 CALL_SECONDS = 20.0
@@ -33,15 +29,6 @@ PLENTY = 2
 """Prompts, in units of what will be answered."""
 AMPLE = 10
 """Tokens, in units of what the slots could use, where slots are short."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all ways have in common."""
-
-    models: Sequence[Model]
-    backlog: Sequence[Work]
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -66,8 +53,7 @@ class Crowd:
 
     def hurried(self, factor: float) -> Self:
         """The same where time is compressed by `factor`."""
-        models = [model.hurried(factor) for model in self.setting.models]
-        return replace(self, setting=replace(self.setting, models=models), pace=self.pace * factor)
+        return replace(self, setting=self.setting.hurried(factor), pace=self.pace * factor)
 
     async def ask(self, router: Router, seconds: float, book: Book) -> None:
         """For so long; what runs then is cut off, and given back."""
@@ -87,15 +73,6 @@ def short_of_tokens(setting: Setting) -> Crowd:
     pace = sum(model.rate for model in setting.models) / mean
     callers = CROWD * sum(model.slots for model in setting.models)
     return Crowd(replace(setting, backlog=exact), callers, pace)
-
-
-def short_of_tokens_or_slots(setting: Setting) -> Crowd:
-    """The same where every second model has so few slots that they are short before its tokens are."""
-    models = [
-        replace(model, slots=max(1, model.slots // SCARCE)) if number % 2 else model
-        for number, model in enumerate(setting.models)
-    ]
-    return short_of_tokens(replace(setting, models=models))
 
 
 def short_of_callers(setting: Setting) -> Crowd:

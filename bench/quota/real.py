@@ -1,32 +1,30 @@
-"""The same in real time: router processes on one Redis, the caller's library over real sockets, and time compressed
-(limits so many times as high, calls so many times as short)."""
+"""Draining in real time: three router processes on one Redis, the caller's library over real sockets, and time
+compressed (limits so many times as high, calls so many times as short)."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import uvloop
 
+from bench.fleet import Fleet
+from bench.http import send_json
 from bench.machine import Shares, Surroundings
-from bench.progress import Steps
+from bench.processes import Processes
 from bench.quota.asking import Recorded, Spread
-from bench.quota.book import Book
-from bench.quota.crowds import Crowd, Setting
+from bench.quota.book import Book, Standing
+from bench.quota.crowds import Crowd
 from bench.quota.drain import Drain, Manner
-from bench.quota.routers import INSTANCES, routers
-from bench.quota.standing import Standing
-from slb.quota.asking import Asking, Instances, Persistence
+from bench.quota.work import Setting
+from slb.quota.asking import Instances, Persistence
 from slb.quota.client import Router
 
-SHOW_SECONDS = 0.5
-STEPS_A_SECOND = 100
-"""Of the bar: about as many prompts are drained meanwhile."""
-Work = Callable[[Asking, Book], Coroutine[Any, Any, None]]
+INSTANCES = 3
+LEASE_SECONDS, LEAST_LEASE_SECONDS = 150.0, 3.0
+"""The router's default, and the shortest that it takes."""
 
 
 @dataclass(frozen=True)
@@ -37,72 +35,54 @@ class Run:
     shares: Shares
 
 
-def drained(home: Path, setting: Setting, factor: float, steps: Steps) -> Standing:
-    """What `setting` comes to; a step a prompt."""
-    label = f"slb, {INSTANCES} real routers"
-    hurried = replace(setting, models=[model.hurried(factor) for model in setting.models])
+def drained(home: Path, setting: Setting, factor: float) -> Run:
+    """What `setting` comes to."""
+    hurried = setting.hurried(factor)
 
-    async def work(asking: Asking, book: Book) -> None:
-        async with Router(asking) as router:
-            drain = Drain(router, hurried.models, Manner().hurried(factor), book)
-            async with _shown(lambda: drain.solved, steps):
-                await drain.drain(hurried.backlog)
+    def work(router: Router, book: Book) -> Coroutine[Any, Any, None]:
+        return Drain(router, hurried.models, Manner().hurried(factor), book).drain(hurried.backlog)
 
-    return _run(home, hurried, factor, label, work, steps).standing
+    return _run(home, hurried, factor, f"slb, {INSTANCES} real routers", work)
 
 
-def demanded(home: Path, crowd: Crowd, factor: float, seconds: float, what: str, steps: Steps) -> Run:
+def demanded(home: Path, crowd: Crowd, factor: float, seconds: float, what: str) -> Run:
     """What a crowd that is hurried by `factor` comes to in so many seconds; what still runs then is cut off."""
-    label = f"slb, {INSTANCES} real routers, {what}"
     crowd = crowd.hurried(factor).for_seconds(seconds)
-    clock = time.monotonic
 
-    async def work(asking: Asking, book: Book) -> None:
-        began = clock()
-        async with (
-            _shown(lambda: round(min(seconds, clock() - began) * STEPS_A_SECOND), steps),
-            Router(asking) as router,
-        ):
-            await crowd.ask(router, seconds, book)
+    def work(router: Router, book: Book) -> Coroutine[Any, Any, None]:
+        return crowd.ask(router, seconds, book)
 
-    return _run(home, crowd.setting, factor, label, work, steps)
+    return _run(home, crowd.setting, factor, f"slb, {INSTANCES} real routers, {what}", work)
 
 
-def _run(home: Path, setting: Setting, factor: float, label: str, work: Work, steps: Steps) -> Run:
-    steps.to(f"starting {INSTANCES} routers")
-    book = Book()
-    with routers(home, setting.models, factor) as serving:
-        steps.to(label)
-        asking = Recorded(_each(serving.urls, Random(setting.seed)), book)
+def _run(
+    home: Path,
+    setting: Setting,
+    factor: float,
+    label: str,
+    work: Callable[[Router, Book], Coroutine[Any, Any, None]],
+) -> Run:
+    """In a new folder, with routers of its own. Callers ask the instances in turn."""
+    home.mkdir()
+    settings, book = home / "slb.toml", Book()
+    lease = max(LEAST_LEASE_SECONDS, LEASE_SECONDS / factor)  # compressed as calls are
+    settings.write_text(f'roles = "quota"\nquota_lease = "{lease:g}s"\n')
+    with Processes() as processes, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        fleet = Fleet(processes, home)
+        ports = [each.api_port for each in fleet.start_instances(INSTANCES, "--config", str(settings))]
+        for model in setting.models:
+            limits = {"max_tokens_per_minute": model.limit, "max_concurrent_requests": model.slots}
+            body = {**limits, "weight": model.weight, "burst": model.burst}
+            send_json("PUT", ports[0], f"/models/{model.name}", body)
+        rng = Random(setting.seed)
+        each = [Instances([f"http://127.0.0.1:{port}"], None, Persistence(), rng) for port in ports]
+
+        async def asked() -> None:
+            async with Router(Recorded(Spread(each), book)) as router:
+                await work(router, book)
+
         surroundings = Surroundings()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work(asking, book))
+        runner.run(asked())
         shares = surroundings.shares()
+        fleet.check_alive()
     return Run(Standing(label, book, setting.models, factor), shares)
-
-
-def _each(urls: Sequence[str], rng: Random) -> Asking:
-    """Callers of a fleet ask whichever instance they were given."""
-    return Spread([Instances([url], None, Persistence(), rng) for url in urls])
-
-
-@asynccontextmanager
-async def _shown(progress: Callable[[], int], steps: Steps) -> AsyncIterator[None]:
-    """The bar follows `progress`, from 0, during the block."""
-    showing = asyncio.create_task(_show(progress, steps))
-    try:
-        yield
-    finally:
-        showing.cancel()
-
-
-async def _show(progress: Callable[[], int], steps: Steps) -> None:
-    shown = 0
-    try:
-        while True:
-            await asyncio.sleep(SHOW_SECONDS)
-            due = progress()
-            steps.done(due - shown)
-            shown = due
-    finally:
-        steps.done(progress() - shown)

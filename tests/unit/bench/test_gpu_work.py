@@ -105,7 +105,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_trace_is_read_as_seconds_from_its_start_and_tokens(trace: Path) -> None:
-    assert read_trace(trace) == [(0, 10), (1, 0), (4, 30), (120, 500)]
+    assert read_trace(trace) == [(0, 4808, 10), (1, 3180, 0), (4, 110, 30), (120, 110, 500)]
 
 
 @pytest.mark.parametrize("text", ["", "TIMESTAMP,GeneratedTokens\nnoon,3\n", "a,b\n1,2\n"])

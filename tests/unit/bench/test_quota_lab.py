@@ -3,34 +3,30 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis import Redis
 
 from bench.errors import BenchError
-from bench.quota.as_is import AsIs, Backend, Dag, Metered, Open
-from bench.quota.backlog import Work, made, traced
-from bench.quota.book import Book, Entry
-from bench.quota.bound import least_seconds
-from bench.quota.cases import few_callers, routed
-from bench.quota.crowds import Setting
+from bench.quota.as_is import AsIs, Dag
+from bench.quota.asking import Recorded, Simulated
+from bench.quota.book import Book, Entry, idle, in_use, long_run, most_at_once, most_in_a_minute
+from bench.quota.command import crowded, routed
+from bench.quota.crowds import Crowd, short_of_callers, short_of_slots, short_of_tokens
 from bench.quota.drain import Manner
-from bench.quota.held import (
-    idle,
-    long_run,
-    most_at_once,
-    most_in_a_minute,
-    most_spent_in_a_minute,
-    overdrawn,
-)
-from bench.quota.models import Model, ten_models
+from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import simulate
+from bench.quota.work import Model, Setting, Work, least_seconds, made, ten_models, traced
+from slb.quota.client import Router
+from slb.quotas import MOST_TOKENS
 
 ONE = Model("one", limit=600, speed=10.0, first=1.0, slots=2, weight=1, burst=100)
 
@@ -123,7 +119,6 @@ def test_a_minute_holds_what_was_admitted_in_it_and_no_more() -> None:
 def test_what_a_task_came_to_counts_once_it_is_known() -> None:
     assert most_in_a_minute([entry(0, 100, ended=10, actual=40), entry(5, 10), entry(20, 10)]) == 110
     assert most_in_a_minute([entry(0, 10, ended=10, actual=90), entry(20, 10)]) == 100
-    assert most_spent_in_a_minute([entry(0, 100, ended=10, actual=40), entry(5, 10), entry(20, 10)]) == 60
 
 
 def test_a_task_that_ends_as_it_leaves_the_minute_leaves_with_what_it_counted() -> None:
@@ -132,39 +127,13 @@ def test_a_task_that_ends_as_it_leaves_the_minute_leaves_with_what_it_counted() 
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 50)), min_size=1, max_size=30))
-def test_both_sums_of_a_minute_agree_where_estimates_are_exact(asked: list[tuple[int, int]]) -> None:
-    entries = [entry(at, tokens) for at, tokens in asked]
+def test_the_fullest_minute_is_the_one_that_a_plain_sum_finds(asked: list[tuple[int, int]]) -> None:
     slow = max(sum(n for at, n in asked if end - 60 < at <= end) for end, _ in asked)
-    assert most_in_a_minute(entries) == most_spent_in_a_minute(entries) == slow
-
-
-def test_an_interval_may_have_one_bucket_and_what_is_refilled_and_not_a_token_more() -> None:
-    full, refilled = entry(0, 100), entry(10, 100)
-    assert overdrawn([full, refilled], rate=10, burst=100) == pytest.approx(0)
-    assert overdrawn([full, replace(refilled, estimate=101)], rate=10, burst=100) == pytest.approx(1)
-
-
-def test_an_interval_may_have_what_was_given_back_in_it_besides() -> None:
-    entries = [entry(0, 100), entry(2, 50)]
-    assert overdrawn(entries, rate=10, burst=100, returned=[(1.0, 30)]) == pytest.approx(0)
-    assert overdrawn(entries, rate=10, burst=100, returned=[(1.0, 20)]) == pytest.approx(10)
-    assert overdrawn(entries, rate=10, burst=100, returned=[(3.0, 30)]) == pytest.approx(30)
-    assert overdrawn(entries, rate=10, burst=100, returned=[(-1.0, 30)]) == pytest.approx(30)
-
-
-def test_the_worst_interval_is_found_wherever_it_is() -> None:
-    quiet = [entry(float(at), 10) for at in range(0, 100, 10)]
-    burst = [entry(200.0, 60), entry(201.0, 60)]
-    assert overdrawn([*quiet, *burst], rate=10, burst=100) == pytest.approx(10)
-
-
-def test_doubt_about_the_moment_of_a_decision_makes_no_fault() -> None:
-    told_late = [Entry("one", 100, 0.0, 9.0), Entry("one", 100, 9.0, 10.0)]
-    assert overdrawn(told_late, rate=10, burst=100) <= 0
+    assert most_in_a_minute([entry(at, tokens) for at, tokens in asked]) == slow
 
 
 def test_the_long_run_rate_leaves_the_first_minute_out() -> None:
-    assert long_run([entry(1, 5000), *(entry(float(at), 10) for at in range(61, 161))], 10, 160) == 1.0
+    assert long_run([entry(1, 5000), *(entry(float(at), 10) for at in range(61, 161))], 10, 60, 160) == 1.0
 
 
 def test_idle_is_what_the_bucket_and_its_refill_would_have_allowed_besides() -> None:
@@ -173,6 +142,47 @@ def test_idle_is_what_the_bucket_and_its_refill_would_have_allowed_besides() -> 
 
 def test_those_in_flight_at_once_are_counted_from_told_to_ended() -> None:
     assert most_at_once([entry(0, ended=10), entry(5, ended=7), entry(7, ended=9), entry(10, ended=11)]) == 2
+
+
+def test_the_slots_in_use_are_an_average_over_time() -> None:
+    entries = [entry(0, ended=5.0), entry(5.0, ended=20.0), entry(11.0)]
+    assert in_use(entries, slots=2, until=10.0) == 0.5
+
+
+def test_waits_of_the_first_minute_can_be_left_out() -> None:
+    book = Book(came_back=[(10.0, False), (59.0, False), (61.0, True), (90.0, True), (91.0, False)])
+    assert book.kept() == 0.4
+    assert book.kept(60.0) == pytest.approx(2 / 3)
+
+
+class Answering:
+    """Answers what it was given, in turn."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self._answers = list(answers)
+
+    def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return self._answers.pop(0)
+
+
+def test_a_caller_that_comes_back_later_than_told_is_late_by_so_much() -> None:
+    book = Book()
+    wait, task = {"wait_for_ms": 500}, {"task_id": "t", "model_backend_id": "one"}
+
+    async def run() -> None:
+        recorded = Recorded(Answering(wait, task), book)
+        recorded.open()
+        for pause in (0.75, 0.0):
+            await recorded.ask("POST", "/schedule", {"estimated_tokens": 1, "idempotency_key": "k"})
+            await asyncio.sleep(pause)
+
+    simulate(run())
+    assert book.late == pytest.approx([0.25])
+    assert book.kept() == 1
 
 
 # -- the backlog and the models
@@ -209,28 +219,27 @@ def test_a_hurried_bound_is_as_much_shorter() -> None:
 
 def as_is(backlog: Sequence[Work], dag: Dag, metered: bool = False) -> Book:
     book = Book()
-    gate = Metered() if metered else Open()
-    simulate(AsIs(Backend([ONE], gate, book, Random(1)), dag, book).drain(backlog))
+    simulate(AsIs(Setting([ONE], backlog, 1), book, metered, dag).drain())
     return book
 
 
 def test_a_batch_is_answered_when_its_slowest_call_is() -> None:
     book = as_is([work(1, generated=0), work(2, generated=400)], Dag(workers=1, batch=2))
     assert book.drained == pytest.approx(41)
-    assert book.answered == pytest.approx([41, 41])
+    assert book.answered == 2
 
 
 def test_what_is_in_a_batch_at_the_timeout_is_begun_again_by_the_next_run() -> None:
     book = as_is([work(1, generated=0), work(2, generated=100)], Dag(workers=1, batch=1, timeout=11.5))
-    assert book.repeated == 1
+    assert (book.repeated, book.answered) == (1, 2)
     assert book.drained == pytest.approx(11.5 + 11)
-    assert len(book.answered) == 2
 
 
 def test_models_that_answer_429_are_never_given_more_than_their_bucket_of_a_minute() -> None:
     book = as_is([work(number, generated=0) for number in range(30)], Dag(workers=3), metered=True)
-    assert overdrawn(book.entries["one"], ONE.rate, ONE.limit) <= 0
-    assert len(book.answered) == 30
+    assert most_in_a_minute(book.entries["one"]) <= 2 * ONE.limit
+    assert long_run(book.entries["one"], ONE.rate, 0.0, book.drained) <= 1 + 60 / book.drained
+    assert book.answered == 30
 
 
 # -- through the router
@@ -244,22 +253,77 @@ def setting() -> Setting:
 
 def test_a_backlog_drains_through_the_router_within_limits_and_caps(setting: Setting) -> None:
     standing = routed(setting)
-    assert len(standing.book.answered) == len(setting.backlog)
+    assert standing.book.answered == len(setting.backlog)
     assert standing.fullest <= 1
-    assert all(held.at_once <= held.model.slots for held in standing.held)
+    assert standing.over_cap == 0
     assert standing.drained < 3 * least_seconds(setting.models, setting.backlog) + 120
 
 
 def test_what_a_restart_interrupts_is_begun_again_and_answered_once(setting: Setting) -> None:
     standing = routed(setting, Manner(timeout=40.0))
     assert standing.book.repeated > 0
-    assert len(standing.book.answered) == len(setting.backlog)
+    assert standing.book.answered == len(setting.backlog)
 
 
 def test_where_callers_are_few_the_weights_decide(setting: Setting) -> None:
-    assert few_callers(setting).share_error < 0.2  # of so few prompts; the lab's own backlog is 20 times as long
+    assert (
+        crowded(short_of_callers(setting)).share_error < 0.2
+    )  # of so few prompts; the lab's own backlog is 20 times as long
 
 
 def test_the_same_seed_is_the_same_drain(setting: Setting) -> None:
     few = replace(setting, backlog=setting.backlog[:200])
     assert routed(few).drained == routed(few).drained
+
+
+# -- crowds
+
+
+def test_where_slots_are_short_they_are_as_the_weights_are_and_all_else_is_alike(setting: Setting) -> None:
+    crowd = short_of_slots(setting)
+    models = crowd.setting.models
+    assert len({model.slots / model.weight for model in models}) == 1
+    assert len({model.seconds(work) for model in models for work in crowd.setting.backlog[-1:]}) == 1
+    assert len({work.tokens for work in crowd.setting.backlog}) == 1
+    assert crowd.callers == 2 * sum(model.slots for model in models)
+
+
+def test_where_slots_are_short_shares_are_as_the_weights_are_and_no_cap_is_exceeded() -> None:
+    backlog = prompts(2400)
+    standing = crowded(short_of_slots(Setting(ten_models(backlog), backlog, seed=1)))
+    assert standing.share_error < 0.02
+    assert standing.over_cap == 0
+    assert all(part.in_use > 0.9 for part in standing.parts)
+
+
+def test_where_tokens_are_short_estimates_are_exact(setting: Setting) -> None:
+    assert all(work.estimate == work.tokens for work in short_of_tokens(setting).setting.backlog)
+
+
+def test_a_crowd_has_more_prompts_than_it_can_come_to_and_begins_anew_where_they_are_few(setting: Setting) -> None:
+    crowd = short_of_tokens(setting).hurried(10)
+    backlog = crowd.for_seconds(60).setting.backlog
+    assert sum(work.tokens for work in backlog) > sum(model.rate for model in crowd.setting.models) * 60
+    assert backlog[600] == backlog[0]
+
+
+def test_no_hurry_raises_a_limit_above_what_a_router_takes(setting: Setting) -> None:
+    crowd = short_of_callers(setting).hurried(1000)
+    assert max(model.limit for model in crowd.setting.models) == MOST_TOKENS
+
+
+def test_a_crowd_asks_for_so_long_and_what_runs_then_is_given_back() -> None:
+    models = [ONE, Model("two", 600, 10.0, 1.0, 2, 1, 100)]
+    works = [Work(number, 20, 100, 30, 1.0) for number in range(100)]
+    book = Book()
+    crowd = Crowd(Setting(models, works, 1), callers=8, pace=1.0)
+
+    async def run(redis: Redis) -> None:
+        async with Router(Recorded(Simulated(models, redis, Random(1)), book)) as router:
+            await crowd.ask(router, 25.0, book)
+
+    with redis_for_simulation() as redis:
+        simulate(run(redis))
+    assert book.exhausted == 25
+    assert max(each.ended for entries in book.entries.values() for each in entries) == pytest.approx(25)
+    assert book.answered < len(works)

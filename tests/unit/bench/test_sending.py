@@ -31,7 +31,7 @@ class Clock:
 
 def test_a_pod_with_one_slot_serves_one_request_at_a_time_in_the_order_they_came() -> None:
     clock, replies = Clock(), list[bytes]()
-    pod = Slot("a", 1, clock.at, clock)
+    pod = Slot("a", clock.at, clock)
     for seconds in (3, 1):
         pod.take(b"/", seconds, replies.append)
     clock.now = 110
@@ -41,7 +41,7 @@ def test_a_pod_with_one_slot_serves_one_request_at_a_time_in_the_order_they_came
 
 def test_a_path_that_was_requested_last_is_a_hit_and_others_a_miss() -> None:
     clock, replies = Clock(), list[bytes]()
-    pod = Caching("8001", 2, clock.at, clock)
+    pod = Caching("8001", clock.at, 2, clock)
     for path in (b"/a", b"/b", b"/a", b"/c", b"/b", b"/c"):
         pod.take(path, 0.0, replies.append)
     found = [HIT if f"X-Upstream: 8001 {HIT}".encode() in reply else MISS for reply in replies]
@@ -69,7 +69,7 @@ async def pods(count: int) -> AsyncIterator[list[int]]:
     timers = Timers(loop)
     servers, connections = [], set[asyncio.Protocol]()
     for number in range(count):
-        pod = Slot(str(number), 1, timers.at)
+        pod = Slot(str(number), timers.at)
         servers.append(await loop.create_server(lambda pod=pod: WatchedPod(pod, connections), "127.0.0.1", 0))  # type: ignore[misc]
     try:
         yield [server.sockets[0].getsockname()[1] for server in servers]

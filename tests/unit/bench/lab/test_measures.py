@@ -5,8 +5,8 @@ from bench.lab.model import Measures, Second
 
 def measured() -> Measures:
     measures = Measures()
-    for now, hit, latency in ((0.2, True, 0.001), (0.9, False, 0.100), (1.0, True, 0.001), (3.5, True, 0.002)):
-        measures.answered(now, hit, latency)
+    for now, hit in ((0.2, True), (0.9, False), (1.0, True), (3.5, True)):
+        measures.answered(now, hit)
     return measures
 
 

@@ -1,7 +1,5 @@
 """A simulated upstream: what takes how long, and what it counts of itself."""
 
-from random import Random
-
 import pytest
 
 from bench.lab.model import Occupancies, Schedule, Work
@@ -53,33 +51,21 @@ def test_occupancy_is_the_seconds_of_requests_present() -> None:
     assert occupancies.samples == [{here.member: pytest.approx(0.6)}]
 
 
-def test_littles_law_holds_of_the_engine() -> None:
-    """L = lambda x W (Little 1961): to the rounding, since all who came have left again."""
-    seed = Random().randrange(10**6)
-    lab = OneServer(seed, rate=300.0, keys=500, capacity=400, work=Work(slots=8))
-    lab.run(20.0)
-    times = lab.measures.latencies
-    assert len(times) > 4000, seed
-    assert lab.server.present == lab.only.inflight == 0
-    mean_present = lab.server.occupied() / lab.schedule.now
-    assert mean_present == pytest.approx(len(times) / lab.schedule.now * (sum(times) / len(times)), rel=1e-9), seed
-
-
 def test_waiting_before_one_slot_is_what_queueing_theory_says() -> None:
     """Pollaczek and Khinchine: of Poisson arrivals before one slot with a fixed time s, used to the part r, the
-    mean wait is r s / 2 (1 - r). Half used: half a service time; of 200,000 the mean is within 3 %."""
+    mean wait is r s / 2 (1 - r). Half used: half a service time; of 50,000 the mean is within 6 %. By Little's law
+    the mean time of a request is the seconds of requests present, by the number of requests."""
     lab = OneServer(7, rate=500.0, keys=1, capacity=1, work=Work(hit=0.001, miss=0.001, slots=1))
     lab.run(100.0)
-    waits = [each - 0.001 for each in lab.measures.latencies]
-    assert sum(waits) / len(waits) == pytest.approx(0.0005, rel=0.06)
+    assert lab.server.present == lab.only.inflight == 0
+    wait = lab.server.occupied() / lab.measures.between(0, 101).requests - 0.001
+    assert wait == pytest.approx(0.0005, rel=0.06)
 
 
 def test_the_same_seed_gives_the_very_same_run() -> None:
-    runs = [OneServer(3, rate=200.0, keys=300, capacity=50, work=Work(slots=4)) for _ in range(2)]
+    runs = [OneServer(seed, rate=200.0, keys=300, capacity=50, work=Work(slots=4)) for seed in (3, 3, 4)]
     for run in runs:
         run.run(5.0)
-    assert runs[0].measures.latencies == runs[1].measures.latencies
-    assert list(runs[0].server.cache) == list(runs[1].server.cache)
-    other = OneServer(4, rate=200.0, keys=300, capacity=50, work=Work(slots=4))
-    other.run(5.0)
-    assert other.measures.latencies != runs[0].measures.latencies
+    first, again, other = (list(run.server.cache) for run in runs)
+    assert first == again != other
+    assert runs[0].server.occupied() == runs[1].server.occupied() != runs[2].server.occupied()
