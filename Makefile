@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
-	frozen ring client gpu quota quota-rate)
+	ring client gpu quota quota-rate)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-long chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
@@ -67,7 +67,6 @@ bench-scale: ## 2 to 100 instances on one pool of 1,000 pods: what a request cos
 bench-policy: ## what least_inflight costs a small request, beside round_robin
 bench-ledger: ## slots taken and given back a second, against one Redis
 bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts true again
-bench-frozen: ## one of six upstreams with caches frozen under load, behind the ring
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
 bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy

@@ -4,7 +4,6 @@ import typer
 
 from bench.command import add_command
 from bench.comparison import compare
-from bench.figures.frozen import frozen
 from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
@@ -26,7 +25,7 @@ from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
 FIGURES = (register, outage, routes, memory, soak, slow, stream, rolling)
-FLEETS = (handoff, policy, ledger, kill, scale, frozen, ring, client, gpu, quota, quota_rate, simulate)
+FLEETS = (handoff, policy, ledger, kill, scale, ring, client, gpu, quota, quota_rate, simulate)
 
 app = typer.Typer(add_completion=False)
 add_command(app, compare, default=True)

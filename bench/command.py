@@ -1,4 +1,4 @@
-"""What all commands of the bench share: options, a folder, a bar, the tables, the exit code."""
+"""What all commands of the bench share: options, a folder, the tables, the exit code."""
 
 import inspect
 import signal
@@ -17,7 +17,6 @@ import orjson
 import typer
 from redis.exceptions import RedisError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.errors import BenchError
 from bench.fleet import Fleet
@@ -29,44 +28,23 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 PLAIN_WIDTH = 110
 """Of a table that goes to a file or a pipe."""
 
-REFRESH_PER_SECOND = 2
-"""Of the bar: it is drawn on the load's core."""
-
 ALL = "all"
 Json = Annotated[Path | None, typer.Option("--json", help="Write all tables to this file.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]
 
 
-class Steps:
-    """One bar: `expect` sets its length, `to` names what begins now, `done` counts what has ended."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("", total=0)
-        self.count = 0
-
-    def expect(self, total: int) -> None:
-        self._progress.update(self._task, total=total)
-
-    def to(self, what: str) -> None:
-        self._progress.update(self._task, description=what)
-
-    def done(self, count: int = 1) -> None:
-        self.count += count
-        self._progress.advance(self._task, count)
-
-
 @dataclass(frozen=True)
 class Bench:
-    """What a command measures with: an owner of processes, an empty folder, and the bar."""
+    """What a command measures with: an owner of processes, and an empty folder. `to` shows on a terminal what is
+    being done now."""
 
     processes: Processes
     home: Path
-    steps: Steps
+    to: Callable[[str], None]
 
     def fleet(self) -> Fleet:
         """A fleet without instances, whose Redis runs."""
-        self.steps.to("starting Redis")
+        self.to("starting Redis")
         return Fleet(self.processes, self.home)
 
 
@@ -102,8 +80,9 @@ def _run(
         signal.signal(number, _end)
     started, surroundings = datetime.now(UTC), Surroundings()
     try:
-        with TemporaryDirectory(prefix="slb-bench-") as home, _bar() as progress, Processes() as processes:
-            outcome = measure(Bench(processes, Path(home), Steps(progress)))
+        folder, status = TemporaryDirectory(prefix="slb-bench-"), Console(stderr=True).status("")
+        with folder as home, status, Processes() as processes:
+            outcome = measure(Bench(processes, Path(home), status.update))
     except KeyboardInterrupt:
         print("interrupted: nothing was measured to its end", file=sys.stderr)
         return INTERRUPTED
@@ -117,19 +96,6 @@ def _run(
         whole = {**head, "shares": asdict(shares), "sections": [asdict(each) for each in outcome.sections]}
         json.write_bytes(orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2))
     return INTERRUPTED if outcome.interrupted else int(outcome.failed or (check and not outcome.met))
-
-
-def _bar() -> Progress:
-    """With what is being done now before it; nothing at all where standard error is no terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(
-        *columns,
-        console=console,
-        refresh_per_second=REFRESH_PER_SECOND,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def _print(outcome: Outcome, last: str) -> None:

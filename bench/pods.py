@@ -15,18 +15,12 @@ import orjson
 import uvloop
 
 from bench.http import ask
-from bench.lab.model import LruCache
 from bench.noting import Book, Noted, Schedule
 from bench.peers import CONFIGS, Site, find_program
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import MIB
 from bench.timers import Timers
 
-HIT_SECONDS = 0.001
-MISS_SECONDS = 0.1
-"""As long as a database takes."""
-
-HIT, MISS = "hit", "miss"
 READY_SECONDS = 15.0
 BACKLOG = 2048
 """Connections that wait to be accepted while a pod stands still; what most servers ask for."""
@@ -91,27 +85,6 @@ class Slot:
         self._at(self._free_at, lambda: answer(self._reply))
 
 
-class Caching:
-    """Keeps the `capacity` paths that were requested last. `X-Upstream` is its name, and whether the path was in
-    the cache. As many requests at once as there are."""
-
-    def __init__(self, name: str, at: At, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cache = LruCache(capacity)
-        self._at = at
-        self._clock = clock
-        self._hit, self._miss = (reply(f"{name} {found}", b"ok") for found in (HIT, MISS))
-
-    def take(self, path: bytes, seconds: float, answer: Answer) -> None:
-        if self._cache.get(path):
-            self._at(self._clock() + HIT_SECONDS, lambda: answer(self._hit))
-        else:
-            self._at(self._clock() + MISS_SECONDS, lambda: self._read(path, answer))
-
-    def _read(self, path: bytes, answer: Answer) -> None:
-        self._cache.put(path)
-        answer(self._miss)
-
-
 class Noting:
     """Notes its requests in a book that all pods of the process share. A request names in its query the instance it
     came through, and ends when `schedule` says. As many at once as there are."""
@@ -138,13 +111,13 @@ class Noting:
 
 
 def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> list[Pod]:
-    """Pods of one kind: `options` are its own."""
+    """Pods of one kind: plain, slot, or noting, whose schedule is in `options`."""
     if kind == "noting":
         book, schedule = Book(), Schedule(Random(options.pop("seed")), **options)
         return [Noting(name, at, book, schedule) for name in names]
     if kind == "plain":
         return [Plain(name) for name in names]
-    return [Slot(name, at) if kind == "slot" else Caching(name, at, **options) for name in names]
+    return [Slot(name, at) for name in names]
 
 
 class Served(asyncio.Protocol):

@@ -27,8 +27,6 @@ NO_REPLY = 0
 NOT_CONNECTED = -1
 """No connection could be made, so nothing was sent."""
 
-UPSTREAM = b"x-upstream"
-
 
 def get(path: str, more: str = "") -> bytes:
     """A GET as every client of the bench sends it; `more` are further lines of the head."""
@@ -41,12 +39,10 @@ class _Wire(asyncio.Protocol):
     def __init__(self, idle: list["_Wire"]) -> None:
         self._idle = idle
         self._parser = httptools.HttpResponseParser(self)
-        self._replied: asyncio.Future[tuple[int, str]] | None = None
-        self._upstream = ""
+        self._replied: asyncio.Future[int] | None = None
 
-    async def fetch(self, request: bytes) -> tuple[int, str]:
+    async def fetch(self, request: bytes) -> int:
         self._replied = asyncio.get_running_loop().create_future()
-        self._upstream = ""
         self.transport.write(request)
         try:
             return await self._replied
@@ -59,10 +55,6 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == UPSTREAM:
-            self._upstream = value.decode("latin-1")
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -80,7 +72,7 @@ class _Wire(asyncio.Protocol):
 
     def _end(self, status: int) -> None:
         if self._replied is not None and not self._replied.done():
-            self._replied.set_result((status, self._upstream))
+            self._replied.set_result(status)
         self._replied = None
 
 
@@ -96,18 +88,18 @@ class KeptAlive:
 
     async def ask(self) -> int:
         """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
-        return (await self.fetch(self._request))[0]
+        return await self.fetch(self._request)
 
-    async def fetch(self, request: bytes) -> tuple[int, str]:
-        """The same for a request without a body, and the reply's `X-Upstream`: empty where there is none."""
+    async def fetch(self, request: bytes) -> int:
+        """The same for another request without a body."""
         try:
             async with asyncio.timeout(self._patience):
                 wire = self._idle.pop() if self._idle else await self._connected()
                 return await wire.fetch(request)
         except TimeoutError:
-            return NO_REPLY, ""
+            return NO_REPLY
         except OSError:
-            return NOT_CONNECTED, ""
+            return NOT_CONNECTED
 
     def close(self) -> None:
         for wire in self._idle:

@@ -88,7 +88,6 @@ def handoff(
 ) -> Outcome:
     """How long a pod that serves one request at a time is idle between two, while others wait in the queue."""
     counts, clients = instance_counts(instances), pods * (1 + WAITING)
-    bench.steps.expect(len(counts) * len(PATHS))
     fleet = bench.fleet()
     ports = {
         step: fleet.start_pods("noting", pods, service=service, in_step=step == "in step", seed=seed).ports
@@ -99,14 +98,13 @@ def handoff(
     runs: list[Run] = []
     with Loop() as loop:
         for count in counts:
-            bench.steps.to(f"starting {count} instances")
+            bench.to(f"starting {count} instances")
             fleet.start_instances(count - len(fleet.instances))
             for step, path in PATHS.items():
-                bench.steps.to(f"{count} instances, {step}")
+                bench.to(f"{count} instances, {step}")
                 asking = Clients([each.port for each in fleet.instances], path, clients, Random(seed))
                 gaps, crowded = _noted(fleet, loop, asking, ports[step][0], seconds)
                 runs.append(Run(count, step, gaps, crowded))
-                bench.steps.done()
     title = f"{pods} pods, {clients} clients, {service * 1e3:g} ms"
     goals = [figure for run in runs for figure in run.goals(pods)]
     table = Section(title, (), NOTES, COLUMNS, [run.cells() for run in runs], words=2)

@@ -180,9 +180,8 @@ def kill(
     seed: Annotated[int, Option(help="Of which is killed, when, and how long requests take.")] = 1,
 ) -> Outcome:
     """kill -9 of one of three instances under capped load: when are the counts in Redis true again?"""
-    bench.steps.expect(times)
     fleet, rng = bench.fleet(), Random(seed)
-    bench.steps.to("starting instances and upstreams")
+    bench.to("starting instances and upstreams")
     pods = fleet.start_pods("noting", UPSTREAMS, service=SERVICE_SECONDS, spread=SPREAD, seed=seed)
     fleet.write_route(PATH, pods.ports, SETTINGS)
     instances = fleet.start_instances(INSTANCES)
@@ -192,10 +191,9 @@ def kill(
         asking = Clients([each.port for each in instances], PATH, clients, rng)
         loop.run(asking.start())
         for number in range(times):
-            bench.steps.to(f"kill {number + 1}")
+            bench.to(f"kill {number + 1}")
             found.append(kills.one(asking))
-            bench.steps.done()
-        bench.steps.to("waiting for all replies")
+        bench.to("waiting for all replies")
         return Outcome([section(found, kills.end(asking))])
 
 

@@ -1,7 +1,5 @@
 """Many routes of many upstreams: their names, and how they get into Redis."""
 
-from collections.abc import Callable
-
 from redis import Redis
 
 COMMANDS_AT_ONCE = 500
@@ -23,12 +21,11 @@ def members_of(number: int, each: int) -> list[str]:
     return [f"10.{each >> 16 & 255}.{each >> 8 & 255}.{each & 255}:8000" for each in numbers]
 
 
-def write_table(client: Redis, routes: int, each: int, written: Callable[[], None] = lambda: None) -> None:
-    """By pipelines of SADD, as a script of a user's would; `written` is called for each route."""
+def write_table(client: Redis, routes: int, each: int) -> None:
+    """By pipelines of SADD, as a script of a user's would."""
     pipe = client.pipeline(transaction=False)
     for number in range(routes):
         pipe.sadd(set_of(path_of(number)), *members_of(number, each))
         if len(pipe) == COMMANDS_AT_ONCE:
             pipe.execute()
-        written()
     pipe.execute()

@@ -35,23 +35,22 @@ class Outages:
     """One fleet goes through all cases, one after another."""
 
     def __init__(self, bench: Bench, rate: int, seconds: float, routes: int) -> None:
-        self._steps = bench.steps
+        self._to = bench.to
         self._fleet = bench.fleet()
         self._redis = self._fleet.redis
         self._copy = bench.home / "copy"
         self._rate = rate
         self._seconds = seconds
-        self._steps.to("starting two instances")
+        self._to("starting two instances")
         targets = self._fleet.start_upstreams()
         self._target = targets[0]
         self._instances = self._fleet.start_instances(2)
         for target in targets:
             self._instances[0].register(STEADY, target)
         write_table(self._redis.client, routes, UPSTREAMS_PER_ROUTE)
-        self._steps.to("waiting until Redis is marked as having its data")
+        self._to("waiting until Redis is marked as having its data")
         self._until(lambda: bool(self._redis.client.exists(GENERATION)), "the generation of a new Redis")
         self._answered(STEADY, 200)
-        self._steps.done()
 
     def with_its_data(self) -> Section:
         """Brought back as it was."""
@@ -89,7 +88,7 @@ class Outages:
 
     def emptied(self) -> Section:
         """By `slb reset`, while it is up."""
-        self._steps.to("slb reset under traffic")
+        self._to("slb reset under traffic")
         with self._traffic() as traffic:
             time.sleep(QUIET_SECONDS)
             there = time.monotonic()
@@ -102,7 +101,6 @@ class Outages:
                 raise BenchError(f"slb reset ended with {resetting.process.returncode}: {resetting.tail()}")
             followed = self._answered(STEADY, 404)
             time.sleep(QUIET_SECONDS)
-        self._steps.done()
         before = Tally.of(answer for answer in traffic.answers if answer.ended <= there)
         after = Tally.of(answer for answer in traffic.answers if answer.due > followed)
         figures = [
@@ -116,13 +114,12 @@ class Outages:
 
     def stays_empty(self) -> Section:
         """A reset keeps the generation: an outage after it brings nothing back."""
-        self._steps.to("Redis killed after slb reset")
+        self._to("Redis killed after slb reset")
         back = self._restart(lambda: None)
         true_again = self._true_again("after reset") - back
         time.sleep(QUIET_SECONDS)
         places = [set_of(STEADY) in self._contents()]
         places += [status_of(each, STEADY) != 404 for each in self._instances]
-        self._steps.done()
         figures = [
             Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
             Figure("places where the removed route is back", sum(places), at_most=0),
@@ -132,14 +129,13 @@ class Outages:
     def _outage(self, how: str, meanwhile: Callable[[], None], after: After) -> Section:
         """Under traffic: kill Redis, do something `meanwhile`, bring it back, measure what comes `after`."""
         title = f"Redis killed and brought back {how}"
-        self._steps.to(title)
+        self._to(title)
         with self._traffic() as traffic:
             time.sleep(QUIET_SECONDS)
             back = self._restart(meanwhile)
             true_again = self._true_again(how) - back
             more = after(back)
             time.sleep(QUIET_SECONDS)
-        self._steps.done()
         tally = Tally.of(traffic.answers)
         figures = [
             Figure("requests", tally.requests),
@@ -217,7 +213,6 @@ def outage(
     routes: Annotated[int, Option(min=0, help="Routes of 10 upstreams besides the one under load.")] = 100,
 ) -> Outcome:
     """Redis killed under traffic and brought back: with its data, empty, with older data; and `slb reset`."""
-    bench.steps.expect(6)  # the start is one
     outages = Outages(bench, rate, seconds, routes)
     cases = (outages.with_its_data, outages.empty, outages.older, outages.emptied, outages.stays_empty)
     return Outcome([case() for case in cases])

@@ -32,18 +32,16 @@ def policy(
     seconds: Annotated[int, Option(min=1, help="Length of one counted run.")] = 4,
 ) -> Outcome:
     """What least_inflight costs a small request, beside round_robin."""
-    bench.steps.expect(2 * rounds * len(CONNECTIONS))
     measurement = Measurement(bench, *pinned_cores(), seconds, WARMUP_SECONDS)
     sections: list[Section] = []
     for connections in CONNECTIONS:
         found: dict[str, list[Sample]] = {LOCAL: [], GLOBAL: []}
         for number in range(rounds):
             for name, samples in found.items():
-                bench.steps.to(f"{name}, {connections} connections")
+                bench.to(f"{name}, {connections} connections")
                 samples.append(measurement.take(_slb(name), CASES[0], number, connections))
                 if samples[-1].failure:
                     raise BenchError(f"{name}: {samples[-1].failure}")
-                bench.steps.done()
         sections.append(_section(connections, found[LOCAL], found[GLOBAL]))
     return Outcome(sections)
 

@@ -56,19 +56,15 @@ def register(
     bench: Bench, tries: Annotated[int, Option(min=1, help="How many routes are registered.")] = 200
 ) -> Outcome:
     """How long after a registration through one instance the other serves it."""
-    bench.steps.expect(NOT_COUNTED + tries)
     fleet = bench.fleet()
     target, _ = fleet.start_upstreams()
     first, second = fleet.start_instances(2)
-    taken: list[Try] = []
+    bench.to("registering")
     with (
         closing(HTTPConnection("127.0.0.1", first.api_port, timeout=GIVE_UP_SECONDS)) as api,
         closing(HTTPConnection("127.0.0.1", second.port, timeout=GIVE_UP_SECONDS)) as other,
     ):
-        bench.steps.to("registering")
-        for number in range(NOT_COUNTED + tries):
-            taken.append(tried(api, other, f"/try/{number}", target))
-            bench.steps.done()
+        taken = [tried(api, other, f"/try/{number}", target) for number in range(NOT_COUNTED + tries)]
     return Outcome([section(taken[NOT_COUNTED:])])
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import orjson
 from typer import Option
 
-from bench.command import Bench, Steps
+from bench.command import Bench
 from bench.errors import BenchError
 from bench.figures.large_table import set_of, write_table
 from bench.fleet import Fleet, Instance
@@ -30,9 +30,6 @@ CLOSED = "127.0.0.1:1"
 """An upstream that refuses connections."""
 
 FOLLOWER = "bench.figures.follower"
-STEPS = 3
-"""Of the bar, besides one a route."""
-
 HELD = {
     "unchanged": ("resync, nothing new", GOAL_HELD_MS),
     "changed": ("resync, 1 % of routes new", GOAL_HELD_MS),
@@ -54,18 +51,16 @@ def routes(
     resyncs: Annotated[int, Option(min=1, help="Of each kind.")] = 5,
 ) -> Outcome:
     """A large table: the first sync, memory, lookups, and how long a resync holds the event loop."""
-    bench.steps.expect(count + STEPS)
     fleet = bench.fleet()
-    bench.steps.to("writing routes into Redis")
-    write_table(fleet.redis.client, count, upstreams, bench.steps.done)
-    started, resident, peak = _instance(fleet, bench.steps, resyncs)
-    bench.steps.to("resyncs, seen from inside")
+    bench.to("writing routes into Redis")
+    write_table(fleet.redis.client, count, upstreams)
+    started, resident, peak = _instance(bench, fleet, resyncs)
+    bench.to("resyncs, seen from inside")
     words = (fleet.redis.url, count, resyncs)
     running = bench.processes.start_module(fleet.folder("follower"), FOLLOWER, *words)
     if code := running.process.wait(FOLLOWER_SECONDS):
         raise BenchError(f"{FOLLOWER} ended with {code}: {running.tail()}")
     inside = orjson.loads((running.home / LOG).read_bytes().splitlines()[-1])
-    bench.steps.done()
     size = [
         Figure("first sync, from connecting", inside["first_sync_seconds"], "s", below=GOAL_FIRST_SYNC_SECONDS),
         Figure("slb serve, from its start until it is ready", started, "s"),
@@ -80,17 +75,15 @@ def routes(
     return Outcome([Section(title, size), Section("how long the event loop is held at a time", held, [NOTE])])
 
 
-def _instance(fleet: Fleet, steps: Steps, resyncs: int) -> tuple[float, float, float]:
+def _instance(bench: Bench, fleet: Fleet, resyncs: int) -> tuple[float, float, float]:
     """One `slb serve`: seconds until it is ready, and MB resident after several resyncs, and their peak."""
-    steps.to("starting one instance")
+    bench.to("starting one instance")
     began = time.monotonic()
     (instance,) = fleet.start_instances(1)
     started = time.monotonic() - began
-    steps.done()
-    steps.to("resyncs of the instance")
+    bench.to("resyncs of the instance")
     for number in range(resyncs):
         _resync(fleet, instance, number)
-    steps.done()
     resident, peak = (mib * MIB / MB for mib in memory_mib(instance.running.pid))
     fleet.stop_instance(instance)
     return started, resident, peak

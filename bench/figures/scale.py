@@ -303,7 +303,6 @@ def scale(
     if policy not in POLICIES:
         refuse(f"--policy: {policy}: known are {', '.join(POLICIES)}")
     counts, plan = instance_counts(instances), Plan(pods, rate, seconds, most, policy, seed)
-    bench.steps.expect(len(counts))
     redis = bench.fleet().redis
     of = f"{pods:,} pods, {policy}, max_inflight=1, {rate:g} requests a second, {BUSY:.0%} of the pods busy"
     costs: dict[int, float] = {}
@@ -311,9 +310,8 @@ def scale(
     for count in counts:
         redis.client.flushall()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            costs[count], figures = runner.run(_measured(redis, count, plan, bench.steps.to))
+            costs[count], figures = runner.run(_measured(redis, count, plan, bench.to))
         sections.append(Section(f"{count} instances, {of}", figures))
-        bench.steps.done()
     return Outcome([*sections, *growth(costs, pods)])
 
 

@@ -149,8 +149,7 @@ def slow(
     bandwidth: Annotated[float, Option(min=0.01, help="MB/s that one attacker sends.")] = 0.8,
 ) -> Outcome:
     """Slow clients, and single ones that do their worst, beside healthy ones: what the healthy ones notice."""
-    steps, healthy = bench.steps, Healthy(rate, seconds)
-    steps.expect(rounds + len(ATTACKS))
+    healthy = Healthy(rate, seconds)
     allow_descriptors(DESCRIPTORS)
     fleet = bench.fleet()
     turns: list[Turn] = []
@@ -159,15 +158,13 @@ def slow(
         member = loop.run(Upstream(MIB, LARGE).start())
         instance = fleet.start_ready(member)
         for number in range(rounds):
-            steps.to(f"round {number + 1}: alone, and beside {clients} slow clients")
+            bench.to(f"round {number + 1}: alone, and beside {clients} slow clients")
             turns.append(beside_slow(fleet, instance, clients, healthy))
-            steps.done()
         fleet.stop_instance(instance)
         for kind, words, times in ATTACKS:
-            steps.to(f"one client {words}")
+            bench.to(f"one client {words}")
             found = attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
             attacks += ratio_figures(found, f"{words}: p99 alone", "  beside it", "  ")
-            steps.done()
     of = "healthy requests, p99, "
     figures = [
         *ratio_figures(turns, f"{of}alone", f"{of}beside {clients} slow clients", ""),

@@ -61,7 +61,6 @@ def soak(
     rate: Annotated[int, Option(min=1, help="Requests a second, of six kinds.")] = 250,
 ) -> Outcome:
     """Whether memory stops growing under steady mixed load."""
-    bench.steps.expect(PARTS)
     fleet = bench.fleet()
     part = minutes / PARTS
     figures: list[Figure] = []
@@ -69,12 +68,11 @@ def soak(
         instance, before = fresh(fleet, loop, loop.run(Upstream(MIB, MIB).start()))
         with Mix(instance.port, rate):
             for number in range(1, PARTS + 1):
-                bench.steps.to(f"{part * number:.3g} of {minutes:g} minutes")
+                bench.to(f"{part * number:.3g} of {minutes:g} minutes")
                 time.sleep(part * 60)
                 now = memory_mib(instance.running.pid)[0]
                 goal = GOAL_MIB_A_MINUTE if number == PARTS else None  # caches fill first, each to its bound
                 figures.append(Figure(f"resident after {part * number:.3g} min", now, "MiB"))
                 figures.append(Figure("growth since the line before", (now - before) / part, "MiB/min", below=goal))
                 before = now
-                bench.steps.done()
     return Outcome([Section(f"Resident memory of one instance, {rate} mixed requests a second", figures)])

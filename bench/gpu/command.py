@@ -19,7 +19,7 @@ from bench.gpu.work import Shape, Work, fast_work, poisson_work
 from bench.http import free_ports
 from bench.pods import start_pods
 from bench.processes import Processes
-from bench.sending import Plan, Result, Sending, begin_in
+from bench.sending import Plan, Result, begin_in, sent
 from bench.table import Outcome, Section
 from bench.traffic import get
 
@@ -66,7 +66,6 @@ def gpu(
             works.append(trace_work(case, read_trace(path), shape, load, services[0]))
         else:
             lacking.append(f"The trace `{case}` was left out: there is no {path}.")
-    bench.steps.expect(sum(map(steps_of, works)) * len(balancers))
     results: list[CaseResult] = []
     interrupted = False
     try:
@@ -91,11 +90,6 @@ def chosen_services(text: str) -> list[float]:
     return services
 
 
-def steps_of(work: Work) -> int:
-    """Of the bar, per balancer: seconds."""
-    return int(work.seconds) + 1
-
-
 def take_turns(
     bench: Bench, balancers: Sequence[Balancer], works: Sequence[Work], shape: Shape, results: list[CaseResult]
 ) -> None:
@@ -106,7 +100,6 @@ def take_turns(
         standings: dict[str, Standing] = {}
         results.append(case_of(work, shape, standings))
         for balancer in balancers:
-            begun = bench.steps.count
             home = bench.home / f"turn-{len(results)}-{balancer.name}"
             home.mkdir()
             try:
@@ -115,28 +108,17 @@ def take_turns(
                 )
             except (BenchError, OSError) as error:
                 standings[balancer.name] = Standing(balancer.label, failure=str(error))
-            bench.steps.done(begun + steps_of(work) - bench.steps.count)
 
 
 def _sent(bench: Bench, home: Path, balancer: Balancer, work: Work, pods: Sequence[int], shape: Shape) -> Result:
     """Of one turn: a fresh fleet, the work, and the fleet's end. Raises BenchError."""
-    shown = 0
-
-    def passed(seconds: float) -> None:
-        nonlocal shown
-        now = max(0, min(int(seconds), int(work.seconds)))
-        bench.steps.done(now - shown)
-        shown = now
-
     with Processes() as processes:
-        bench.steps.to(f"{work.name}: starting {balancer.label}")
+        bench.to(f"{work.name}: starting {balancer.label}")
         fleet = balancer.start(processes, home, pods, shape.proxies)
-        bench.steps.to(f"{work.name}: {balancer.label}")
+        bench.to(f"{work.name}: {balancer.label}")
         requests = [get(PATH, f"X-Service-Time: {each:.6f}\r\n").decode() for each in work.services]
         plan = Plan(begin_in(), list(fleet), work.arrivals, requests, work.proxies, GIVE_UP_SECONDS)
-        folder = home / "load"
-        folder.mkdir()
-        result = Sending(bench.processes, folder, plan).result(passed)
+        result = sent(bench.processes, home / "load", plan)
         for running in fleet.values():
             running.check_alive()
         for running in fleet.values():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from bench.lab.fleet import Done, Fleet, Shape, view
+from bench.lab.fleet import Fleet, Shape, view
 from bench.lab.model import Occupancies
 from bench.lab.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
 from bench.table import Figure, Section
@@ -87,14 +87,10 @@ class Outcome:
 Outcomes = dict[tuple[Scene, Arm], Outcome]
 
 
-def bounded(seed: int, scale: float, done: Done) -> list[Section]:
+def bounded(seed: int, scale: float) -> list[Section]:
     """All arms. `scale` is the part of the fleet, and of the time."""
     shape = SHAPE.scaled(scale)
-    outcomes: Outcomes = {}
-    for scene, arm in RUNS:
-        outcomes[scene, arm] = outcome_of(scene, arm, shape, scale, seed)
-        done()
-    return report(outcomes, shape)
+    return report({(scene, arm): outcome_of(scene, arm, shape, scale, seed) for scene, arm in RUNS}, shape)
 
 
 def outcome_of(scene: Scene, arm: Arm, shape: Shape, scale: float, seed: int) -> Outcome:

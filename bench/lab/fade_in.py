@@ -6,7 +6,7 @@ The ring alone decides here, without any load signal, so that every difference i
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench.lab.fleet import Done, Fleet, Shape, view
+from bench.lab.fleet import Fleet, Shape, view
 from bench.table import Figure, Section
 from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
@@ -107,17 +107,12 @@ class Outcome:
         return [*rates, f"{self.kept:.4f}", f"{self.cold_reads:.0f}", str(self.peak), f"{self.strays:.1%}"]
 
 
-RUNS = len(ARMS) + 1
-
-
-def fade_in(seed: int, scale: float, done: Done) -> list[Section]:
+def fade_in(seed: int, scale: float) -> list[Section]:
     """A scale-up by half, with each arm. `scale` is the part of the fleet."""
     shape, added = SHAPE.scaled(scale), max(round(ADDED * scale), 1)
     rarer = replace(shape, keys=shape.keys * RARER, cache=shape.cache * RARER)
-    outcomes: dict[str, Outcome] = {}
-    for name, arm, of in (*((name, arm, shape) for name, arm in ARMS.items()), (OUTSIDE, n_ring, rarer)):
-        outcomes[name] = _outcome(arm, of, added, seed)
-        done()
+    outcomes = {name: _outcome(arm, shape, added, seed) for name, arm in ARMS.items()}
+    outcomes[OUTSIDE] = _outcome(n_ring, rarer, added, seed)
     title = (
         f"{shape.upstreams} upstreams become {shape.upstreams + added} in the {BEFORE}th second, window {WINDOW} s"
     )

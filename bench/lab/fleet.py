@@ -9,9 +9,6 @@ from slb.balance.ring import Ring
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 
-Done = Callable[[], None]
-"""Called after each run of an experiment."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from bench.lab.fleet import Done, Fleet, Shape, view
+from bench.lab.fleet import Fleet, Shape, view
 from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
 from bench.table import Figure, Section
 from slb.balance.consistent_hash import ConsistentHash
@@ -99,14 +99,10 @@ class Outcome:
         ]
 
 
-def zones(seed: int, scale: float, done: Done) -> list[Section]:
+def zones(seed: int, scale: float) -> list[Section]:
     """All arms. `scale` is the part of the time: a zone needs all its upstreams."""
     times = Times().scaled(scale)
-    outcomes: dict[Arm, Outcome] = {}
-    for arm in ARMS:
-        outcomes[arm] = outcome_of(arm, times, seed)
-        done()
-    return report(outcomes, times)
+    return report({arm: outcome_of(arm, times, seed) for arm in ARMS}, times)
 
 
 def outcome_of(arm: Arm, times: Times, seed: int) -> Outcome:

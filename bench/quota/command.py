@@ -94,7 +94,6 @@ def quota(
     except BenchError as error:
         refuse(f"--traces: {error}")
     setting = Setting(ten_models(backlog, scale), backlog, seed)
-    bench.steps.expect(len(WAYS) + bool(real) + 3 * bool(demand))
     sections = in_simulated_time(bench, setting)
     if real:
         sections += in_real_time(bench, replace(setting, backlog=backlog[:real]), factor)
@@ -107,9 +106,8 @@ def in_simulated_time(bench: Bench, setting: Setting) -> list[Section]:
     """All ways."""
     found: list[Standing] = []
     for name, way in WAYS.items():
-        bench.steps.to(f"simulated: {name}")
+        bench.to(f"simulated: {name}")
         found.append(way(setting))
-        bench.steps.done()
     batches, (through, tokens, callers, slots) = found[:2], found[2:]
     bound = least_seconds(setting.models, setting.backlog)
     title = f"{len(setting.backlog):,} prompts, {len(setting.models)} models, simulated time"
@@ -123,10 +121,9 @@ def in_simulated_time(bench: Bench, setting: Setting) -> list[Section]:
 
 def in_real_time(bench: Bench, setting: Setting, factor: float) -> list[Section]:
     """Beside the same prompts in simulated time, without and through the router."""
-    bench.steps.to("real routers: drain")
+    bench.to("real routers: drain")
     real = drained(bench.home / "drain", setting, factor).standing
     batches: Sequence[Standing] = [as_is(setting, metered) for metered in (False, True)]
-    bench.steps.done()
     bound = least_seconds(setting.models, setting.backlog)
     title = f"{len(setting.backlog):,} of the prompts, {real.hurry:g} times as fast, beside simulated time"
     return [
@@ -144,9 +141,8 @@ def under_demand(bench: Bench, setting: Setting, factor: float, seconds: float) 
         ("callers short", short_of_callers(setting), FEW_FACTOR, FEW_PART),
         ("slots short", short_of_slots(setting), max(1.0, SLOTS_PART * factor), SLOTS_LONGER),
     ):
-        bench.steps.to(f"real routers: {what}")
+        bench.to(f"real routers: {what}")
         runs.append(demanded(bench.home / what.split()[0], crowd, by, part * seconds, what))
-        bench.steps.done()
     tokens, callers, slots = (run.standing for run in runs)
     late = [lateness("demand above every limit", tokens), lateness("slots the bottleneck", slots)]
     notes = [f"{run.standing.label}: {run.shares.words()}" for run in runs]

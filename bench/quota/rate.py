@@ -74,7 +74,6 @@ def quota_rate(
 ) -> Outcome:
     """Decisions a second of one router on one core, beside one that sends Redis a command for each. The load and
     Redis have the first core, the router in its turn the last."""
-    bench.steps.expect(2 * len(LIMITS) * rounds)
     load_core, *_, router_core = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {load_core})
     wrk = Wrk(load_core, connections)
@@ -83,10 +82,9 @@ def quota_rate(
         turns: dict[Start, list[Turn]] = {start_slb: [], start_plain: []}
         for turn in range(rounds):
             for start, taken in turns.items():
-                bench.steps.to(f"{name}: {start.__name__.removeprefix('start_')}, round {turn + 1}")
-                home = bench.home / f"turn-{number}-{bench.steps.count}"
+                bench.to(f"{name}: {start.__name__.removeprefix('start_')}, round {turn + 1}")
+                home = bench.home / f"turn-{number}-{turn}-{start.__name__}"
                 taken.append(_turn(home, start, router_core, limits, wrk, seconds))
-                bench.steps.done()
         title = f"{name}: {connections} callers, {MODELS} models, one core; best of {rounds} rounds"
         sections.append(_section(title, max(turns[start_slb]), max(turns[start_plain])))
     return Outcome(sections)

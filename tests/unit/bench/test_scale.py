@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.progress import Progress
 
-from bench.command import Bench, Steps
+from bench.command import Bench
 from bench.figures.scale import POLICIES, growth, limit_words, scale, simulated
 from bench.processes import Processes
 from slb.balance.upstream import Handle
@@ -36,8 +35,8 @@ def test_a_limit_of_the_bench_itself_is_not_shown_as_one_of_slb() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_small_run_has_a_figure_for_each_number_of_instances(tmp_path: Path, policy: str) -> None:
-    with Progress(disable=True) as progress, Processes() as processes:
-        bench = Bench(processes, tmp_path, Steps(progress))
+    with Processes() as processes:
+        bench = Bench(processes, tmp_path, lambda what: None)
         outcome = scale(bench, "1,2", pods=10, rate=50, seconds=0.2, most=50, policy=policy, seed=1)
     assert [section.title.split(",")[0] for section in outcome.sections[:2]] == ["1 instances", "2 instances"]
     for section in outcome.sections[:2]:
