@@ -1,6 +1,7 @@
 """What all commands of the bench share: options, a folder, the tables, the exit code."""
 
 import inspect
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import Annotated, NoReturn
 
 import orjson
+import structlog
 import typer
 from redis.exceptions import RedisError
 from rich.console import Console
@@ -78,6 +80,7 @@ def _run(
         refuse(f"--json: there is no folder {json.parent}")
     for number in ENDING:
         signal.signal(number, _end)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # slb's parts log
     started, surroundings = datetime.now(UTC), Surroundings()
     try:
         folder, status = TemporaryDirectory(prefix="slb-bench-"), Console(stderr=True).status("")

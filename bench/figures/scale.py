@@ -3,7 +3,6 @@ load instances begin to decide alone. An instance is slb's ledger and gates as `
 and all are in this process."""
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Annotated, Any
 
-import structlog
 import uvloop
 from typer import Option
 
@@ -121,8 +119,6 @@ async def simulated(
     url: str, count: int, members: Sequence[str], settings: RouteSettings, seed: int
 ) -> AsyncIterator[list[Simulated]]:
     """So many instances, for one route with these members; each has a lane of its own in Redis."""
-    config = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     mirror = Mirror(lambda path, stored: settings, Random(seed))
     for _ in mirror.replace({PATH: RouteRecord(frozenset(members), {})}, {}):
         pass  # its slices are for a loop that has other things to do
@@ -144,7 +140,6 @@ async def simulated(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        structlog.configure(**config)
         for task in died:
             task.result()  # it never ends by itself: this raises what it died of
 

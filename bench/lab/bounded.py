@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from bench.lab.fleet import Fleet, Shape, view
-from bench.lab.model import Occupancies
-from bench.lab.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
+from bench.lab.fleet import ByThroughput, Fleet, MakePolicy, Shape, distances, furthest, view, walked
 from bench.table import Figure, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
 
-SHAPE = Shape(upstreams=16, clients=8, rate=4800.0, fan_out=50, keys=16_000, exponent=1.0, cache=4000)
+SHAPE = Shape(upstreams=16, clients=8, rate=4800.0, fan_out=50, keys=16_000, cache=4000)
 SMALL = 700
 """Keys that every fourth upstream has room for; it owns a thousand."""
 WARMING = 30
@@ -101,17 +99,13 @@ def outcome_of(scene: Scene, arm: Arm, shape: Shape, scale: float, seed: int) ->
     fleet.warm(Ring.of(view(numbers)), WARMING * shape.keys)
     settings = RouteSettings(policy="consistent_hash", load_signal=arm.signal, balance_factor=arm.factor)
     policies = [
-        add_policy(fleet, arm.make, view(numbers), settings, f"client {number}") for number in range(shape.clients)
+        fleet.add_policy(arm.make, view(numbers), settings, f"client {number}") for number in range(shape.clients)
     ]
     end = settling + measured
     fleet.begin(end)
     fleet.schedule.run(settling)
-    before, occupancies = distances(policies), Occupancies(fleet.servers)
-    occupancies.sample(settling)
-    for second in range(settling + EVERY, end + 1, EVERY):
-        fleet.schedule.run(second)
-        occupancies.sample(second)
-    samples = [list(sample.values()) for sample in occupancies.samples[1:]]
+    before = distances(policies)
+    samples = [_occupancies(fleet, second) for second in range(settling + EVERY, end + 1, EVERY)]
     steady = fleet.measures.between(settling, end)
     return Outcome(
         fmean(map(min, samples)),
@@ -122,6 +116,14 @@ def outcome_of(scene: Scene, arm: Arm, shape: Shape, scale: float, seed: int) ->
         steady.reads / measured,
         distances(policies) - before,
     )
+
+
+def _occupancies(fleet: Fleet, until: float) -> list[float]:
+    """Let time pass: seconds of requests present a second at each upstream meanwhile."""
+    before, passed = [server.occupied() for server in fleet.servers.values()], until - fleet.schedule.now
+    fleet.schedule.run(until)
+    servers = zip(fleet.servers.values(), before, strict=True)
+    return [(server.occupied() - had) / passed for server, had in servers]
 
 
 def report(outcomes: Outcomes, shape: Shape) -> list[Section]:

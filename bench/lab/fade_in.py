@@ -13,7 +13,7 @@ from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve
 from slb.balance.upstream import LiveUpstream
 
-SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, exponent=1.0, cache=250)
+SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, cache=250)
 ADDED = 50
 WARMING = 50
 """Requests for each key before the clock starts, on average."""
@@ -138,7 +138,7 @@ def _outcome(arm: Callable[[Scene], Pick], shape: Shape, added: int, seed: int) 
     strays = _strays(fleet, scenes[0])
     fleet.schedule.run(BEFORE + WINDOW + AFTER)
     before, during = fleet.measures.between(0, BEFORE), fleet.measures.between(BEFORE, BEFORE + WINDOW)
-    after = [fleet.measures.second(number) for number in range(BEFORE, BEFORE + WINDOW + AFTER)]
+    after = [fleet.measures.between(number, number + 1) for number in range(BEFORE, BEFORE + WINDOW + AFTER)]
     worst = min(second.hit_rate for second in after)
     reads = [second.reads for second in after]
     cold = sum(reads) - before.reads / BEFORE * len(after)

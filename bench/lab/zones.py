@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from bench.lab.fleet import Fleet, Shape, view
-from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
+from bench.lab.fleet import Fleet, MakePolicy, NaiveThreshold, Shape, distances, view, walked
 from bench.table import Figure, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
 
-SHAPE = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, exponent=1.0, cache=600)
+SHAPE = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, cache=600)
 ZONES = ("a", "b", "c")
 WARMING = 50
 """Requests for each key before the clock starts, on average."""
@@ -112,7 +111,7 @@ def outcome_of(arm: Arm, times: Times, seed: int) -> Outcome:
     fleet.warm(Ring.of(view(numbers)), WARMING * SHAPE.keys)
     settings = arm.settings(times)
     policies = [
-        add_policy(fleet, arm.make, view(numbers, _zone), settings, f"client {number}", _zone(number))
+        fleet.add_policy(arm.make, view(numbers, _zone), settings, f"client {number}", _zone(number))
         for number in range(SHAPE.clients)
     ]
     fleet.begin(times.end)
@@ -128,7 +127,7 @@ def _zone(number: int) -> str:
 def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int) -> Moment:
     before = distances(policies)
     fleet.schedule.run(second + 1)
-    measured = fleet.measures.second(second)
+    measured = fleet.measures.between(second, second + 1)
     return Moment(
         fmean(policy.zone_share for policy in policies),
         fmean(policy.ramp.health for policy in policies),

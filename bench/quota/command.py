@@ -1,7 +1,6 @@
 """`python -m bench quota`: a backlog drained through the router, and as it is drained without one."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -17,7 +16,7 @@ from bench.quota.asking import Distant, Recorded, Simulated
 from bench.quota.book import Book, Standing
 from bench.quota.crowds import Crowd, short_of_callers, short_of_slots, short_of_tokens
 from bench.quota.drain import Drain, Manner
-from bench.quota.real import demanded, drained
+from bench.quota.real import demanded
 from bench.quota.report import demand_goals, drain_goals, drain_section, lateness, models_section
 from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import simulate
@@ -80,7 +79,6 @@ def quota(
     bench: Bench,
     prompts: Annotated[int, Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
     scale: Annotated[float, Option(min=0.01, help="All limits times this.")] = 1.0,
-    real: Annotated[int, Option(min=0, help="Prompts drained in real time as well; 0: none.")] = 12_000,
     demand: Annotated[
         float, Option(min=0, help="Seconds of each run in real time where something is short; 0: none.")
     ] = 65.0,
@@ -95,8 +93,6 @@ def quota(
         refuse(f"--traces: {error}")
     setting = Setting(ten_models(backlog, scale), backlog, seed)
     sections = in_simulated_time(bench, setting)
-    if real:
-        sections += in_real_time(bench, replace(setting, backlog=backlog[:real]), factor)
     if demand:
         sections += under_demand(bench, setting, factor, demand)
     return Outcome(sections)
@@ -116,20 +112,6 @@ def in_simulated_time(bench: Bench, setting: Setting) -> list[Section]:
         drain_section(title, [*batches, through, tokens], bound),
         *map(models_section, (through, tokens, slots)),
         Section("goals, in simulated time", goals),
-    ]
-
-
-def in_real_time(bench: Bench, setting: Setting, factor: float) -> list[Section]:
-    """Beside the same prompts in simulated time, without and through the router."""
-    bench.to("real routers: drain")
-    real = drained(bench.home / "drain", setting, factor).standing
-    batches: Sequence[Standing] = [as_is(setting, metered) for metered in (False, True)]
-    bound = least_seconds(setting.models, setting.backlog)
-    title = f"{len(setting.backlog):,} of the prompts, {real.hurry:g} times as fast, beside simulated time"
-    return [
-        drain_section(title, [*batches, routed(setting), real], bound),
-        models_section(real),
-        Section("goals of the drain, in real time", drain_goals(real, batches, bound)),
     ]
 
 

@@ -20,9 +20,6 @@ class Manner:
     look: float = 10.0
     workers: int | None = None
 
-    def hurried(self, factor: float) -> "Manner":
-        return Manner(self.timeout / factor, max(0.5, self.look / factor), self.workers)
-
 
 class Drain:
     """Drains `backlog` once."""

@@ -1,12 +1,10 @@
-"""Draining in real time: three router processes on one Redis, the caller's library over real sockets, and time
+"""Callers in real time: three router processes on one Redis, the caller's library over real sockets, and time
 compressed (limits so many times as high, calls so many times as short)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import uvloop
 
@@ -17,8 +15,6 @@ from bench.processes import Processes
 from bench.quota.asking import Recorded, Spread
 from bench.quota.book import Book, Standing
 from bench.quota.crowds import Crowd
-from bench.quota.drain import Drain, Manner
-from bench.quota.work import Setting
 from slb.quota.asking import Instances, Persistence
 from slb.quota.client import Router
 
@@ -35,54 +31,30 @@ class Run:
     shares: Shares
 
 
-def drained(home: Path, setting: Setting, factor: float) -> Run:
-    """What `setting` comes to."""
-    hurried = setting.hurried(factor)
-
-    def work(router: Router, book: Book) -> Coroutine[Any, Any, None]:
-        return Drain(router, hurried.models, Manner().hurried(factor), book).drain(hurried.backlog)
-
-    return _run(home, hurried, factor, f"slb, {INSTANCES} real routers", work)
-
-
 def demanded(home: Path, crowd: Crowd, factor: float, seconds: float, what: str) -> Run:
-    """What a crowd that is hurried by `factor` comes to in so many seconds; what still runs then is cut off."""
-    crowd = crowd.hurried(factor).for_seconds(seconds)
-
-    def work(router: Router, book: Book) -> Coroutine[Any, Any, None]:
-        return crowd.ask(router, seconds, book)
-
-    return _run(home, crowd.setting, factor, f"slb, {INSTANCES} real routers, {what}", work)
-
-
-def _run(
-    home: Path,
-    setting: Setting,
-    factor: float,
-    label: str,
-    work: Callable[[Router, Book], Coroutine[Any, Any, None]],
-) -> Run:
-    """In a new folder, with routers of its own. Callers ask the instances in turn."""
+    """What a crowd that is hurried by `factor` comes to in so many seconds; what still runs then is cut off. The
+    routers are its own, in a new folder; callers ask the instances in turn."""
     home.mkdir()
-    settings, book = home / "slb.toml", Book()
+    crowd = crowd.hurried(factor).for_seconds(seconds)
+    settings, book, models = home / "slb.toml", Book(), crowd.setting.models
     lease = max(LEAST_LEASE_SECONDS, LEASE_SECONDS / factor)  # compressed as calls are
     settings.write_text(f'roles = "quota"\nquota_lease = "{lease:g}s"\n')
     with Processes() as processes, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         fleet = Fleet(processes, home)
         ports = [each.api_port for each in fleet.start_instances(INSTANCES, "--config", str(settings))]
-        for model in setting.models:
+        for model in models:
             limits = {"max_tokens_per_minute": model.limit, "max_concurrent_requests": model.slots}
             body = {**limits, "weight": model.weight, "burst": model.burst}
             send_json("PUT", ports[0], f"/models/{model.name}", body)
-        rng = Random(setting.seed)
-        each = [Instances([f"http://127.0.0.1:{port}"], None, Persistence(), rng) for port in ports]
+        rng = Random(crowd.setting.seed)
+        instances = [Instances([f"http://127.0.0.1:{port}"], None, Persistence(), rng) for port in ports]
 
-        async def asked() -> None:
-            async with Router(Recorded(Spread(each), book)) as router:
-                await work(router, book)
+        async def ask() -> None:
+            async with Router(Recorded(Spread(instances), book)) as router:
+                await crowd.ask(router, seconds, book)
 
         surroundings = Surroundings()
-        runner.run(asked())
+        runner.run(ask())
         shares = surroundings.shares()
         fleet.check_alive()
-    return Run(Standing(label, book, setting.models, factor), shares)
+    return Run(Standing(f"slb, {INSTANCES} real routers, {what}", book, models, factor), shares)
