@@ -96,7 +96,7 @@ def _run(
     _print(outcome, shares.words())
     if json is not None:
         head = {"command": name, "options": options, "started": started, "machine": described()}
-        whole = {**head, "shares": asdict(shares), "sections": [asdict(each) for each in outcome.sections]}
+        whole = {**head, "shares": shares._asdict(), "sections": [asdict(each) for each in outcome.sections]}
         json.write_bytes(orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2))
     return INTERRUPTED if outcome.interrupted else int(outcome.failed or (check and not outcome.met))
 

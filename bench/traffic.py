@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from types import TracebackType
 from typing import Self, cast
 
 import httptools
@@ -159,9 +158,7 @@ class Traffic:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stopping.set()
         self._thread.join()
 

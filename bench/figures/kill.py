@@ -5,10 +5,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
@@ -50,8 +49,7 @@ KEYS = keys.pool_keys(PATH)
 INFLIGHT, HOLDERS, TICKETS, GRANTS = KEYS[0], KEYS[1], KEYS[3], KEYS[7]
 
 
-@dataclass(frozen=True)
-class Kill:
+class Kill(NamedTuple):
     """One of them: requests in flight, those of them that waited in the queue, and those upstreams saw end by it;
     seconds until its successor was ready, and until the scores were the truth (infinite: never)."""
 
@@ -62,8 +60,7 @@ class Kill:
     true_again: float
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """What there was to see when all was over. `most`: at any upstream at once; `left`: what is still in Redis."""
 
     answered: int

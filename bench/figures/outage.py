@@ -1,4 +1,4 @@
-"""Redis is killed under traffic and brought back: with its data, empty, with older data; and emptied on purpose."""
+"""Redis is killed under traffic and brought back: with its data, empty, with older data."""
 
 import shutil
 import time
@@ -19,7 +19,6 @@ STEADY, NEWER = "/steady", "/newer"
 TRUE_AGAIN = "true again on both instances"
 GOAL_TRUE_AGAIN_SECONDS = 1.0
 GIVE_UP_SECONDS = 30.0
-RESET_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.005
 QUIET_SECONDS = 2.0
 """Before Redis is killed, and after all is well again."""
@@ -85,46 +84,6 @@ class Outages:
             ]
 
         return self._outage("with older data", return_to_copy, newer_back)
-
-    def emptied(self) -> Section:
-        """By `slb reset`, while it is up."""
-        self._to("slb reset under traffic")
-        with self._traffic() as traffic:
-            time.sleep(QUIET_SECONDS)
-            there = time.monotonic()
-            resetting = self._fleet.slb("reset", "--yes", "--redis", self._redis.url)
-            while self._redis.client.exists(set_of(STEADY)):
-                there = time.monotonic()
-                time.sleep(LOOK_EVERY_SECONDS)
-            gone = time.monotonic()
-            if resetting.process.wait(RESET_SECONDS):
-                raise BenchError(f"slb reset ended with {resetting.process.returncode}: {resetting.tail()}")
-            followed = self._answered(STEADY, 404)
-            time.sleep(QUIET_SECONDS)
-        before = Tally.of(answer for answer in traffic.answers if answer.ended <= there)
-        after = Tally.of(answer for answer in traffic.answers if answer.due > followed)
-        figures = [
-            Figure("requests before", before.requests),
-            Figure("failed before", before.failed(200), at_most=0),
-            Figure("both instances follow", followed - gone, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
-            Figure("requests after", after.requests),
-            Figure("answered otherwise than 404 after", after.failed(404), at_most=0),
-        ]
-        return Section("Redis emptied by slb reset", figures)
-
-    def stays_empty(self) -> Section:
-        """A reset keeps the generation: an outage after it brings nothing back."""
-        self._to("Redis killed after slb reset")
-        back = self._restart(lambda: None)
-        true_again = self._true_again("after reset") - back
-        time.sleep(QUIET_SECONDS)
-        places = [set_of(STEADY) in self._contents()]
-        places += [status_of(each, STEADY) != 404 for each in self._instances]
-        figures = [
-            Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
-            Figure("places where the removed route is back", sum(places), at_most=0),
-        ]
-        return Section("Redis killed after slb reset, and brought back", figures)
 
     def _outage(self, how: str, meanwhile: Callable[[], None], after: After) -> Section:
         """Under traffic: kill Redis, do something `meanwhile`, bring it back, measure what comes `after`."""
@@ -212,7 +171,6 @@ def outage(
     seconds: Annotated[float, Option(min=0.1, help="Without Redis, each time.")] = 10.0,
     routes: Annotated[int, Option(min=0, help="Routes of 10 upstreams besides the one under load.")] = 100,
 ) -> Outcome:
-    """Redis killed under traffic and brought back: with its data, empty, with older data; and `slb reset`."""
+    """Redis killed under traffic and brought back: with its data, empty, with older data."""
     outages = Outages(bench, rate, seconds, routes)
-    cases = (outages.with_its_data, outages.empty, outages.older, outages.emptied, outages.stays_empty)
-    return Outcome([case() for case in cases])
+    return Outcome([outages.with_its_data(), outages.empty(), outages.older()])

@@ -12,10 +12,19 @@ from typer import Option
 from bench.command import Bench, chosen, refuse
 from bench.errors import BenchError
 from bench.gpu.balancers import BALANCERS, Balancer
-from bench.gpu.ideal import exact_counts, one_queue
 from bench.gpu.report import CaseResult, Standing, case_section, goals_section
-from bench.gpu.traces import TRACES, TRACES_FOLDER, read_trace, trace_work
-from bench.gpu.work import Shape, Work, fast_work, poisson_work
+from bench.gpu.work import (
+    TRACES,
+    TRACES_FOLDER,
+    Shape,
+    Work,
+    exact_counts,
+    fast_work,
+    one_queue,
+    poisson_work,
+    read_trace,
+    trace_work,
+)
 from bench.http import free_ports
 from bench.pods import start_pods
 from bench.processes import Processes

@@ -10,7 +10,7 @@ from typer import Option
 
 from bench.command import Bench, refuse
 from bench.errors import BenchError
-from bench.gpu.traces import TRACES_FOLDER
+from bench.gpu.work import TRACES_FOLDER
 from bench.quota.as_is import AsIs
 from bench.quota.asking import Distant, Recorded, Simulated
 from bench.quota.book import Book, Standing

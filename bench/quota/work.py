@@ -7,8 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from bench.gpu.traces import TRACES, read_trace
-from bench.gpu.work import log_normal
+from bench.gpu.work import TRACES, log_normal, read_trace
 from slb.quotas import MOST_TOKENS
 
 MINUTE = 60.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from bench.gpu.traces import TRACES
+from bench.gpu.work import TRACES
 from bench.table import Figure
 from tests.support.waiting import soon
 

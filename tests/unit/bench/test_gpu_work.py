@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.gpu.ideal import exact_counts, one_queue
-from bench.gpu.traces import read_trace, trace_work
-from bench.gpu.work import Shape, fast_work, log_normal, poisson_arrivals, poisson_work
+from bench.gpu.work import (
+    Shape,
+    exact_counts,
+    fast_work,
+    log_normal,
+    one_queue,
+    poisson_arrivals,
+    poisson_work,
+    read_trace,
+    trace_work,
+)
 
 SHAPE = Shape(pods=20, proxies=10, seconds=100, seed=7)
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -117,14 +116,14 @@ def test_all_goals_are_met_by_a_run_without_fault() -> None:
 @pytest.mark.parametrize(
     ("kills", "ending"),
     [
-        ([*KILLS, replace(KILLS[0], true_again=GOAL_SECONDS + 0.1)], ENDING),
-        ([*KILLS, replace(KILLS[0], true_again=math.inf)], ENDING),
-        (KILLS, replace(ENDING, counters={**ENDING.counters, DRIFT: 1.0})),
-        (KILLS, replace(ENDING, counters={**ENDING.counters, DRIFT: math.nan})),
-        (KILLS, replace(ENDING, most=21)),
-        (KILLS, replace(ENDING, highest_score=21)),
-        (KILLS, replace(ENDING, failed={503: 1})),
-        (KILLS, replace(ENDING, left={"slots": 1})),
+        ([*KILLS, KILLS[0]._replace(true_again=GOAL_SECONDS + 0.1)], ENDING),
+        ([*KILLS, KILLS[0]._replace(true_again=math.inf)], ENDING),
+        (KILLS, ENDING._replace(counters={**ENDING.counters, DRIFT: 1.0})),
+        (KILLS, ENDING._replace(counters={**ENDING.counters, DRIFT: math.nan})),
+        (KILLS, ENDING._replace(most=21)),
+        (KILLS, ENDING._replace(highest_score=21)),
+        (KILLS, ENDING._replace(failed={503: 1})),
+        (KILLS, ENDING._replace(left={"slots": 1})),
     ],
 )
 def test_each_of_the_goals_is_missed_by_one_fault(kills: list[Kill], ending: Ending) -> None:
@@ -132,7 +131,7 @@ def test_each_of_the_goals_is_missed_by_one_fault(kills: list[Kill], ending: End
 
 
 def test_what_failed_and_what_is_left_is_named() -> None:
-    failed, left = section(KILLS, replace(ENDING, failed={503: 2, 0: 1}, left={"tickets": 3})).notes
+    failed, left = section(KILLS, ENDING._replace(failed={503: 2, 0: 1}, left={"tickets": 3})).notes
     assert failed.endswith("503: 2, 0: 1")
     assert left.endswith("tickets: 3")
 
