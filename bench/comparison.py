@@ -16,17 +16,8 @@ from bench.table import Figure, Outcome, Section, short
 
 NO_FIGURE = "-"
 COLUMNS = (
-    "proxy",
-    "req/s",
-    "p50\nms",
-    "p99\nms",
-    "CPU\nµs",
-    "\nrange",
-    "core",
-    "MiB",
-    "CPU\nvs slb",
-    "slb\nvs it",
-    "err",
+    *("proxy", "req/s", "p50\nms", "p99\nms", "CPU\nµs", "\nrange", "core", "MiB"),
+    *("CPU\nvs slb", "slb\nvs it", "err"),
 )
 KIND_WORDS = {
     "status": "neither 2xx nor 3xx",

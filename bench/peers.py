@@ -35,33 +35,20 @@ class Site:
 
     def fill(self, text: str) -> str:
         """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are repeated."""
+        values = {**vars(self), "upstream_a": self.upstreams[0], "upstream_b": self.upstreams[-1]}
+
+        def filled(line: str, each: int) -> str:
+            return re.sub(r"@(\w+)@", lambda mark: str({**values, "each_upstream": each}[mark[1]]), line)
+
         lines = text.splitlines(keepends=True)
-        return "".join(self._line(line, port) for line in lines for port in self._repeated(line))
-
-    def _repeated(self, line: str) -> tuple[int, ...]:
-        return self.upstreams if "@each_upstream@" in line else self.upstreams[:1]
-
-    def _line(self, line: str, each: int) -> str:
-        values: dict[str, object] = {
-            "home": self.home,
-            "port": self.port,
-            "api_port": self.api_port,
-            "upstream_a": self.upstreams[0],
-            "upstream_b": self.upstreams[-1],
-            "each_upstream": each,
-            "user": self.user,
-        }
-        return re.sub(r"@(\w+)@", lambda mark: str(values[mark[1]]), line)
-
-
-def nothing_to_announce(site: Site) -> bool:
-    """Peers with a static configuration know their upstreams from the start."""
-    return True
+        repeated = {True: self.upstreams, False: self.upstreams[:1]}
+        return "".join(filled(line, port) for line in lines for port in repeated["@each_upstream@" in line])
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One proxy. `announce` tells it its upstreams once it is up; False means not up yet, ask again."""
+    """One proxy. `announce` gives it its upstreams once it is up, where its configuration does not name them; False
+    means not up yet, ask again."""
 
     name: str
     arguments: tuple[str, ...]
@@ -70,7 +57,7 @@ class Peer:
     version_arguments: tuple[str, ...] = ("--version",)
     environment: Mapping[str, str] = field(default_factory=dict)
     not_counted: tuple[str, ...] = ()
-    announce: Callable[[Site], bool] = nothing_to_announce
+    announce: Callable[[Site], bool] = lambda site: True
 
     def program(self) -> str | None:
         """The path of its program: beside this Python first, then on PATH and where Debian keeps daemons."""
