@@ -70,7 +70,7 @@ bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts 
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
 bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
-bench-quota: ## a backlog through the quota router beside batches, and what three routers hold
+bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each
 
 $(BENCHES): bench-%: $(VENV)/installed-bench

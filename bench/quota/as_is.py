@@ -73,7 +73,7 @@ class AsIs:
         clock = asyncio.get_running_loop().time
         pause = FIRST_PAUSE
         while self._metered and not self._takes(model, work.tokens, clock()):
-            await asyncio.sleep(self._rng.uniform(0.5, 1.0) * pause / model.hurry)
+            await asyncio.sleep(self._rng.uniform(0.5, 1.0) * pause)
             pause = min(2 * pause, LAST_PAUSE)
         entry = self._book.enter(Entry(model.name, work.tokens, clock(), clock()))
         try:

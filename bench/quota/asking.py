@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -102,7 +101,7 @@ class Recorded(Around):
         super().__init__(asking)
         self._book = book
         self._tasks: dict[str, Entry] = {}
-        self._due: dict[str, float] = {}
+        self._waited: set[str] = set()
 
     def open(self) -> None:
         self._begun = asyncio.get_running_loop().time()
@@ -119,15 +118,14 @@ class Recorded(Around):
 
     def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float, now: float) -> None:
         key, admitted = body["idempotency_key"], "task_id" in answer
-        due = self._due.pop(key, None)
-        if due is not None:
+        if key in self._waited:
             self._book.came_back.append((asked, admitted))
-            self._book.late.append(asked - due)
+            self._waited.discard(key)
         if admitted:
             entry = Entry(answer["model_backend_id"], body["estimated_tokens"], asked, now)
             self._tasks[answer["task_id"]] = self._book.enter(entry)
         else:
-            self._due[key] = now + answer["wait_for_ms"] / 1000
+            self._waited.add(key)
             self._book.waits.append(answer["wait_for_ms"])
 
     def _since(self) -> float:
@@ -146,22 +144,3 @@ class Distant(Around):
         answer = await self._asking.ask(method, path, body)
         await asyncio.sleep(self._half)
         return answer
-
-
-class Spread:
-    """Several routers, asked in turn: as if each question came from another caller."""
-
-    def __init__(self, asked: Sequence[Asking]) -> None:
-        self._asked = asked
-        self._turns = cycle(asked)
-
-    def open(self) -> None:
-        for each in self._asked:
-            each.open()
-
-    async def close(self) -> None:
-        for each in self._asked:
-            await each.close()
-
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        return await next(self._turns).ask(method, path, body)

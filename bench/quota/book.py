@@ -32,15 +32,14 @@ class Entry:
 @dataclass
 class Book:
     """`entries`: by model, in the order in which their callers had the answer. `waits`: milliseconds, all that were
-    answered. `came_back`: of callers that had waited so long, when, and whether they were admitted then; `late`: by
-    how many seconds later than asked to, which is the load's own doing. `answered`, `repeated`: tasks that were
-    answered, and those that were begun, lost, and begun again. `drained`, `exhausted`: when the last task was
-    answered, and when the last one was taken up; until then all models were wanted."""
+    answered. `came_back`: of callers that had waited so long, when, and whether they were admitted then.
+    `answered`, `repeated`: tasks that were answered, and those that were begun, lost, and begun again. `drained`,
+    `exhausted`: when the last task was answered, and when the last one was taken up; until then all models were
+    wanted."""
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     waits: list[int] = field(default_factory=list)
     came_back: list[tuple[float, bool]] = field(default_factory=list)
-    late: list[float] = field(default_factory=list)
     answered: int = 0
     repeated: int = 0
     drained: float = 0.0
@@ -85,17 +84,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Standing:
-    """What one way of draining came to, in which time was compressed by `hurry`."""
+    """What one way of draining came to."""
 
     label: str
     book: Book
     models: Sequence[Model]
-    hurry: float = 1.0
-
-    @property
-    def drained(self) -> float:
-        """Seconds until the last answer, in the time of the models."""
-        return self.book.drained * self.hurry
 
     @property
     def idle(self) -> float:
@@ -133,7 +126,7 @@ class Standing:
 
     def _part(self, model: Model, share: float, due: float) -> Part:
         entries, until = self.book.entries.get(model.name, []), self.book.exhausted
-        settled = min(MINUTE / self.hurry, until / 4)  # the first buckets are spent by then
+        settled = min(MINUTE, until / 4)  # the first buckets are spent by then
         return Part(
             model,
             len(entries),

@@ -16,8 +16,7 @@ from bench.quota.asking import Distant, Recorded, Simulated
 from bench.quota.book import Book, Standing
 from bench.quota.crowds import Crowd, short_of_callers, short_of_slots, short_of_tokens
 from bench.quota.drain import Drain, Manner
-from bench.quota.real import demanded
-from bench.quota.report import demand_goals, drain_goals, drain_section, lateness, models_section
+from bench.quota.report import demand_goals, drain_goals, drain_section, models_section
 from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import simulate
 from bench.quota.work import Setting, least_seconds, ten_models, traced
@@ -27,15 +26,6 @@ from slb.quota.client import Router
 ALL = 1_000_000
 NETWORK_SECONDS = 0.002
 """To the router and back."""
-
-FEW_PART, FEW_FACTOR = 0.5, 75.0
-"""The run with few callers is so much shorter, and time is so much more compressed: no caller waits there, so all
-that takes time is compressed. The model with the least weight has a call in forty, and its share is up to one call
-behind at any time."""
-
-SLOTS_LONGER, SLOTS_PART = 1.5, 0.5
-"""The run where slots are short is so much longer, and time half as much compressed: a slot frees every few
-milliseconds then, and a caller that is as late as that comes too late."""
 
 
 def as_is(setting: Setting, metered: bool) -> Standing:
@@ -79,10 +69,6 @@ def quota(
     bench: Bench,
     prompts: Annotated[int, Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
     scale: Annotated[float, Option(min=0.01, help="All limits times this.")] = 1.0,
-    demand: Annotated[
-        float, Option(min=0, help="Seconds of each run in real time where something is short; 0: none.")
-    ] = 65.0,
-    factor: Annotated[float, Option(min=1, help="By this real time is compressed.")] = 10,
     seed: Annotated[int, Option(help="The same seed is the same backlog.")] = 1,
     traces: Annotated[Path, Option(help="Where the traces are.")] = TRACES_FOLDER,
 ) -> Outcome:
@@ -92,42 +78,13 @@ def quota(
     except BenchError as error:
         refuse(f"--traces: {error}")
     setting = Setting(ten_models(backlog, scale), backlog, seed)
-    sections = in_simulated_time(bench, setting)
-    if demand:
-        sections += under_demand(bench, setting, factor, demand)
-    return Outcome(sections)
-
-
-def in_simulated_time(bench: Bench, setting: Setting) -> list[Section]:
-    """All ways."""
     found: list[Standing] = []
     for name, way in WAYS.items():
-        bench.to(f"simulated: {name}")
+        bench.to(name)
         found.append(way(setting))
     batches, (through, tokens, callers, slots) = found[:2], found[2:]
     bound = least_seconds(setting.models, setting.backlog)
     title = f"{len(setting.backlog):,} prompts, {len(setting.models)} models, simulated time"
     goals = [*drain_goals(through, batches, bound), *demand_goals(tokens, callers, slots)]
-    return [
-        drain_section(title, [*batches, through, tokens], bound),
-        *map(models_section, (through, tokens, slots)),
-        Section("goals, in simulated time", goals),
-    ]
-
-
-def under_demand(bench: Bench, setting: Setting, factor: float, seconds: float) -> list[Section]:
-    """Three real routers where tokens are short, then callers, then slots; each for about so many seconds."""
-    runs = []
-    for what, crowd, by, part in (
-        ("tokens short", short_of_tokens(setting), factor, 1.0),
-        ("callers short", short_of_callers(setting), FEW_FACTOR, FEW_PART),
-        ("slots short", short_of_slots(setting), max(1.0, SLOTS_PART * factor), SLOTS_LONGER),
-    ):
-        bench.to(f"real routers: {what}")
-        runs.append(demanded(bench.home / what.split()[0], crowd, by, part * seconds, what))
-    tokens, callers, slots = (run.standing for run in runs)
-    late = [lateness("demand above every limit", tokens), lateness("slots the bottleneck", slots)]
-    notes = [f"{run.standing.label}: {run.shares.words()}" for run in runs]
-    title = f"goals in real time, about {seconds:g} s each, up to {factor:g} times as fast"
-    goals = Section(title, [*demand_goals(tokens, callers, slots), *late], notes)
-    return [*map(models_section, (tokens, callers, slots)), goals]
+    ways = drain_section(title, [*batches, through, tokens], bound)
+    return Outcome([ways, *map(models_section, (through, tokens, slots)), Section("goals", goals)])

@@ -58,10 +58,10 @@ def models_section(standing: Standing) -> Section:
 
 def drain_goals(routed: Standing, as_is: Sequence[Standing], bound: float) -> list[Figure]:
     """Beside the quicker of the ways without a router."""
-    fastest = min(each.drained for each in as_is)
+    fastest = min(each.book.drained for each in as_is)
     return [
-        Figure("time to drain, of as-is (the quicker of both)", routed.drained / fastest, at_most=OF_AS_IS),
-        Figure("time to drain, of the quotas' own bound", of_bound(routed.drained, bound), at_most=OF_BOUND),
+        Figure("time to drain, of as-is (the quicker of both)", routed.book.drained / fastest, at_most=OF_AS_IS),
+        Figure("time to drain, of the quotas' own bound", of_bound(routed.book.drained, bound), at_most=OF_BOUND),
         Figure("waits that came true", routed.book.kept(), at_least=KEPT),
         Figure("fullest 60 s of any model, of limit + bucket", routed.fullest, at_most=1.0),
     ]
@@ -78,19 +78,12 @@ def demand_goals(tokens: Standing, callers: Standing, slots: Standing) -> list[F
         _share_goal("callers the bottleneck", callers),
         _share_goal(full, slots),
         Figure(f"{full}: in flight above the cap", slots.over_cap, at_most=0),
-        Figure(
-            f"{full}: waits that came true, after a minute", slots.book.kept(MINUTE / slots.hurry), at_least=KEPT
-        ),
+        Figure(f"{full}: waits that came true, after a minute", slots.book.kept(MINUTE), at_least=KEPT),
         Figure(f"{full}: the same from the start", slots.book.kept()),
         Figure(f"{full}: waits that ended before the run did", 100 * slots.book.waited_out, "%"),
-        Figure(f"{full}: wait told, median", slots.hurry * percentile(slots.book.waits, 0.5) / 1000, "s"),
+        Figure(f"{full}: wait told, median", percentile(slots.book.waits, 0.5) / 1000, "s"),
         Figure(f"{full}: least slots in use", 100 * min(part.in_use for part in slots.parts), "%"),
     ]
-
-
-def lateness(what: str, standing: Standing) -> Figure:
-    """What the load itself costs: callers that wake up late."""
-    return Figure(f"{what}: callers later than told, p99", 1000 * percentile(standing.book.late, 0.99), "ms")
 
 
 def of_bound(seconds: float, bound: float) -> float:
@@ -106,12 +99,12 @@ def _cells(each: Standing, bound: float) -> list[str]:
     waits = each.book.waits
     return [
         each.label,
-        f"{each.drained / MINUTE:.1f}",
-        f"{of_bound(each.drained, bound):.2f}",
+        f"{each.book.drained / MINUTE:.1f}",
+        f"{of_bound(each.book.drained, bound):.2f}",
         f"{sum(part.calls for part in each.parts):,}",
         f"{each.book.repeated:,}",
         f"{each.idle:.1%}",
         f"{each.fullest:.2f}",
         f"{each.book.kept():.1%}" if waits else "",
-        f"{short(percentile(waits, 0.5) / 1000 * each.hurry)} s" if waits else "",
+        f"{short(percentile(waits, 0.5) / 1000)} s" if waits else "",
     ]

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Self
 
 from bench.gpu.work import TRACES, log_normal, read_trace
-from slb.quotas import MOST_TOKENS
 
 MINUTE = 60.0
 LUCK_CV = 0.2
@@ -55,7 +53,7 @@ class Work:
 @dataclass(frozen=True)
 class Model:
     """`limit` is tokens a minute, `burst` what its bucket holds; `speed` is tokens generated a second, after
-    `first` seconds. `hurry` divides what a call takes: 60 in a run where a minute lasts a second."""
+    `first` seconds."""
 
     name: str
     limit: int
@@ -64,7 +62,6 @@ class Model:
     slots: int
     weight: int
     burst: int
-    hurry: float = 1.0
 
     @property
     def rate(self) -> float:
@@ -74,12 +71,7 @@ class Model:
     def seconds(self, work: Work) -> float:
         """What a call takes, from 1 s to 2 min."""
         takes = (self.first + work.generated / self.speed) * work.luck
-        return min(MOST_SECONDS, max(LEAST_SECONDS, takes)) / self.hurry
-
-    def hurried(self, factor: float) -> Self:
-        """The same where time is compressed by `factor`: its bucket holds as much as before, and no limit is above
-        what may be set."""
-        return replace(self, limit=min(MOST_TOKENS, round(self.limit * factor)), hurry=self.hurry * factor)
+        return min(MOST_SECONDS, max(LEAST_SECONDS, takes))
 
 
 @dataclass(frozen=True)
@@ -89,9 +81,6 @@ class Setting:
     models: Sequence[Model]
     backlog: Sequence[Work]
     seed: int
-
-    def hurried(self, factor: float) -> Self:
-        return replace(self, models=[model.hurried(factor) for model in self.models])
 
 
 def made(lengths: Sequence[tuple[int, int]], rng: Random) -> list[Work]:

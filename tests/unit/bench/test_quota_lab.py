@@ -3,30 +3,24 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis import Redis
 
 from bench.errors import BenchError
 from bench.quota.as_is import AsIs, Dag
-from bench.quota.asking import Recorded, Simulated
 from bench.quota.book import Book, Entry, idle, in_use, long_run, most_at_once, most_in_a_minute
 from bench.quota.command import crowded, routed
-from bench.quota.crowds import Crowd, short_of_callers, short_of_slots, short_of_tokens
+from bench.quota.crowds import short_of_callers, short_of_slots, short_of_tokens
 from bench.quota.drain import Manner
-from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import simulate
 from bench.quota.work import Model, Setting, Work, least_seconds, made, ten_models, traced
-from slb.quota.client import Router
-from slb.quotas import MOST_TOKENS
 
 ONE = Model("one", limit=600, speed=10.0, first=1.0, slots=2, weight=1, burst=100)
 
@@ -77,23 +71,13 @@ def test_a_simulation_in_which_nobody_will_ever_wake_up_is_told() -> None:
         simulate(asyncio.Event().wait())
 
 
-@pytest.fixture
-def heeds_ctrl_c() -> Iterator[None]:
-    """Who is started in the background by a shell does not."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeds_ctrl_c")
-@pytest.mark.parametrize("after", [0, 50])
-def test_ctrl_c_ends_a_simulation_wherever_it_is_and_every_task_in_it_ends(after: int) -> None:
+def test_ctrl_c_ends_a_simulation_and_every_task_in_it() -> None:
     ended = []
 
     async def sleeper(number: int) -> None:
         try:
             for slept in range(100):
-                if number == slept == after:
+                if number == slept == 50:
                     os.kill(os.getpid(), signal.SIGINT)
                 await asyncio.sleep(1)
         finally:
@@ -102,10 +86,14 @@ def test_ctrl_c_ends_a_simulation_wherever_it_is_and_every_task_in_it_ends(after
     async def all_of_them() -> None:
         await asyncio.gather(*(sleeper(number) for number in range(100)))
 
-    with pytest.raises(KeyboardInterrupt):
-        simulate(all_of_them())
-    assert sorted(ended) == list(range(100))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job may ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            simulate(all_of_them())
+        assert sorted(ended) == list(range(100))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # -- was the rate held
@@ -155,36 +143,6 @@ def test_waits_of_the_first_minute_can_be_left_out() -> None:
     assert book.kept(60.0) == pytest.approx(2 / 3)
 
 
-class Answering:
-    """Answers what it was given, in turn."""
-
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        self._answers = list(answers)
-
-    def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        return self._answers.pop(0)
-
-
-def test_a_caller_that_comes_back_later_than_told_is_late_by_so_much() -> None:
-    book = Book()
-    wait, task = {"wait_for_ms": 500}, {"task_id": "t", "model_backend_id": "one"}
-
-    async def run() -> None:
-        recorded = Recorded(Answering(wait, task), book)
-        recorded.open()
-        for pause in (0.75, 0.0):
-            await recorded.ask("POST", "/schedule", {"estimated_tokens": 1, "idempotency_key": "k"})
-            await asyncio.sleep(pause)
-
-    simulate(run())
-    assert book.late == pytest.approx([0.25])
-    assert book.kept() == 1
-
-
 # -- the backlog and the models
 
 
@@ -197,21 +155,14 @@ def test_a_caller_knows_its_prompt_and_expects_the_mean_answer() -> None:
     assert [each.estimate for each in made([(100, 10), (200, 30)], Random(1))] == [120, 220]
 
 
-def test_calls_take_from_a_second_to_two_minutes_and_less_where_time_is_compressed() -> None:
+def test_calls_take_from_a_second_to_two_minutes() -> None:
     assert ONE.seconds(work(1, generated=0)) == 1.0
     assert ONE.seconds(work(1, generated=100)) == 11.0
     assert ONE.seconds(work(1, generated=10_000)) == 120.0
-    hurried = ONE.hurried(60)
-    assert (hurried.limit, hurried.seconds(work(1, generated=10_000))) == (36_000, 2.0)
 
 
 def test_the_bound_is_a_full_bucket_and_then_the_limit() -> None:
     assert least_seconds([ONE], [work(number) for number in range(10)]) == pytest.approx((1000 - 100) / 10)
-
-
-def test_a_hurried_bound_is_as_much_shorter() -> None:
-    backlog = [work(number) for number in range(100)]
-    assert least_seconds([ONE.hurried(10)], backlog) * 10 == pytest.approx(least_seconds([ONE], backlog))
 
 
 # -- as it is
@@ -256,7 +207,7 @@ def test_a_backlog_drains_through_the_router_within_limits_and_caps(setting: Set
     assert standing.book.answered == len(setting.backlog)
     assert standing.fullest <= 1
     assert standing.over_cap == 0
-    assert standing.drained < 3 * least_seconds(setting.models, setting.backlog) + 120
+    assert standing.book.drained < 3 * least_seconds(setting.models, setting.backlog) + 120
 
 
 def test_what_a_restart_interrupts_is_begun_again_and_answered_once(setting: Setting) -> None:
@@ -273,7 +224,7 @@ def test_where_callers_are_few_the_weights_decide(setting: Setting) -> None:
 
 def test_the_same_seed_is_the_same_drain(setting: Setting) -> None:
     few = replace(setting, backlog=setting.backlog[:200])
-    assert routed(few).drained == routed(few).drained
+    assert routed(few).book.drained == routed(few).book.drained
 
 
 # -- crowds
@@ -298,32 +249,3 @@ def test_where_slots_are_short_shares_are_as_the_weights_are_and_no_cap_is_excee
 
 def test_where_tokens_are_short_estimates_are_exact(setting: Setting) -> None:
     assert all(work.estimate == work.tokens for work in short_of_tokens(setting).setting.backlog)
-
-
-def test_a_crowd_has_more_prompts_than_it_can_come_to_and_begins_anew_where_they_are_few(setting: Setting) -> None:
-    crowd = short_of_tokens(setting).hurried(10)
-    backlog = crowd.for_seconds(60).setting.backlog
-    assert sum(work.tokens for work in backlog) > sum(model.rate for model in crowd.setting.models) * 60
-    assert backlog[600] == backlog[0]
-
-
-def test_no_hurry_raises_a_limit_above_what_a_router_takes(setting: Setting) -> None:
-    crowd = short_of_callers(setting).hurried(1000)
-    assert max(model.limit for model in crowd.setting.models) == MOST_TOKENS
-
-
-def test_a_crowd_asks_for_so_long_and_what_runs_then_is_given_back() -> None:
-    models = [ONE, Model("two", 600, 10.0, 1.0, 2, 1, 100)]
-    works = [Work(number, 20, 100, 30, 1.0) for number in range(100)]
-    book = Book()
-    crowd = Crowd(Setting(models, works, 1), callers=8, pace=1.0)
-
-    async def run(redis: Redis) -> None:
-        async with Router(Recorded(Simulated(models, redis, Random(1)), book)) as router:
-            await crowd.ask(router, 25.0, book)
-
-    with redis_for_simulation() as redis:
-        simulate(run(redis))
-    assert book.exhausted == 25
-    assert max(each.ended for entries in book.entries.values() for each in entries) == pytest.approx(25)
-    assert book.answered < len(works)
