@@ -45,7 +45,7 @@ def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports the kernel says are free; all are held until the last is known, so that no two are the same."""
+    """Free ones that the kernel chooses; all are held until the last is known, so that no two are the same."""
     held = [socket.socket() for _ in range(count)]
     try:
         for one in held:

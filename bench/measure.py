@@ -19,7 +19,7 @@ READY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One peer under one case in one round. `failure` says why there are no figures."""
+    """One peer under one case in one round. `failure` is why there are no figures."""
 
     peer: str
     case: str
@@ -77,7 +77,7 @@ class Measurement:
         start_upstreams(bench.processes, site, load_core, self._upstreams)
 
     def take(self, peer: Peer, case: Case, number: int, connections: int) -> Sample:
-        """One sample; a peer that cannot be measured gives one that says why."""
+        """One sample; a peer that cannot be measured gives one with the reason."""
         with TemporaryDirectory(prefix=f"slb-bench-{peer.name}-") as folder:
             try:
                 started = peer.start(self._processes, Path(folder) / "home", self._upstreams, self._proxy_core)

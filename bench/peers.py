@@ -90,7 +90,7 @@ class Peer:
         return {name: site.fill(value) for name, value in self.environment.items()}
 
     def version(self, program: str) -> str:
-        """What the program says it is; `?` where it says nothing that looks like a version."""
+        """The version that the program prints; `?` where it prints nothing that looks like one."""
         ended = subprocess.run(
             [program, *self.version_arguments], capture_output=True, text=True, timeout=VERSION_SECONDS
         )
@@ -107,7 +107,7 @@ class Started:
     running: Running
 
     def wait_until_ready(self) -> None:
-        """Until it answers, and knows its upstreams. Raises BenchError where it does not in time."""
+        """Until it answers, and has its upstreams. Raises BenchError where it does not in time."""
         wait_until(lambda: self.peer.announce(self.site), self.running, READY_SECONDS, "becoming ready")
         wait_until(lambda: listens(self.site.port), self.running, READY_SECONDS, "listening")
 
@@ -122,7 +122,7 @@ def find_program(name: str) -> str | None:
 
 
 def register_at_slb(site: Site) -> bool:
-    """Register both upstreams, once slb says that it is ready."""
+    """Register both upstreams, once slb is ready."""
     if ask(site.api_port, "/readyz")[0] != 200:
         return False
     for upstream in site.upstreams:

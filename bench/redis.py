@@ -1,4 +1,4 @@
-"""A Redis that only one bench knows: killed, and brought back with its data, with older data, or empty."""
+"""A Redis that only one bench uses, which can be killed and started again with what is in its files then."""
 
 import time
 from pathlib import Path
@@ -55,7 +55,7 @@ class PrivateRedis:
         self.client.connection_pool.disconnect()
 
     def cpu_seconds(self) -> float:
-        """User and system time since it started, as it says."""
+        """User and system time since it started, by its own count."""
         used: Any = self.client.info("cpu")
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 

@@ -47,7 +47,7 @@ class Result:
 
 
 async def send(plan: Plan) -> Result:
-    """Do what a plan says."""
+    """Send what is in the plan."""
     count = len(plan.arrivals)
     result = Result([NO_REPLY] * count, [0.0] * count, [0.0] * count)
     clients = [KeptAlive(port, "/", plan.patience) for port in plan.ports]
@@ -84,9 +84,9 @@ def sent(processes: Processes, home: Path, plan: Plan) -> Result:
     """What `plan` comes to, sent by a process of its own in `home`, which is made. Raises BenchError where it
     fails."""
     home.mkdir()
-    told, kept = home / "plan.json", home / "result.json"
-    told.write_bytes(orjson.dumps(asdict(plan)))
-    running = processes.start_module(home, "bench.sending", told, kept)
+    planned, kept = home / "plan.json", home / "result.json"
+    planned.write_bytes(orjson.dumps(asdict(plan)))
+    running = processes.start_module(home, "bench.sending", planned, kept)
     end = plan.begin + plan.arrivals[-1] + plan.patience + SPARE_SECONDS
     try:
         code = running.process.wait(end - time.monotonic())

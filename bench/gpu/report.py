@@ -28,7 +28,7 @@ WORTH_SAYING_MS = 2.0
 
 @dataclass(frozen=True)
 class Standing:
-    """`latencies_ms` are those of the requests that were served, in ascending order; `failure` says why there are
+    """`latencies_ms` are those of the requests that were served, in ascending order; `failure` is why there are
     none. `late_ms` is how late the load sent its requests, p99: part of every latency, and the load's own doing."""
 
     label: str
@@ -86,7 +86,7 @@ def cells(result: CaseResult, row: Standing) -> list[str]:
 
 
 def case_section(result: CaseResult) -> Section:
-    """The table with a row for each balancer, and below it who failed and whether the load was late."""
+    """The table with a row for each balancer, and below it what failed and whether the load was late."""
     notes = [f"{each.label}: {each.failure}" for each in result.standings.values() if each.failure]
     failures = [Figure("balancers without figures", len(notes), at_most=0)] if notes else []
     late = max((each.late_ms for each in result.standings.values()), default=0.0)

@@ -138,8 +138,8 @@ def trace_work(name: str, lines: Sequence[Line], shape: Shape, load: float, mean
 def one_queue(arrivals: Sequence[float], services: Sequence[float], pods: int) -> list[float]:
     """Latency of each request where each, first come first served, takes the pod that is free first.
 
-    Seconds; `arrivals` ascend. No pod is idle while a request waits. Where service times differ much, who lets the
-    short ones pass has a lower median than this, at the cost of the tail.
+    Seconds; `arrivals` ascend. No pod is idle while a request waits. Where service times differ much, a balancer
+    that lets the short ones pass has a lower median than this, at the cost of the tail.
     """
     free_at = [0.0] * pods
     latencies = []

@@ -57,7 +57,7 @@ def n_ring(scene: Scene) -> Pick:
 
 def straight_filter(scene: Scene) -> Pick:
     """Before the ring each new upstream is left out by chance, in a straight line as slb's other policies and
-    Skipper have it; its keys go to the next clockwise who was not."""
+    Skipper have it; its keys go to the next clockwise that was not."""
     return lambda now, key: _filtered(scene, now, key)
 
 

@@ -68,7 +68,7 @@ class Simulated:
         raise AssertionError(decision)
 
     async def _sweep(self) -> None:
-        """As instances do while nobody asks."""
+        """As instances do while no caller asks."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._script.ask(self._now())

@@ -15,7 +15,7 @@ UNLIMITED = 100
 WEIGHTS = (1, 2, 3, 4)
 SLOTS_A_WEIGHT = 40
 CALL_SECONDS = 20.0
-"""What a call takes on average where slots are short, at every model: then slots alone decide who gets what."""
+"""What a call takes on average where slots are short, at every model: then slots alone decide what each gets."""
 AMPLE = 10
 """Tokens, in units of what the slots could use, where slots are short."""
 

@@ -37,7 +37,7 @@ LIMITS_AND_SPEEDS = (
 @dataclass(frozen=True, slots=True)
 class Work:
     """One prompt. `estimate` is what its caller expects in all, `generated` is known once it is answered. `luck`
-    is by how much a call takes longer than its length tells, or shorter."""
+    is by how much a call takes longer than its length alone would make it, or shorter."""
 
     number: int
     context: int

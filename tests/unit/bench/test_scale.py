@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench.command import Bench
-from bench.figures.scale import POLICIES, growth, limit_words, scale, simulated
+from bench.figures.scale import POLICIES, growth, limit_words, scale
 from bench.processes import Processes
+from bench.simulated import simulated
 from slb.balance.upstream import Handle
 from slb.errors import Reason
 from slb.model import RouteSettings
@@ -66,7 +67,7 @@ async def test_an_instance_without_http_shares_the_pool_s_slots_and_refuses_what
     waiter = Waiter()
     async with simulated(valkey.url, 2, ["10.0.0.1:80"], settings, 1) as instances:
         for instance in instances:
-            instance.enter(waiter)  # type: ignore[arg-type]
+            instance.enter(waiter)
         await eventually(lambda: bool(waiter.held and waiter.refused))
         waiter.held[0]()
     assert [reason.name for reason in waiter.refused] == ["pool_saturated"]
