@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
-BENCHES := $(addprefix bench-,register outage routes memory soak slow early stream rolling handoff scale policy ledger kill \
-	frozen ring client gpu quota quota-rate)
+BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
+	ring client gpu quota quota-rate)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-long chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
@@ -54,28 +54,26 @@ reference: $(VENV)/installed-run ## write the tables of docs/reference from the 
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-register: $(VENV)/installed-run ## how soon a registration through one instance is served by another
-bench-outage: $(VENV)/installed-run ## Redis killed under traffic: failed requests, and when the mirror is true again
-bench-routes: $(VENV)/installed-run ## 10,000 routes: first sync, memory, lookups, how long a resync holds the loop
-bench-memory: $(VENV)/installed-run ## 10,000 idle connections, and 1 GiB through a slow reader: resident memory
-bench-soak: $(VENV)/installed-run ## half an hour of steady mixed load: does memory stop growing?
-bench-slow: $(VENV)/installed-run ## slow clients, and single ones that do their worst, beside 500 healthy requests a second
-bench-early: $(VENV)/installed-bench ## early replies to uploads: how many are lost, by server, beside nginx, HAProxy, Envoy
-bench-stream: $(VENV)/installed-run ## the first token of a stream, through slb and directly
-bench-rolling: $(VENV)/installed-run ## all instances and all upstreams restarted under traffic: failed requests
-bench-handoff: $(VENV)/installed-run ## how long a pod is idle between two requests while others wait
-bench-scale: $(VENV)/installed-run ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
-bench-policy: $(VENV)/installed-bench ## what least_inflight costs a small request, beside round_robin
-bench-ledger: $(VENV)/installed-run ## slots taken and given back a second, against one Redis
-bench-kill: $(VENV)/installed-run ## kill -9 of one of three instances, 20 times: when are the counts true again
-bench-frozen: $(VENV)/installed-run ## one of six upstreams with caches frozen under load, behind the ring
-bench-ring: $(VENV)/installed-bench ## what a pick from the ring costs, beside uhashring, and what making one does
-bench-client: $(VENV)/installed-bench ## what the client library costs a call, beside the aiohttp call that it wraps
-bench-gpu: $(VENV)/installed-bench ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
-bench-quota: $(VENV)/installed-bench ## a backlog through the quota router beside batches, and what three routers hold
-bench-quota-rate: $(VENV)/installed-bench ## decisions a second of the quota router, beside one command for each
+bench-register: ## how soon a registration through one instance is served by another
+bench-outage: ## Redis killed under traffic: failed requests, and when the mirror is true again
+bench-routes: ## 10,000 routes: first sync, memory, lookups, how long a resync holds the loop
+bench-memory: ## 10,000 idle connections, and 1 GiB through a slow reader: resident memory
+bench-soak: ## half an hour of steady mixed load: does memory stop growing?
+bench-slow: ## slow clients, and single ones that do their worst, beside 500 healthy requests a second
+bench-stream: ## the first token of a stream, through slb and directly
+bench-rolling: ## all instances and all upstreams restarted under traffic: failed requests
+bench-handoff: ## how long a pod is idle between two requests while others wait
+bench-scale: ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
+bench-policy: ## what least_inflight costs a small request, beside round_robin
+bench-ledger: ## slots taken and given back a second, against one Redis
+bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts true again
+bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
+bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
+bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
+bench-quota: ## a backlog drained through the quota router, beside batches without one
+bench-quota-rate: ## decisions a second of the quota router, beside one command for each
 
-$(BENCHES): bench-%:
+$(BENCHES): bench-%: $(VENV)/installed-bench
 	@$(BIN)/python -m bench $* $(ARGS)
 
 simulate: $(VENV)/installed-bench ## the ring and its policies before a fleet with caches, in simulated time

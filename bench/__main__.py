@@ -2,10 +2,9 @@
 
 import typer
 
-from bench.command import add_figure, add_job
+from bench.command import add_command
 from bench.comparison import compare
-from bench.early.measure import early
-from bench.figures.frozen import frozen
+from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
 from bench.figures.library import client
@@ -21,20 +20,17 @@ from bench.figures.slow import slow
 from bench.figures.soak import soak
 from bench.figures.stream import stream
 from bench.gpu.command import gpu
-from bench.handoff.command import handoff
 from bench.lab.command import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
-FIGURES = (register, outage, routes, memory, soak, slow, early, stream, rolling)
-FLEETS = (policy, ledger, kill, scale, frozen, ring, client, gpu, simulate)
+FIGURES = (register, outage, routes, memory, soak, slow, stream, rolling)
+FLEETS = (handoff, policy, ledger, kill, scale, ring, client, gpu, quota, quota_rate, simulate)
 
 app = typer.Typer(add_completion=False)
-add_figure(app, compare, default=True)
-for figure in (*FIGURES, *FLEETS):
-    add_figure(app, figure)
-for job in (handoff, quota, quota_rate):
-    add_job(app, job)
+add_command(app, compare, default=True)
+for command in (*FIGURES, *FLEETS):
+    add_command(app, command)
 
 if __name__ == "__main__":
     app(prog_name="python -m bench")

@@ -1,78 +1,65 @@
-"""What all commands of the bench share: a folder, a bar, the tables, the file, the exit code."""
+"""What all commands of the bench share: options, a folder, the tables, the exit code."""
 
 import inspect
+import logging
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial, wraps
 from inspect import Parameter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import orjson
+import structlog
 import typer
 from redis.exceptions import RedisError
 from rich.console import Console
 
 from bench.errors import BenchError
 from bench.fleet import Fleet
-from bench.machine import Shares, Surroundings, described
-from bench.outcome import INTERRUPTED, Check, Json, check_folder, end, plain_console
+from bench.machine import Surroundings, described
 from bench.processes import ENDING, Processes
-from bench.progress import Steps, progress_bar
 from bench.table import Outcome
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+PLAIN_WIDTH = 110
+"""Of a table that goes to a file or a pipe."""
+
+ALL = "all"
+Json = Annotated[Path | None, typer.Option("--json", help="Write all tables to this file.")]
+Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a command measures with: an owner of processes, an empty folder, and the bar."""
+    """What a command measures with: an owner of processes, and an empty folder. `to` shows on a terminal what is
+    being done now."""
 
     processes: Processes
     home: Path
-    steps: Steps
+    to: Callable[[str], None]
 
     def fleet(self) -> Fleet:
         """A fleet without instances, whose Redis runs."""
-        self.steps.to("starting Redis")
+        self.to("starting Redis")
         return Fleet(self.processes, self.home)
 
 
-class Job(NamedTuple):
-    """What a command does; `total` is the length of its bar."""
-
-    measure: Callable[[Processes, Path, Steps], Outcome]
-    total: int
-
-    def run(self, bench: Bench) -> Outcome:
-        bench.steps.expect(self.total)
-        return self.measure(bench.processes, bench.home, bench.steps)
-
-
-def add_job(app: typer.Typer, asked: Callable[..., Job]) -> None:
-    """A command that is the Job that `asked` returns for its options."""
-
-    @wraps(asked)
-    def measure(bench: Bench, **options: object) -> Outcome:
-        return asked(**options).run(bench)
-
-    signature = inspect.signature(asked)
-    first = Parameter("bench", Parameter.POSITIONAL_OR_KEYWORD)
-    measure.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
-    add_figure(app, measure)
-
-
-def add_figure(app: typer.Typer, measure: Callable[..., Outcome], default: bool = False) -> None:
+def add_command(app: typer.Typer, measure: Callable[..., Outcome], default: bool = False) -> None:
     """A command that does `measure`: its options are the parameters after the first, which is a Bench, and those
     that all commands have. The `default` one is what the bench does without a command."""
+
     name = measure.__name__.replace("_", "-")
 
     @wraps(measure)
     def command(context: typer.Context, json: Path | None, check: bool, **options: object) -> None:
         if context.invoked_subcommand is None:
-            raise typer.Exit(_run(name, partial(measure, **options), options, json, check))
+            raise typer.Exit(_run(partial(measure, **options), name, options, json, check))
 
     signature = inspect.signature(measure)
     common = (
@@ -86,20 +73,19 @@ def add_figure(app: typer.Typer, measure: Callable[..., Outcome], default: bool 
 
 
 def _run(
-    name: str, measure: Callable[[Bench], Outcome], options: dict[str, object], json: Path | None, check: bool
+    measure: Callable[[Bench], Outcome], name: str, options: dict[str, object], json: Path | None, check: bool
 ) -> int:
-    """Measure, show, keep. The exit code: 1 where something failed, or a goal is missed and `check` is set."""
-    check_folder("--json", json and json.parent)
+    """Measure, print, write. The exit code: 1 where something failed, or a goal is missed and `check` is set."""
+    if json is not None and not json.parent.is_dir():
+        refuse(f"--json: there is no folder {json.parent}")
     for number in ENDING:
-        signal.signal(number, end)
+        signal.signal(number, _end)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # slb's parts log
     started, surroundings = datetime.now(UTC), Surroundings()
     try:
-        with (
-            TemporaryDirectory(prefix="slb-bench-") as home,
-            progress_bar(Console(stderr=True)) as progress,
-            Processes() as processes,
-        ):
-            outcome = measure(Bench(processes, Path(home), Steps(progress)))
+        folder, status = TemporaryDirectory(prefix="slb-bench-"), Console(stderr=True).status("")
+        with folder as home, status, Processes() as processes:
+            outcome = measure(Bench(processes, Path(home), status.update))
     except KeyboardInterrupt:
         print("interrupted: nothing was measured to its end", file=sys.stderr)
         return INTERRUPTED
@@ -107,26 +93,51 @@ def _run(
         print(f"bench {name}: {error}", file=sys.stderr)
         return 1
     shares = surroundings.shares()
-    _show(outcome, shares, plain_console())
+    _print(outcome, shares.words())
     if json is not None:
-        whole = {
-            "figure": name,
-            "started": started.isoformat(timespec="seconds"),
-            "machine": described(),
-            "shares": shares.as_json(),
-            "settings": options,
-            "sections": [section.as_json() for section in outcome.sections],
-            "raw": outcome.raw,
-        }
-        json.write_bytes(orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+        head = {"command": name, "options": options, "started": started, "machine": described()}
+        whole = {**head, "shares": shares._asdict(), "sections": [asdict(each) for each in outcome.sections]}
+        json.write_bytes(orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2))
     return INTERRUPTED if outcome.interrupted else int(outcome.failed or (check and not outcome.met))
 
 
-def _show(outcome: Outcome, shares: Shares, console: Console) -> None:
+def _print(outcome: Outcome, last: str) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
     for section in outcome.sections:
         console.print(section.title, style="bold", markup=False, highlight=False)
         console.print(section.table())
         for note in section.notes:
             console.print(note, markup=False, highlight=False)
         console.print()
-    console.print(shares.words(), markup=False, highlight=False)
+    console.print(last, markup=False, highlight=False)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """A signal handler: all three ways to be stopped clean up in the same way."""
+    raise KeyboardInterrupt
+
+
+def refuse(why: str) -> NoReturn:
+    """Print why it cannot be done, and exit."""
+    print(f"bench: {why}", file=sys.stderr)
+    raise typer.Exit(USAGE_ERROR)
+
+
+def chosen(option: str, text: str, known: Iterable[str]) -> list[str]:
+    """Those of `known` that a text with commas names, in the order of `known`; all where it names none, or `all`.
+    Refuses unknown names."""
+    everything = list(known)
+    names = [word.strip() for word in text.split(",") if word.strip()]
+    if unknown := sorted({*names} - {*everything, ALL}):
+        refuse(f"{option}: {', '.join(unknown)}: known are {', '.join(everything)}")
+    return [name for name in everything if name in names or not names or ALL in names]
+
+
+def instance_counts(text: str) -> list[int]:
+    """The value of `--instances`, ascending. Refuses what is no number of instances."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words):
+        refuse(f"--instances: {text}: whole numbers from 1 on, with commas between them")
+    return sorted({int(word) for word in words})

@@ -7,27 +7,17 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.cases import CASES, Case
-from bench.command import Bench
+from bench.command import ALL, Bench, chosen
+from bench.load import CASES, Case
 from bench.machine import python
-from bench.measure import Measurement, Sample, as_json, pinned_cores
-from bench.outcome import ALL, chosen
+from bench.measure import Measurement, Sample, pinned_cores
 from bench.peers import PEERS, SLB, Peer
-from bench.table import Figure, Outcome, RowsSection, Section, short
+from bench.table import Figure, Outcome, Section, short
 
 NO_FIGURE = "-"
 COLUMNS = (
-    "proxy",
-    "req/s",
-    "p50\nms",
-    "p99\nms",
-    "CPU\nµs",
-    "\nrange",
-    "core",
-    "MiB",
-    "CPU\nvs slb",
-    "slb\nvs it",
-    "err",
+    *("proxy", "req/s", "p50\nms", "p99\nms", "CPU\nµs", "\nrange", "core", "MiB"),
+    *("CPU\nvs slb", "slb\nvs it", "err"),
 )
 KIND_WORDS = {
     "status": "neither 2xx nor 3xx",
@@ -76,18 +66,19 @@ def compare(
         for case in CASES
         if case.name in wanted
     ]
-    bench.steps.expect(len(turns))
     samples: list[Sample] = []
     try:
         for number, peer, case in turns:
-            bench.steps.to(f"round {number}: {peer.name}, {case.name}")
+            bench.to(f"round {number}: {peer.name}, {case.name}")
             samples.append(measurement.take(peer, case, number, connections))
-            bench.steps.done()
     except KeyboardInterrupt:
         if not samples:
             raise
     sections = [case_section(case, peers, samples) for case in CASES if case.name in wanted]
-    notes = [f"slb ran under {python()} (why it matters: docs/benchmarks.md)"]
+    notes = [
+        f"slb ran under {python()} (why it matters: docs/benchmarks.md)",
+        f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+    ]
     interrupted = len(samples) < len(turns)
     if interrupted:
         notes.append("Interrupted: the figures are of the rounds until then.")
@@ -95,7 +86,6 @@ def compare(
     title = "slb's CPU per request, in units of a peer's" if held_to else "no goal has figures in this run"
     return Outcome(
         [*sections, Section(title, held_to, notes)],
-        {"versions": versions, "samples": as_json(samples)},
         interrupted,
         any(sample.failure for sample in samples),
     )
@@ -111,12 +101,12 @@ def cpu_us(rounds: Sequence[Sample]) -> float | None:
     return median(each.cpu_us_per_request for each in rounds) if rounds else None
 
 
-def case_section(case: Case, peers: Sequence[Peer], samples: Sequence[Sample]) -> RowsSection:
+def case_section(case: Case, peers: Sequence[Peer], samples: Sequence[Sample]) -> Section:
     """A row for each peer, the medians over its rounds, and what a row cannot say."""
     ours = cpu_us(rounds_of(samples, SLB.name, case.name))
     rows = [[peer.name, *cells(rounds_of(samples, peer.name, case.name), ours)] for peer in peers]
     notes = [note for peer in peers for note in notes_of(peer, case, samples)]
-    return RowsSection(f"{case.name}: {case.title}", (), notes, COLUMNS, rows)
+    return Section(f"{case.name}: {case.title}", (), notes, COLUMNS, rows)
 
 
 def cells(rounds: Sequence[Sample], ours: float | None) -> list[str]:

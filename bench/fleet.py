@@ -1,19 +1,19 @@
-"""What every figure needs: a private Redis, two upstreams, and slb instances on them."""
+"""The one way in which slb instances are started: on a Redis of their own, with the upstreams they need."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.http import ask, free_ports, get_text, post_json
+from bench.http import ask, free_ports, get_text, send_json
 from bench.peers import SLB
-from bench.pods import start_upstreams
+from bench.pods import start_pods, start_upstreams
 from bench.processes import Processes, Running, wait_until
 from bench.redis import PrivateRedis
+from slb.control import keys
 
 READY_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.005
@@ -28,23 +28,26 @@ class Instance:
     api_port: int
 
     def wait_until_ready(self) -> None:
-        wait_until(
-            lambda: ask(self.api_port, "/readyz")[0] == 200,
-            self.running,
-            READY_SECONDS,
-            "becoming ready",
-            LOOK_EVERY_SECONDS,
-        )
+        def ready() -> bool:
+            return ask(self.api_port, "/readyz")[0] == 200
+
+        wait_until(ready, self.running, READY_SECONDS, "becoming ready", LOOK_EVERY_SECONDS)
 
     def register(self, path: str, target: str) -> None:
         """Over its API. Raises BenchError where it refuses."""
-        status, text = post_json(self.api_port, "/register", {"path": path, "target": target})
-        if status != 200:
-            raise BenchError(f"/register answered {status}: {text}")
+        send_json("POST", self.api_port, "/register", {"path": path, "target": target})
 
-    def status(self) -> Any:
-        """What /status says."""
-        return json.loads(get_text(self.api_port, "/status"))
+    def shown(self, path: str) -> Any:
+        """The JSON that its API answers a GET with."""
+        return json.loads(get_text(self.api_port, path))
+
+
+@dataclass(frozen=True)
+class Pods:
+    """Upstreams in one process."""
+
+    running: Running
+    ports: Sequence[int]
 
 
 class Fleet:
@@ -62,7 +65,18 @@ class Fleet:
         """Two, as members."""
         ports = free_ports(2)
         start_upstreams(self.processes, self.folder("upstreams"), None, ports)
-        return [f"127.0.0.1:{port}" for port in ports]
+        return [member(port) for port in ports]
+
+    def start_pods(self, kind: str, number: int, **options: Any) -> Pods:
+        """So many of one kind (`bench.pods`), in one process."""
+        ports = free_ports(number)
+        return Pods(start_pods(self.processes, self.folder(kind), kind, ports, **options), ports)
+
+    def write_route(self, path: str, ports: Sequence[int], settings: Mapping[str, str]) -> None:
+        """Into Redis, by hand, with these upstreams."""
+        redis: Any = self.redis.client  # its stubs know of no mapping of texts
+        redis.hset(keys.settings_key(path), mapping=settings)
+        redis.sadd(keys.route_key(path), *map(member, ports))
 
     def start_instance(self, *more: str) -> Instance:
         """Start one more, with these words besides; it may not be ready yet."""
@@ -70,20 +84,19 @@ class Fleet:
         self.instances.append(self._serve(self.folder("slb"), port, api_port, *more))
         return self.instances[-1]
 
-    def start_ready(self, member: str, paths: Sequence[str] = ("/",)) -> Instance:
-        """Start one more, and register an upstream under these paths once it is ready."""
-        instance = self.start_instance()
-        instance.wait_until_ready()
-        for path in paths:
-            instance.register(path, member)
-        return instance
-
-    def start_pair(self) -> tuple[Instance, Instance]:
-        """Two instances, both ready."""
-        pair = self.start_instance(), self.start_instance()
-        for instance in pair:
+    def start_instances(self, number: int, *more: str) -> list[Instance]:
+        """So many more at once; all are ready on return."""
+        started = [self.start_instance(*more) for _ in range(number)]
+        for instance in started:
             instance.wait_until_ready()
-        return pair
+        return started
+
+    def start_ready(self, target: str, paths: Sequence[str] = ("/",)) -> Instance:
+        """Start one more, and register an upstream under these paths once it is ready."""
+        (instance,) = self.start_instances(1)
+        for path in paths:
+            instance.register(path, target)
+        return instance
 
     def restart_instance(self, instance: Instance) -> None:
         """Stop it with SIGTERM, and start another on its ports; that one is ready on return."""
@@ -103,15 +116,19 @@ class Fleet:
     def start_stand_in(self, port: int, path: str, slots: int) -> Running:
         """A `slb upstream` that registers itself with the first instance, and serves on return."""
         register = f"http://127.0.0.1:{self.instances[0].api_port}"
-        words = ["--listen", f"127.0.0.1:{port}", "--register", register, "--path", path, "--slots", str(slots)]
-        running = self._slb(self.folder("upstream"), "upstream", *words)
-
-        def all_have_it() -> bool:
-            member = f"127.0.0.1:{port}"
-            return all(member in get_text(each.api_port, f"/routes{path}") for each in self.instances)
-
-        wait_until(all_have_it, running, READY_SECONDS, "registering", LOOK_EVERY_SECONDS)
+        words = ["--listen", member(port), "--register", register, "--path", path, "--slots", str(slots)]
+        running = self.slb("upstream", *words)
+        self.wait_until_shown(path, [port], running)
         return running
+
+    def wait_until_shown(self, path: str, ports: Sequence[int], running: Running) -> None:
+        """Until all instances show the route with these upstreams. Raises BenchError where `running` ends."""
+
+        def all_have_them() -> bool:
+            shown = [get_text(each.api_port, f"/routes{path}") for each in self.instances]
+            return all(member(port) in text for text in shown for port in ports)
+
+        wait_until(all_have_them, running, READY_SECONDS, "registering", LOOK_EVERY_SECONDS)
 
     def stop_instance(self, instance: Instance) -> None:
         self.processes.stop(instance.running)
@@ -128,31 +145,23 @@ class Fleet:
         for instance in self.instances:
             instance.running.check_alive()
 
-    def start_module(self, module: str, *arguments: object) -> Running:
-        """`python -m MODULE ARGUMENTS...`, in a folder of its own."""
-        return self.processes.start_module(self.folder(module), module, *arguments)
-
     def folder(self, what: str) -> Path:
         """A new one, gone with the fleet."""
         home = self._home / f"{what}-{next(self._numbers)}"
         home.mkdir()
         return home
 
-    @contextmanager
-    def resetting(self) -> Iterator[None]:
-        """`slb reset`, as its users call it, runs beside the block. Raises BenchError where it fails."""
-        running = self._slb(self.folder("reset"), "reset", "--yes", "--redis", self.redis.url)
-        yield
-        if running.process.wait(READY_SECONDS):
-            raise BenchError(f"slb reset ended with {running.process.returncode}: {running.tail()}")
+    def slb(self, *arguments: str, home: Path | None = None) -> Running:
+        """One command of slb."""
+        home = home or self.folder(arguments[0])
+        return self.processes.start([SLB.installed(), *arguments], None, home, {"SLB_DATA_DIR": str(home / "data")})
 
     def _serve(self, home: Path, port: int, api_port: int, *more: str) -> Instance:
-        words = [
-            *("--listen", f"127.0.0.1:{port}", "--api", f"127.0.0.1:{api_port}"),
-            *("--redis", self.redis.url, "--access-log", "errors", "--name", home.name),
-        ]
-        return Instance(self._slb(home, "serve", *words, *more), port, api_port)
+        listeners = ("--listen", member(port), "--api", member(api_port))
+        others = ("--redis", self.redis.url, "--access-log", "errors", "--name", home.name)
+        return Instance(self.slb("serve", *listeners, *others, *more, home=home), port, api_port)
 
-    def _slb(self, home: Path, *arguments: str) -> Running:
-        argv = [SLB.installed(), *arguments]
-        return self.processes.start(argv, None, home, {"SLB_DATA_DIR": str(home / "data")})
+
+def member(port: int) -> str:
+    """An upstream of this machine as routes have it."""
+    return f"127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""The few plain requests the bench itself makes, on the loopback: is it there yet, and which upstream answered."""
+"""The few plain requests the bench itself makes, on the loopback."""
 
 import json
 import socket
@@ -26,14 +26,11 @@ def get_text(port: int, path: str) -> str:
         raise BenchError(f"GET {path}: {error or type(error).__name__}") from None
 
 
-def post_json(port: int, path: str, body: object) -> tuple[int, str]:
-    """POST: status and the reply's text."""
-    return send_json("POST", port, path, body)
-
-
-def send_json(method: str, port: int, path: str, body: object) -> tuple[int, str]:
-    """The same with any method."""
-    return _fetch(method, port, path, json.dumps(body))[:2]
+def send_json(method: str, port: int, path: str, body: object) -> None:
+    """Raises BenchError where the status is neither 200 nor 201."""
+    status, text, _ = _fetch(method, port, path, json.dumps(body))
+    if status not in (200, 201):
+        raise BenchError(f"{method} {path} answered {status}: {text}")
 
 
 def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[int, str, str]:
@@ -48,7 +45,7 @@ def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports the kernel says are free; all are held until the last is known, so that no two are the same."""
+    """Free ones that the kernel chooses; all are held until the last is known, so that no two are the same."""
     held = [socket.socket() for _ in range(count)]
     try:
         for one in held:
@@ -57,3 +54,8 @@ def free_ports(count: int) -> list[int]:
     finally:
         for one in held:
             one.close()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -4,15 +4,17 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.procstat import ProcessTree, core_times
 
 
 def described() -> dict[str, object]:
     """Processor, cores, kernel, and the Python that slb runs under."""
-    return {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release(), "python": python()}
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "python": python()}
 
 
 def python() -> str:
@@ -21,14 +23,7 @@ def python() -> str:
     return f"Python {platform.python_version()}, built {built} with {platform.python_compiler()}: {sys.base_prefix}"
 
 
-def cpu_model() -> str:
-    """The processor's name as Linux gives it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-@dataclass(frozen=True)
-class Shares:
+class Shares(NamedTuple):
     """Parts of all cores' time: what this bench and its processes used, what others did, what a hypervisor
     withheld."""
 
@@ -41,9 +36,6 @@ class Shares:
             f"of the machine's time meanwhile: the bench and all it started {self.ours:.0%}, "
             f"other processes {self.others:.0%}, withheld by the hypervisor {self.stolen:.0%}"
         )
-
-    def as_json(self) -> dict[str, float]:
-        return {name: round(share, 4) for name, share in asdict(self).items()}
 
 
 class Surroundings:

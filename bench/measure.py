@@ -1,29 +1,25 @@
 """One measurement: a fresh proxy, a warm-up, a counted run, and the proxy gone again."""
 
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.cases import Case
-from bench.command import Bench
+from bench.command import Bench, refuse
 from bench.errors import BenchError
 from bench.http import ask, free_ports
-from bench.load import LoadReport, Wrk
-from bench.outcome import refuse
+from bench.load import Case, LoadReport, Wrk
 from bench.peers import Peer, Started, find_program
 from bench.pods import start_upstreams
 from bench.processes import wait_until
 from bench.procstat import ProcessTree
 
 READY_SECONDS = 30.0
-MEMORY_EVERY_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One peer under one case in one round. `failure` says why there are no figures."""
+    """One peer under one case in one round. `failure` is why there are no figures."""
 
     peer: str
     case: str
@@ -52,21 +48,6 @@ class Sample:
         return self.cpu_seconds / self.seconds
 
 
-def as_json(samples: Iterable[Sample]) -> list[dict[str, object]]:
-    """Every sample as it was taken, with the figures that follow from it where there are any."""
-    return [
-        asdict(sample)
-        if sample.failure
-        else asdict(sample)
-        | {
-            "requests_per_second": round(sample.requests_per_second, 1),
-            "cpu_us_per_request": round(sample.cpu_us_per_request, 3),
-            "busy": round(sample.busy, 3),
-        }
-        for sample in samples
-    ]
-
-
 def pinned_cores(proxy: int | None = None, load: int | None = None) -> tuple[int, int]:
     """Cores of the proxy and of the load: the last and the first where none is named. Refuses what cannot be."""
     if not hasattr(os, "sched_getaffinity"):
@@ -84,11 +65,9 @@ class Measurement:
     wrk and this process share the load's core."""
 
     def __init__(self, bench: Bench, proxy_core: int, load_core: int, seconds: int, warmup_seconds: int) -> None:
-        wrk = find_program("wrk")
-        if wrk is None:
+        if find_program("wrk") is None:
             refuse("wrk is not installed, and all the load comes from it: apt-get install wrk")
         os.sched_setaffinity(0, {load_core})
-        self._wrk = wrk
         self._processes = bench.processes
         self._proxy_core, self._load_core = proxy_core, load_core
         self._seconds, self._warmup_seconds = seconds, warmup_seconds
@@ -98,7 +77,7 @@ class Measurement:
         start_upstreams(bench.processes, site, load_core, self._upstreams)
 
     def take(self, peer: Peer, case: Case, number: int, connections: int) -> Sample:
-        """One sample; a peer that cannot be measured gives one that says why."""
+        """One sample; a peer that cannot be measured gives one with the reason."""
         with TemporaryDirectory(prefix=f"slb-bench-{peer.name}-") as folder:
             try:
                 started = peer.start(self._processes, Path(folder) / "home", self._upstreams, self._proxy_core)
@@ -124,13 +103,11 @@ class Measurement:
     def _loaded(self, started: Started, case: Case, number: int, connections: int) -> Sample:
         peer, site = started.peer, started.site
         tree = ProcessTree(started.running.pid, peer.not_counted)
-        wrk = Wrk(self._wrk, self._load_core, connections)
+        wrk = Wrk(self._load_core, connections)
         seen = [tree.resident_mib()]
 
         def load(seconds: int) -> LoadReport:
-            return wrk.run(
-                case, site.port, seconds, site.home, lambda: seen.append(tree.resident_mib()), MEMORY_EVERY_SECONDS
-            )
+            return wrk.run(case, site.port, seconds, site.home, lambda: seen.append(tree.resident_mib()))
 
         load(self._warmup_seconds)
         before = tree.cpu_seconds()

@@ -6,7 +6,6 @@ A peer is data. Its configuration stands in `bench/configs/`, with `@port@` and 
 import getpass
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.http import ask, free_ports, post_json
+from bench.http import ask, free_ports, listens, send_json
 from bench.processes import Processes, Running, wait_until
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -36,33 +35,20 @@ class Site:
 
     def fill(self, text: str) -> str:
         """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are repeated."""
+        values = {**vars(self), "upstream_a": self.upstreams[0], "upstream_b": self.upstreams[-1]}
+
+        def filled(line: str, each: int) -> str:
+            return re.sub(r"@(\w+)@", lambda mark: str({**values, "each_upstream": each}[mark[1]]), line)
+
         lines = text.splitlines(keepends=True)
-        return "".join(self._line(line, port) for line in lines for port in self._repeated(line))
-
-    def _repeated(self, line: str) -> tuple[int, ...]:
-        return self.upstreams if "@each_upstream@" in line else self.upstreams[:1]
-
-    def _line(self, line: str, each: int) -> str:
-        values: dict[str, object] = {
-            "home": self.home,
-            "port": self.port,
-            "api_port": self.api_port,
-            "upstream_a": self.upstreams[0],
-            "upstream_b": self.upstreams[-1],
-            "each_upstream": each,
-            "user": self.user,
-        }
-        return re.sub(r"@(\w+)@", lambda mark: str(values[mark[1]]), line)
-
-
-def nothing_to_announce(site: Site) -> bool:
-    """Peers with a static configuration know their upstreams from the start."""
-    return True
+        repeated = {True: self.upstreams, False: self.upstreams[:1]}
+        return "".join(filled(line, port) for line in lines for port in repeated["@each_upstream@" in line])
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One proxy. `announce` tells it its upstreams once it is up; False means not up yet, ask again."""
+    """One proxy. `announce` gives it its upstreams once it is up, where its configuration does not name them; False
+    means not up yet, ask again."""
 
     name: str
     arguments: tuple[str, ...]
@@ -71,7 +57,7 @@ class Peer:
     version_arguments: tuple[str, ...] = ("--version",)
     environment: Mapping[str, str] = field(default_factory=dict)
     not_counted: tuple[str, ...] = ()
-    announce: Callable[[Site], bool] = nothing_to_announce
+    announce: Callable[[Site], bool] = lambda site: True
 
     def program(self) -> str | None:
         """The path of its program: beside this Python first, then on PATH and where Debian keeps daemons."""
@@ -104,7 +90,7 @@ class Peer:
         return {name: site.fill(value) for name, value in self.environment.items()}
 
     def version(self, program: str) -> str:
-        """What the program says it is; `?` where it says nothing that looks like a version."""
+        """The version that the program prints; `?` where it prints nothing that looks like one."""
         ended = subprocess.run(
             [program, *self.version_arguments], capture_output=True, text=True, timeout=VERSION_SECONDS
         )
@@ -121,14 +107,9 @@ class Started:
     running: Running
 
     def wait_until_ready(self) -> None:
-        """Until it answers, and knows its upstreams. Raises BenchError where it does not in time."""
+        """Until it answers, and has its upstreams. Raises BenchError where it does not in time."""
         wait_until(lambda: self.peer.announce(self.site), self.running, READY_SECONDS, "becoming ready")
         wait_until(lambda: listens(self.site.port), self.running, READY_SECONDS, "listening")
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def find_program(name: str) -> str | None:
@@ -141,13 +122,11 @@ def find_program(name: str) -> str | None:
 
 
 def register_at_slb(site: Site) -> bool:
-    """Register both upstreams, once slb says that it is ready."""
+    """Register both upstreams, once slb is ready."""
     if ask(site.api_port, "/readyz")[0] != 200:
         return False
     for upstream in site.upstreams:
-        status, text = post_json(site.api_port, "/register", {"path": "/", "target": f"127.0.0.1:{upstream}"})
-        if status != 200:
-            raise BenchError(f"/register answered {status}: {text}")
+        send_json("POST", site.api_port, "/register", {"path": "/", "target": f"127.0.0.1:{upstream}"})
     return True
 
 

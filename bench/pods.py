@@ -1,4 +1,5 @@
-"""Upstreams that the bench plays, in a process of their own: `python -m bench.pods KIND CAPACITY PORT...`."""
+"""Upstreams that the bench plays, in a process of their own: `python -m bench.pods KIND OPTIONS PORT...`, OPTIONS
+being JSON."""
 
 import asyncio
 import getpass
@@ -6,28 +7,28 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from random import Random
+from typing import Any, Protocol, cast
 
+import httptools
+import orjson
 import uvloop
 
 from bench.http import ask
-from bench.lab.model import LruCache
+from bench.noting import Book, Noted, Schedule
 from bench.peers import CONFIGS, Site, find_program
 from bench.processes import Processes, Running, wait_until
 from bench.procstat import MIB
-from bench.request_protocol import RequestProtocol
 from bench.timers import Timers
 
-HIT_SECONDS = 0.001
-MISS_SECONDS = 0.1
-"""As long as a database takes."""
-
-HIT, MISS = "hit", "miss"
 READY_SECONDS = 15.0
 BACKLOG = 2048
 """Connections that wait to be accepted while a pod stands still; what most servers ask for."""
 
 SERVICE_TIME = b"x-service-time"
+NOTED = "/noted"
+"""Of noting pods: the path on which a pod answers with what the book has, as JSON."""
+
 BODY = b'{"id":"cmpl-7f3a9c","object":"text_completion","choices":[{"index":0,"text":"hello"}]}'
 RECEIVED = b'{"received":true}'
 
@@ -35,12 +36,15 @@ Answer = Callable[[bytes], None]
 At = Callable[[float, Callable[[], None]], None]
 """Calls back at a time of `time.monotonic`."""
 
+Gone = Callable[[], object]
+
 
 class Pod(Protocol):
     """One upstream."""
 
-    def take(self, path: bytes, seconds: float, answer: Answer) -> None:
-        """Answer a request whose head says that it takes so long."""
+    def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
+        """Answer a request whose head asks for a service of so many seconds. Returns what to call where the
+        connection is gone before that."""
 
 
 def reply(name: str, body: bytes = BODY, content_type: str = "application/json") -> bytes:
@@ -54,7 +58,7 @@ def reply(name: str, body: bytes = BODY, content_type: str = "application/json")
 class Plain:
     """Answers each request at once; every reply is made beforehand."""
 
-    def __init__(self, name: str, capacity: int, at: At) -> None:
+    def __init__(self, name: str) -> None:
         self._replies = {
             b"/upload": reply(name, RECEIVED),
             b"/download": reply(name, b"x" * MIB, "application/octet-stream"),
@@ -67,9 +71,9 @@ class Plain:
 
 class Slot:
     """One slot, and a queue in front of it. A request that has begun is served to its end, as a GPU's batch is. It
-    says itself how long it takes (`X-Service-Time`, seconds), so that every balancer brings the same work."""
+    names itself how long it takes (`X-Service-Time`, seconds), so that every balancer brings the same work."""
 
-    def __init__(self, name: str, capacity: int, at: At, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, at: At, clock: Callable[[], float] = time.monotonic) -> None:
         self._at = at
         self._clock = clock
         self._free_at = 0.0
@@ -81,69 +85,93 @@ class Slot:
         self._at(self._free_at, lambda: answer(self._reply))
 
 
-class Caching:
-    """Keeps the `capacity` paths that were requested last. `X-Upstream` is its name, and whether the path was in
-    the cache. As many requests at once as there are."""
+class Noting:
+    """Notes its requests in a book that all pods of the process share. A request names in its query the instance it
+    came through, and ends when `schedule` says. As many at once as there are."""
 
-    def __init__(self, name: str, capacity: int, at: At, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cache = LruCache(capacity)
+    def __init__(self, name: str, at: At, book: Book, schedule: Schedule) -> None:
+        self._name = name
         self._at = at
-        self._clock = clock
-        self._hit, self._miss = (reply(f"{name} {found}", b"ok") for found in (HIT, MISS))
+        self._book = book
+        self._schedule = schedule
+        self._reply = reply(name, b"ok")
 
-    def take(self, path: bytes, seconds: float, answer: Answer) -> None:
-        if self._cache.get(path):
-            self._at(self._clock() + HIT_SECONDS, lambda: answer(self._hit))
-        else:
-            self._at(self._clock() + MISS_SECONDS, lambda: self._read(path, answer))
+    def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
+        if path == NOTED.encode():
+            answer(reply(self._name, orjson.dumps(self._book.take())))
+            return None
+        noted = Noted(self._book, self._name, path.partition(b"?")[2].decode(), time.monotonic)
 
-    def _read(self, path: bytes, answer: Answer) -> None:
-        self._cache.put(path)
-        answer(self._miss)
+        def served() -> None:
+            if noted.end():  # before the reply: the slot may be given to the next request as soon as that is read
+                answer(self._reply)
+
+        self._at(self._schedule.end_of(time.monotonic()), served)
+        return noted.end
 
 
-KINDS: dict[str, Callable[[str, int, At], Pod]] = {"plain": Plain, "slot": Slot, "caching": Caching}
+def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> list[Pod]:
+    """Pods of one kind: plain, slot, or noting, whose schedule is in `options`."""
+    if kind == "noting":
+        book, schedule = Book(), Schedule(Random(options.pop("seed")), **options)
+        return [Noting(name, at, book, schedule) for name in names]
+    if kind == "plain":
+        return [Plain(name) for name in names]
+    return [Slot(name, at) for name in names]
 
 
-class Served(RequestProtocol):
-    """A connection to a pod."""
+class Served(asyncio.Protocol):
+    """A connection to a pod, on which one request comes after another."""
 
     def __init__(self, pod: Pod) -> None:
-        super().__init__()
+        self._parser = httptools.HttpRequestParser(self)
         self._pod = pod
+        self._path = b"/"
         self._seconds = 0.0
+        self._gone: Gone | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its type
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._gone is not None:
+            self._gone()
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        self._path = url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == SERVICE_TIME:
             self._seconds = float(value)
 
     def on_message_complete(self) -> None:
-        self._pod.take(self.path, self._seconds, self._answer)
+        self._gone = self._pod.take(self._path, self._seconds, self._answer)
         self._seconds = 0.0
 
     def _answer(self, whole: bytes) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(whole)
+        if not self._transport.is_closing():
+            self._transport.write(whole)
 
 
-async def serve(kind: str, capacity: int, ports: Sequence[int]) -> None:
+async def serve(kind: str, options: dict[str, Any], ports: Sequence[str]) -> None:
     """Listen on the loopback, one pod a port, which is its name, until the process is stopped."""
     loop = asyncio.get_running_loop()
-    timers = Timers(loop)
-    for port in ports:
-        pod = KINDS[kind](str(port), capacity, timers.at)
-        await loop.create_server(lambda pod=pod: Served(pod), "127.0.0.1", port, backlog=BACKLOG)  # type: ignore[misc]
+    for pod, port in zip(made(kind, ports, Timers(loop).at, options), ports, strict=True):
+        await loop.create_server(lambda pod=pod: Served(pod), "127.0.0.1", int(port), backlog=BACKLOG)  # type: ignore[misc]
     await asyncio.Event().wait()
 
 
 def start_pods(
-    processes: Processes, home: Path, kind: str, ports: Sequence[int], capacity: int = 1, core: int | None = None
+    processes: Processes, home: Path, kind: str, ports: Sequence[int], core: int | None = None, **options: object
 ) -> Running:
     """One process with these pods, which answer on return; `home` is its own folder."""
-    running = processes.start_module(home, "bench.pods", kind, capacity, *ports, core=core)
-    wait_until(
-        lambda: all(ask(port, "/")[0] == 200 for port in ports), running, READY_SECONDS, "starting upstreams"
-    )
+    words = (kind, orjson.dumps(options).decode(), *ports)
+    running = processes.start_module(home, "bench.pods", *words, core=core)
+    path = NOTED if kind == "noting" else "/"
+    _wait_for_all(ports, path, running)
     return running
 
 
@@ -152,17 +180,21 @@ def start_upstreams(processes: Processes, home: Path, core: int | None, ports: S
     from a proxy's. They answer on return; `home` is their own folder."""
     program = find_program("nginx")
     if program is None:
-        start_pods(processes, home, "plain", ports, core=core)
+        start_pods(processes, home, "plain", ports, core)
         return
     (home / "download.bin").write_bytes(b"x" * MIB)
     config = home / "upstreams.conf"
     config.write_text(Site(home, 0, 0, tuple(ports), getpass.getuser()).fill((CONFIGS / config.name).read_text()))
     argv = [program, "-p", str(home), "-e", "stderr", "-c", str(config)]
-    running = processes.start(argv, core, home, {})
-    wait_until(
-        lambda: all(ask(port, "/")[0] == 200 for port in ports), running, READY_SECONDS, "starting the upstreams"
-    )
+    _wait_for_all(ports, "/", processes.start(argv, core, home, {}))
+
+
+def _wait_for_all(ports: Sequence[int], path: str, running: Running) -> None:
+    def ready() -> bool:
+        return all(ask(port, path)[0] == 200 for port in ports)
+
+    wait_until(ready, running, READY_SECONDS, "starting upstreams")
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(sys.argv[1], int(sys.argv[2]), [int(word) for word in sys.argv[3:]]))
+    uvloop.run(serve(sys.argv[1], orjson.loads(sys.argv[2]), sys.argv[3:]))

@@ -32,13 +32,17 @@ def parse_stat(line: str) -> ProcessStat:
     return ProcessStat(int(pid), name, int(fields[PARENT]), ticks)
 
 
+def _read(path: Path) -> str:
+    """Empty once the process has ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def memory_mib(pid: int, proc: Path = Path("/proc")) -> tuple[float, float]:
     """What one process has resident, and the most it ever had, in MiB; nothing once it has ended."""
-    try:
-        lines = (proc / str(pid) / "status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0, 0.0
-    fields = dict(line.split(":", 1) for line in lines)
+    fields = dict(line.split(":", 1) for line in _read(proc / str(pid) / "status").splitlines())
     resident, peak = (int(fields.get(name, "0 kB").split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
     return resident, peak
 
@@ -53,13 +57,11 @@ class ProcessTree:
 
     def members(self) -> list[ProcessStat]:
         """The tree as it is now, root first; empty once the root is gone."""
-        stats = read_all(self._proc)
-        children: dict[int, list[ProcessStat]] = {}
-        for stat in stats.values():
-            children.setdefault(stat.parent, []).append(stat)
-        found = [stats[self._root]] if self._root in stats else []
-        for stat in found:  # grows while it is walked
-            found += [child for child in children.get(stat.pid, []) if child.name not in self._not_counted]
+        lines = [_read(entry / "stat") for entry in self._proc.iterdir() if entry.name.isdigit()]
+        stats = [parse_stat(line) for line in lines if line]
+        found = [stat for stat in stats if stat.pid == self._root]
+        for parent in found:  # grows while it is walked
+            found += [each for each in stats if each.parent == parent.pid and each.name not in self._not_counted]
         return found
 
     def cpu_seconds(self) -> float:
@@ -71,22 +73,11 @@ class ProcessTree:
         return sum(memory_mib(stat.pid, self._proc)[0] for stat in self.members())
 
 
-def read_all(proc: Path = Path("/proc")) -> dict[int, ProcessStat]:
-    """Every process of the machine by pid; those that end while they are read are left out."""
-    stats = {}
-    for entry in filter(lambda entry: entry.name.isdigit(), proc.iterdir()):
-        try:
-            stat = parse_stat((entry / "stat").read_text())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        stats[stat.pid] = stat
-    return stats
-
-
 def core_times(cores: Collection[int], proc: Path = Path("/proc")) -> tuple[float, float]:
     """Seconds since the machine started: what processes used of these cores (user, nice and system), and what a
     hypervisor withheld."""
+    names = {f"cpu{core}" for core in cores}
     lines = [line.split() for line in (proc / "stat").read_text().splitlines()]
-    ticks = [[int(word) for word in words[1:]] for words in lines if words[0] in {f"cpu{core}" for core in cores}]
+    ticks = [[int(word) for word in words[1:]] for words in lines if words[0] in names]
     used, stolen = sum(sum(each[:USED_FIELDS]) for each in ticks), sum(each[STEAL] for each in ticks)
     return used / TICKS_PER_SECOND, stolen / TICKS_PER_SECOND

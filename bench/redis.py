@@ -1,6 +1,5 @@
-"""A Redis that only one bench knows: killed, and brought back with its data, with older data, or empty."""
+"""A Redis that only one bench uses, which can be killed and started again with what is in its files then."""
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ from bench.processes import Processes, Running, wait_until
 START_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.001
-DATA = "appendonlydir"
 
 
 class PrivateRedis:
-    """A Valkey server on a unix socket in `home`, its data in an append-only file as slb's own has it."""
+    """A Valkey server on a unix socket in `home`, its data in append-only files as slb's own has it: in `data`."""
 
     def __init__(self, processes: Processes, home: Path) -> None:
         home.mkdir()
@@ -28,6 +26,7 @@ class PrivateRedis:
         self._home = home
         self._socket = home / "valkey.sock"
         self._running: Running | None = None
+        self.data = home / "appendonlydir"
         self.url = f"unix://{self._socket}"
         self.client = Redis(
             unix_socket_path=str(self._socket),
@@ -55,33 +54,10 @@ class PrivateRedis:
         self._processes.kill(self._running)
         self.client.connection_pool.disconnect()
 
-    def lose_data(self) -> None:
-        """Of a killed server: it will start empty, `slb:generation` gone as well."""
-        shutil.rmtree(self._home / DATA)
-
-    def keep_copy(self) -> None:
-        """Put aside what it has now."""
-        shutil.copytree(self._home / DATA, self._home / "copy")
-
-    def return_to_copy(self) -> None:
-        """Of a killed server: it will start with what was put aside."""
-        self.lose_data()
-        (self._home / "copy").rename(self._home / DATA)
-
     def cpu_seconds(self) -> float:
-        """User and system time since it started, as it says."""
+        """User and system time since it started, by its own count."""
         used: Any = self.client.info("cpu")
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
-
-    def contents(self) -> dict[str, object]:
-        """Every key of routes, settings and upstreams with what it holds."""
-        found: dict[str, object] = {}
-        for key in sorted(self.client.scan_iter(match="slb[_:]*", count=1000)):
-            if key.startswith("slb_"):
-                found[key] = frozenset(self.client.smembers(key))
-            elif key.startswith(("slb:route:", "slb:upstream:")):
-                found[key] = self.client.hgetall(key)
-        return found
 
     def _answers(self) -> bool:
         try:

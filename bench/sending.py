@@ -4,15 +4,16 @@ both JSON files. A request is sent when it is due, whether or not earlier ones h
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import orjson
 import uvloop
 
 from bench.errors import BenchError
-from bench.processes import Processes, Running
+from bench.processes import Processes
 from bench.timers import Timers
 from bench.traffic import NO_REPLY, KeptAlive
 
@@ -20,7 +21,6 @@ START_SECONDS = 1.5
 """For the process to be there."""
 
 SPARE_SECONDS = 15.0
-LOOK_EVERY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,12 @@ class Result:
     statuses: list[int] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     sent_late: list[float] = field(default_factory=list)
-    upstreams: list[str] = field(default_factory=list)
 
 
 async def send(plan: Plan) -> Result:
-    """Do what a plan says."""
+    """Send what is in the plan."""
     count = len(plan.arrivals)
-    result = Result([NO_REPLY] * count, [0.0] * count, [0.0] * count, [""] * count)
+    result = Result([NO_REPLY] * count, [0.0] * count, [0.0] * count)
     clients = [KeptAlive(port, "/", plan.patience) for port in plan.ports]
     timers, begun = Timers(asyncio.get_running_loop()), set[asyncio.Task[None]]()
     all_begun = asyncio.Event()
@@ -58,8 +57,7 @@ async def send(plan: Plan) -> Result:
     async def one(number: int) -> None:
         due = plan.begin + plan.arrivals[number]
         result.sent_late[number] = time.monotonic() - due
-        found = await clients[plan.to[number]].fetch(plan.requests[number].encode())
-        result.statuses[number], result.upstreams[number] = found
+        result.statuses[number] = await clients[plan.to[number]].fetch(plan.requests[number].encode())
         result.latencies[number] = time.monotonic() - due
 
     def begin(number: int) -> None:
@@ -82,27 +80,22 @@ def begin_in(seconds: float = START_SECONDS) -> float:
     return time.monotonic() + seconds
 
 
-class Sending:
-    """A process that sends what `plan` says; `home` is a folder of its own."""
-
-    def __init__(self, processes: Processes, home: Path, plan: Plan) -> None:
-        self._plan = plan
-        self._processes = processes
-        self._result = home / "result.json"
-        (home / "plan.json").write_bytes(orjson.dumps(asdict(plan)))
-        self._running: Running = processes.start_module(home, "bench.sending", home / "plan.json", self._result)
-
-    def result(self, passed: Callable[[float], None] = lambda seconds: None) -> Result:
-        """Once all have ended; `passed` is called now and then with the seconds since the plan began. Raises
-        BenchError where the process fails."""
-        end = self._plan.begin + self._plan.arrivals[-1] + self._plan.patience + SPARE_SECONDS
-        while (code := self._running.process.poll()) is None and time.monotonic() < end:
-            time.sleep(LOOK_EVERY_SECONDS)
-            passed(time.monotonic() - self._plan.begin)
-        if code != 0:
-            raise BenchError(f"the load ended with {code}: {self._running.tail()}")
-        self._processes.stop(self._running)
-        return Result(**orjson.loads(self._result.read_bytes()))
+def sent(processes: Processes, home: Path, plan: Plan) -> Result:
+    """What `plan` comes to, sent by a process of its own in `home`, which is made. Raises BenchError where it
+    fails."""
+    home.mkdir()
+    planned, kept = home / "plan.json", home / "result.json"
+    planned.write_bytes(orjson.dumps(asdict(plan)))
+    running = processes.start_module(home, "bench.sending", planned, kept)
+    end = plan.begin + plan.arrivals[-1] + plan.patience + SPARE_SECONDS
+    try:
+        code = running.process.wait(end - time.monotonic())
+    except TimeoutExpired:
+        code = None
+    if code != 0:
+        raise BenchError(f"the load ended with {code}: {running.tail()}")
+    processes.stop(running)
+    return Result(**orjson.loads(kept.read_bytes()))
 
 
 if __name__ == "__main__":

@@ -2,18 +2,14 @@
 Redis and one pool."""
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-import structlog
-
+from slb.admission.entry import Waiter
 from slb.admission.gates import Gates, turn_of
-from slb.balance.upstream import Handle
 from slb.control.connection import Connection
 from slb.control.ledger import Ledger
-from slb.errors import Reason
 from slb.model import RouteRecord, RouteSettings
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -21,32 +17,13 @@ from slb.routing.mirror import Mirror
 PATH = "/bench"
 READY_SECONDS = 30.0
 BEAT_SECONDS = 2.0
-"""In which they come up one after another, so that their beats do not fall together."""
+"""In which instances come up one after another, so that their beats do not fall together."""
 
 LOOK_EVERY_SECONDS = 0.02
 
-Admitted = Callable[[str, Callable[[], None]], None]
-"""Called with the member a request has got, and with what gives the slot back."""
-
-
-class Request:
-    """One that wants a slot: a waiter of slb's gate."""
-
-    __slots__ = ("_admitted", "_refused")
-
-    def __init__(self, admitted: Admitted, refused: Callable[[str], None]) -> None:
-        self._admitted = admitted
-        self._refused = refused
-
-    def admitted(self, handle: Handle) -> None:
-        self._admitted(handle.upstream.member, handle.release)
-
-    def rejected(self, reason: Reason, detail: str) -> None:
-        self._refused(f"{reason.name}: {detail}")
-
 
 class Simulated:
-    """One instance. `local`: how many slots it gave out without Redis."""
+    """One instance without HTTP."""
 
     def __init__(self, url: str, name: str, mirror: Mirror, count: int, rng: Random) -> None:
         self._mirror = mirror
@@ -56,7 +33,8 @@ class Simulated:
         self._gates = Gates(self._ledger, mirror, self._metrics, lambda: count, rng)
 
     @property
-    def local(self) -> int:
+    def alone(self) -> int:
+        """Slots it gave out without Redis."""
         return self._metrics.local_decisions
 
     @property
@@ -65,14 +43,14 @@ class Simulated:
         shown = self._gates.shown()["pools"].values()
         return bool(shown) and all(pool["mode"] == "shared" and pool["holders"] for pool in shown)
 
-    def enter(self, request: Request) -> None:
-        """Ask for a slot; the answer may come before this returns."""
-        route = self._mirror.table.routes[PATH]
-        self._gates.of(route).enter(route, (), (), turn_of(route.settings, ""), request)
-
     def open(self) -> None:
         """Have a lane without any request, as an instance has whose traffic is elsewhere just now."""
         self._gates.of(self._mirror.table.routes[PATH])
+
+    def enter(self, request: Waiter) -> None:
+        """Ask for a slot; the answer may come before this returns."""
+        route = self._mirror.table.routes[PATH]
+        self._gates.of(route).enter(route, (), (), turn_of(route.settings, ""), request)
 
     async def leave(self) -> None:
         """Give back all it holds, and be no holder any more."""
@@ -92,9 +70,7 @@ class Simulated:
 async def simulated(
     url: str, count: int, members: Sequence[str], settings: RouteSettings, seed: int
 ) -> AsyncIterator[list[Simulated]]:
-    """So many instances, for one route with these members; each has a lane of its own, that Redis knows."""
-    config = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # figures say it all
+    """So many instances, for one route with these members; each has a lane of its own in Redis."""
     mirror = Mirror(lambda path, stored: settings, Random(seed))
     for _ in mirror.replace({PATH: RouteRecord(frozenset(members), {})}, {}):
         pass  # its slices are for a loop that has other things to do
@@ -116,6 +92,5 @@ async def simulated(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        structlog.configure(**config)
         for task in died:
             task.result()  # it never ends by itself: this raises what it died of

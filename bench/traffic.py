@@ -1,4 +1,5 @@
-"""Clients with kept-alive connections, and requests at a steady rate that do not wait for replies."""
+"""Clients with kept-alive connections: requests at a steady rate that do not wait for replies, and a number of
+clients that do."""
 
 import asyncio
 import threading
@@ -6,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from random import Random
 from typing import Self, cast
 
 import httptools
@@ -15,11 +16,15 @@ import uvloop
 from bench.table import percentile
 
 GIVE_UP_SECONDS = 5.0
+CLIENT_PATIENCE_SECONDS = 120.0
+"""Of those that wait for replies: longer than any request may wait in a queue and be served."""
+
+FAILED_PAUSE_SECONDS = 0.1
+"""Of a client that got no 200: it does not come back at once."""
+
 NO_REPLY = 0
 NOT_CONNECTED = -1
 """No connection could be made, so nothing was sent."""
-
-UPSTREAM = b"x-upstream"
 
 
 def get(path: str, more: str = "") -> bytes:
@@ -33,12 +38,10 @@ class _Wire(asyncio.Protocol):
     def __init__(self, idle: list["_Wire"]) -> None:
         self._idle = idle
         self._parser = httptools.HttpResponseParser(self)
-        self._replied: asyncio.Future[tuple[int, str]] | None = None
-        self._upstream = ""
+        self._replied: asyncio.Future[int] | None = None
 
-    async def fetch(self, request: bytes) -> tuple[int, str]:
+    async def fetch(self, request: bytes) -> int:
         self._replied = asyncio.get_running_loop().create_future()
-        self._upstream = ""
         self.transport.write(request)
         try:
             return await self._replied
@@ -51,10 +54,6 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == UPSTREAM:
-            self._upstream = value.decode("latin-1")
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -72,7 +71,7 @@ class _Wire(asyncio.Protocol):
 
     def _end(self, status: int) -> None:
         if self._replied is not None and not self._replied.done():
-            self._replied.set_result((status, self._upstream))
+            self._replied.set_result(status)
         self._replied = None
 
 
@@ -88,18 +87,18 @@ class KeptAlive:
 
     async def ask(self) -> int:
         """The status, once the whole reply is there; NO_REPLY where none came in time, or NOT_CONNECTED."""
-        return (await self.fetch(self._request))[0]
+        return await self.fetch(self._request)
 
-    async def fetch(self, request: bytes) -> tuple[int, str]:
-        """The same for a request without a body, and the reply's `X-Upstream`: empty where there is none."""
+    async def fetch(self, request: bytes) -> int:
+        """The same for another request without a body."""
         try:
             async with asyncio.timeout(self._patience):
                 wire = self._idle.pop() if self._idle else await self._connected()
                 return await wire.fetch(request)
         except TimeoutError:
-            return NO_REPLY, ""
+            return NO_REPLY
         except OSError:
-            return NOT_CONNECTED, ""
+            return NOT_CONNECTED
 
     def close(self) -> None:
         for wire in self._idle:
@@ -159,29 +158,84 @@ class Traffic:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stopping.set()
         self._thread.join()
 
     async def _flow(self) -> None:
-        targets = [KeptAlive(port, self._path) for port in self._ports]
+        doors = [KeptAlive(port, self._path) for port in self._ports]
         begun, turn = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             while not self._stopping.is_set():
                 due = begun + turn * self._pause
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                first = turn % len(targets)
-                group.create_task(self._one([*targets[first:], *targets[:first]], due))
+                first = turn % len(doors)
+                group.create_task(self.one([*doors[first:], *doors[:first]], due))
                 turn += 1
-        for target in targets:
-            target.close()
+        for door in doors:
+            door.close()
 
-    async def _one(self, targets: Sequence[KeptAlive], due: float) -> None:
+    async def one(self, doors: Sequence[KeptAlive], due: float) -> None:
+        """One request, through the first of `doors`."""
         status = NOT_CONNECTED
-        for target in targets[: self._tries]:
-            status = await target.ask()
+        for door in doors[: self._tries]:
+            status = await door.ask()
             if status != NOT_CONNECTED:
                 break
         self.answers.append(Answer(due, time.monotonic(), status))
+
+
+class Clients:
+    """`count` clients, each with one request after another, through an instance chosen at random among those that
+    are open; the request's query is the instance's number. `failed`: by status, what instances that lived all the
+    while did not answer with 200; `lost`: requests that were with an instance when that was killed."""
+
+    def __init__(self, ports: Sequence[int], path: str, count: int, rng: Random) -> None:
+        self._instances = [
+            KeptAlive(port, f"{path}?{number}", CLIENT_PATIENCE_SECONDS) for number, port in enumerate(ports)
+        ]
+        self._kills = Counter[KeptAlive]()
+        self._open = list(self._instances)
+        self._count = count
+        self._rng = rng
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.in_flight = 0
+        self.answered = 0
+        self.lost = 0
+        self.failed: Counter[int] = Counter()
+
+    async def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._client()) for _ in range(self._count)]
+
+    async def stop(self) -> None:
+        """Ask no more, and wait for what has been asked."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+        for instance in self._instances:
+            instance.close()
+
+    async def shut(self, number: int) -> None:
+        """This instance is about to be killed."""
+        self._open.remove(self._instances[number])
+        self._kills[self._instances[number]] += 1
+
+    async def open(self, number: int) -> None:
+        """There is another in its place."""
+        self._open.append(self._instances[number])
+
+    async def _client(self) -> None:
+        while not self._stopping:
+            instance = self._rng.choice(self._open)
+            kills = self._kills[instance]
+            self.in_flight += 1
+            status = await instance.ask()
+            self.in_flight -= 1
+            if status == 200:
+                self.answered += 1
+                continue
+            if self._kills[instance] != kills:
+                self.lost += 1
+            else:
+                self.failed[status] += 1
+            await asyncio.sleep(FAILED_PAUSE_SECONDS)

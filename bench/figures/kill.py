@@ -1,32 +1,31 @@
 """kill -9 of one of three instances under load with a cap and a queue: when are the counts in Redis true again?"""
 
-import asyncio
+import json
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from random import Random
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
 from bench.command import Bench
-from bench.figures.present import Clients, PresentUpstream
-from bench.fleet import Fleet, Instance
+from bench.fleet import Fleet, Instance, Pods, member
 from bench.http import get_text
 from bench.local import Loop
+from bench.pods import NOTED
 from bench.table import Figure, Outcome, Section
+from bench.traffic import Clients
 from slb.control import keys
 
 PATH = "/p"
-INSTANCES = 3
-UPSTREAMS = 4
+INSTANCES, UPSTREAMS = 3, 4
 CAP = 20
 """`max_inflight`: with 100 clients some always wait, and more do while a dead instance's slots are leased."""
 
-SERVICE_SECONDS = (1.0, 3.0)
+SERVICE_SECONDS, SPREAD = 2.0, 0.5
 """Long, so that a slot is seldom just on its way from one request to the next when it is looked at."""
 
 QUIET_SECONDS = (1.0, 3.0)
@@ -39,7 +38,7 @@ CLOSING_SECONDS = 0.05
 """For upstreams to see that a dead process's connections are closed."""
 
 DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
-SETTINGS: dict[Any, Any] = {
+SETTINGS = {
     "policy": "least_inflight",
     "max_inflight": str(CAP),
     "when_full": "queue",
@@ -50,8 +49,7 @@ KEYS = keys.pool_keys(PATH)
 INFLIGHT, HOLDERS, TICKETS, GRANTS = KEYS[0], KEYS[1], KEYS[3], KEYS[7]
 
 
-@dataclass(frozen=True)
-class Kill:
+class Kill(NamedTuple):
     """One of them: requests in flight, those of them that waited in the queue, and those upstreams saw end by it;
     seconds until its successor was ready, and until the scores were the truth (infinite: never)."""
 
@@ -62,14 +60,13 @@ class Kill:
     true_again: float
 
 
-@dataclass(frozen=True)
-class Ending:
-    """What there was to see when all was over. `most`: by upstream, at once; `left`: what is still in Redis."""
+class Ending(NamedTuple):
+    """What there was to see when all was over. `most`: at any upstream at once; `left`: what is still in Redis."""
 
     answered: int
     failed: Mapping[int, int]
     lost: int
-    most: Sequence[int]
+    most: int
     highest_score: int
     counters: Mapping[str, float]
     left: Mapping[str, int]
@@ -78,23 +75,15 @@ class Ending:
 class Kills:
     """One fleet goes through all of them, one after another."""
 
-    def __init__(self, fleet: Fleet, loop: Loop, upstreams: Sequence[PresentUpstream], rng: Random) -> None:
-        """With the route, and three instances that are ready."""
+    def __init__(self, fleet: Fleet, loop: Loop, pods: Pods, rng: Random) -> None:
         self._fleet = fleet
         self._redis: Any = fleet.redis.client  # its stubs do not know decoded replies
         self._loop = loop
-        self._upstreams = upstreams
+        self._pods = pods
         self._rng = rng
         self._of_the_dead: Counter[str] = Counter()
         self._highest_score = 0
-        for upstream in upstreams:
-            loop.run(upstream.start())
-        self._redis.hset(keys.settings_key(PATH), mapping=SETTINGS)
-        self._redis.sadd(keys.route_key(PATH), *(upstream.member for upstream in upstreams))
-        for _ in range(INSTANCES):
-            fleet.start_instance()
-        for instance in fleet.instances:
-            instance.wait_until_ready()
+        self._most = 0
 
     def one(self, clients: Clients) -> Kill:
         """At a random moment, once all is well."""
@@ -108,40 +97,31 @@ class Kills:
         self._loop.run(clients.shut(number))
         killed = time.monotonic()
         successor = self._fleet.kill_instance(instance)
-        self._loop.run(asyncio.sleep(CLOSING_SECONDS))
+        time.sleep(CLOSING_SECONDS)
         cut_off = before - sum(self._truth().values())
         successor.wait_until_ready()
         ready = time.monotonic() - killed
         self._loop.run(clients.open(number))
-        true_again = self._seconds_until(self._scores_are_true, killed)
-        return Kill(in_flight, queued, cut_off, ready, true_again)
+        return Kill(in_flight, queued, cut_off, ready, self._seconds_until(self._scores_are_true, killed))
 
     def end(self, clients: Clients) -> Ending:
-        """Let all be answered, and look at what is left."""
+        """Wait until all are answered, and look at what is left."""
         self._loop.run(clients.stop())
         self._seconds_until(lambda: not self._left())
         counters = Counter(self._of_the_dead)
         for instance in self._fleet.instances:
-            counters.update(counters_of(instance))
-        return Ending(
-            clients.answered,
-            dict(clients.failed),
-            clients.lost,
-            [upstream.most for upstream in self._upstreams],
-            self._highest_score,
-            dict(counters),
-            self._left(),
-        )
+            counters.update(counters_of(instance))  # it keeps what is NaN, as a sum would not
+        found = clients.answered, clients.failed, clients.lost, self._most, self._highest_score
+        return Ending(*found, counters, self._left())
 
     def _seconds_until(self, condition: Callable[[], bool], since: float | None = None) -> float:
         """From `since` (now) until it holds; infinite where not. Raises BenchError where an instance ends."""
         since = since or time.monotonic()
-        self._fleet.check_alive()
         while not condition():
+            self._fleet.check_alive()
             if time.monotonic() - since > GIVE_UP_SECONDS:
                 return math.inf
             time.sleep(LOOK_EVERY_SECONDS)
-            self._fleet.check_alive()
         return time.monotonic() - since
 
     def _scores_are_true(self) -> bool:
@@ -151,34 +131,26 @@ class Kills:
         return scores == before == self._truth()
 
     def _truth(self) -> dict[str, int]:
-        return self._loop.run(present_at(self._upstreams))
+        """By upstream, how many requests it has, of those that have any: all at one moment."""
+        noted = json.loads(get_text(self._pods.ports[0], NOTED))
+        self._most = max(self._most, *noted["most"].values(), 0)
+        return {member(int(port)): count for port, count in noted["present"].items()}
 
     def _scores(self) -> dict[str, int]:
-        scores = {member: int(score) for member, score in self._redis.zrange(INFLIGHT, 0, -1, withscores=True)}
+        scores = {each: int(score) for each, score in self._redis.zrange(INFLIGHT, 0, -1, withscores=True)}
         self._highest_score = max(self._highest_score, *scores.values(), 0)
-        return {member: score for member, score in scores.items() if score}
+        return {each: score for each, score in scores.items() if score}
 
     def _left(self) -> dict[str, int]:
         """What is still counted, and holders that are none of the living."""
-        living = {str(instance.status()["id"]) for instance in self._fleet.instances}
-        return nothing_but(
-            {
-                "slots": sum(self._scores().values()),
-                "tickets": int(self._redis.hlen(TICKETS)),
-                "grants": int(self._redis.hlen(GRANTS)),
-                "dead holders": strangers(self._redis.zrange(HOLDERS, 0, -1), living),
-            }
-        )
-
-
-async def present_at(upstreams: Sequence[PresentUpstream]) -> dict[str, int]:
-    """member -> how many it has, of those that have any. To be run in their loop: all at one moment."""
-    return {upstream.member: upstream.present for upstream in upstreams if upstream.present}
-
-
-def nothing_but(counts: Mapping[str, int]) -> dict[str, int]:
-    """Those that are not zero."""
-    return {what: count for what, count in counts.items() if count}
+        living = {str(instance.shown("/status")["id"]) for instance in self._fleet.instances}
+        counts = {
+            "slots": sum(self._scores().values()),
+            "tickets": int(self._redis.hlen(TICKETS)),
+            "grants": int(self._redis.hlen(GRANTS)),
+            "dead holders": strangers(self._redis.zrange(HOLDERS, 0, -1), living),
+        }
+        return {what: count for what, count in counts.items() if count}
 
 
 def strangers(holders: Sequence[str], living: set[str]) -> int:
@@ -187,7 +159,7 @@ def strangers(holders: Sequence[str], living: set[str]) -> int:
 
 
 def counters_of(instance: Instance) -> Counter[str]:
-    """What its metrics say of the ledger."""
+    """Of the ledger, from its metrics."""
     text = get_text(instance.api_port, "/metrics")
     return Counter({name: counter_in(text, name) for name in (DRIFT, REAPED, LOCAL)})
 
@@ -205,25 +177,21 @@ def kill(
     seed: Annotated[int, Option(help="Of which is killed, when, and how long requests take.")] = 1,
 ) -> Outcome:
     """kill -9 of one of three instances under capped load: when are the counts in Redis true again?"""
-    bench.steps.expect(times)
     fleet, rng = bench.fleet(), Random(seed)
+    bench.to("starting instances and upstreams")
+    pods = fleet.start_pods("noting", UPSTREAMS, service=SERVICE_SECONDS, spread=SPREAD, seed=seed)
+    fleet.write_route(PATH, pods.ports, SETTINGS)
+    instances = fleet.start_instances(INSTANCES)
     found: list[Kill] = []
-    bench.steps.to("starting instances and upstreams")
     with Loop() as loop:
-        upstreams = [PresentUpstream(rng, SERVICE_SECONDS) for _ in range(UPSTREAMS)]
-        kills = Kills(fleet, loop, upstreams, rng)
-        asking = Clients([each.port for each in fleet.instances], PATH, clients, rng)
+        kills = Kills(fleet, loop, pods, rng)
+        asking = Clients([each.port for each in instances], PATH, clients, rng)
         loop.run(asking.start())
         for number in range(times):
-            bench.steps.to(f"kill {number + 1}")
+            bench.to(f"kill {number + 1}")
             found.append(kills.one(asking))
-            bench.steps.done()
-        bench.steps.to("waiting for all replies")
-        ending = kills.end(asking)
-        for upstream in upstreams:
-            loop.run(upstream.stop())
-    raw: dict[str, object] = {"kills": [asdict(each) for each in found], "ending": asdict(ending)}
-    return Outcome([section(found, ending)], raw)
+        bench.to("waiting for all replies")
+        return Outcome([section(found, kills.end(asking))])
 
 
 def section(kills: Sequence[Kill], ending: Ending) -> Section:
@@ -237,7 +205,7 @@ def section(kills: Sequence[Kill], ending: Ending) -> Section:
         Figure("scores equal the truth after, median", median(each.true_again for each in kills), "s"),
         Figure("scores equal the truth after, max", max(each.true_again for each in kills), "s", GOAL_SECONDS),
         Figure("drift", ending.counters[DRIFT], at_most=0),
-        Figure("most requests at one upstream at once", max(ending.most), at_most=CAP),
+        Figure("most requests at one upstream at once", ending.most, at_most=CAP),
         Figure("highest score of an upstream seen", ending.highest_score, at_most=CAP),
         Figure("answered with 200", ending.answered),
         Figure("not, though their instance lived", sum(ending.failed.values()), at_most=0),
@@ -246,22 +214,17 @@ def section(kills: Sequence[Kill], ending: Ending) -> Section:
         Figure("leases reaped", ending.counters[REAPED]),
         Figure("slots given out without Redis", ending.counters[LOCAL]),
     ]
-    title = f"kill -9 of 1 of {INSTANCES} instances; {UPSTREAMS} upstreams with max_inflight={CAP} and a queue"
-    return Section(title, figures, notes_of(ending))
-
-
-def notes_of(ending: Ending) -> list[str]:
-    """By status what failed, and what is left."""
     notes = []
     if ending.failed:
-        notes.append("Failed, by status (0: no reply, -1: not connected): " + counted(ending.failed))
+        notes.append(f"Failed, by status (0: no reply, -1: not connected): {counted(ending.failed)}")
     if ending.left:
-        notes.append("Left: " + counted(ending.left))
+        notes.append(f"Left: {counted(ending.left)}")
     if ending.counters[LOCAL]:
         notes.append(
-            "Redis did not always answer within the budget: who decides alone knows its own part of a cap only."
+            "Redis did not always answer in time: an instance that decides alone has only its part of a cap."
         )
-    return notes
+    title = f"kill -9 of 1 of {INSTANCES} instances; {UPSTREAMS} upstreams with max_inflight={CAP} and a queue"
+    return Section(title, figures, notes)
 
 
 def counted(counts: Mapping[int, int] | Mapping[str, int]) -> str:

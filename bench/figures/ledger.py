@@ -225,19 +225,16 @@ def ledger(
     bench: Bench, count: Annotated[int, Option("--pairs", min=1000, help="Slots taken and given back.")] = 100_000
 ) -> Outcome:
     """The ledger alone: slots taken and given back a second, against one Redis."""
-    bench.steps.expect(len(PAIRS) + len(UPSTREAMS) * len(WAITING))
     redis = bench.fleet().redis
     sections: list[Section] = []
-    raw: dict[str, object] = {}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for lanes, at_once, goal in PAIRS:
             title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
-            bench.steps.to(f"taking and giving back: {title}")
+            bench.to(f"taking and giving back: {title}")
             pairs = count if at_once > 1 else count // ALONE
             before = redis.cpu_seconds()
             seconds, cpu = runner.run(_pairs(redis.url, pairs, at_once, lanes))
             redis_cpu = redis.cpu_seconds() - before
-            raw[title] = {"seconds": seconds, "cpu_seconds": cpu, "redis_cpu_seconds": redis_cpu}
             figures = [
                 Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
                 Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
@@ -245,14 +242,12 @@ def ledger(
             ]
             whole = f"{pairs:,} pairs over {PAIR_UPSTREAMS} upstreams, {title}, one instance, one Redis"
             sections.append(Section(whole, figures))
-            bench.steps.done()
         for upstreams in UPSTREAMS:
             calls = []
             for waiting in WAITING:
-                bench.steps.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
+                bench.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
                 for what, cost in runner.run(_costs(redis, upstreams, waiting)).items():
                     goal = BEAT_GOAL if what in {"beat", "reap"} else GOALS[upstreams]
                     calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
-                bench.steps.done()
             sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
-    return Outcome(sections, raw)
+    return Outcome(sections)

@@ -41,28 +41,25 @@ def client(
     calls: Annotated[int, Option(min=8, help="In each turn.")] = 800,
 ) -> Outcome:
     """The client library's own CPU a call, beside the aiohttp call that it wraps."""
-    bench.steps.expect(rounds * len(POLICIES))
     cores, ports = sorted(os.sched_getaffinity(0)), free_ports(upstreams)
     start_pods(bench.processes, bench.home / "upstreams", "plain", ports, core=cores[0])
     os.sched_setaffinity(0, {cores[-1]})
     members = [f"127.0.0.1:{port}" for port in ports]
     sections: list[Section] = []
-    raw: dict[str, object] = {}
     for name, settings in POLICIES.items():
-        bench.steps.to(name)
+        bench.to(name)
         pairs: list[tuple[float, float]] = []
         for session in range(SESSIONS):
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 shared = len(range(session, rounds, SESSIONS))
-                pairs += runner.run(_pairs(members, settings, shared, calls, bench.steps.done))
+                pairs += runner.run(_pairs(members, settings, shared, calls))
         title = f"{name}: {upstreams} upstreams, {rounds} rounds of {calls:,} calls each, {AT_ONCE} at once"
         sections.append(_section(title, pairs))
-        raw[name] = pairs
-    return Outcome(sections, raw)
+    return Outcome(sections)
 
 
 async def _pairs(
-    members: Sequence[str], settings: dict[str, object], rounds: int, calls: int, done: Callable[[], None]
+    members: Sequence[str], settings: dict[str, object], rounds: int, calls: int
 ) -> list[tuple[float, float]]:
     """CPU a call in µs, of aiohttp alone and of the library, one pair a round; each begins every other time."""
     async with _both(members, settings) as turns:
@@ -73,7 +70,6 @@ async def _pairs(
             order = (0, 1) if number % 2 else (1, 0)
             took = {which: await _turn(turns[which], calls) for which in order}
             pairs.append((took[0], took[1]))
-            done()
     return pairs
 
 

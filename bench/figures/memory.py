@@ -86,23 +86,20 @@ def memory(
     mebibytes: Annotated[int, Option(min=1, help="Of a body with a slow side, each way.")] = 1024,
 ) -> Outcome:
     """What idle connections cost, and bodies whose receiver is slow."""
-    steps, size = bench.steps, mebibytes * MIB
-    steps.expect(3)
+    size = mebibytes * MIB
     fleet = bench.fleet()
     allow_descriptors(connections + SPARE_DESCRIPTORS)
     with Loop() as loop:
         member = loop.run(Upstream(SLOW_BYTES_PER_SECOND, size).start())
-        steps.to(f"{connections} idle connections")
+        bench.to(f"{connections} idle connections")
         instance, before = fresh(fleet, loop, member)  # one for each: freed memory would hide what comes next
         made = loop.run(idle_connections(instance.port, connections))
         each = (memory_mib(instance.running.pid)[0] - before) * 1024 / connections
         loop.run(close(made))
-        steps.done()
         figures = [Figure(f"each of {connections:,} idle connections", each, "KiB", at_most=GOAL_KIB_EACH)]
         for what, work in (("slow reader", download_slowly), ("slow upstream", upload_to_slow)):
-            steps.to(f"{mebibytes} MiB, {what}")
+            bench.to(f"{mebibytes} MiB, {what}")
             instance, before = fresh(fleet, loop, member)
             most = loop.run(most_resident(instance.running.pid, work(instance.port, size)))
             figures.append(Figure(f"growth, {mebibytes} MiB, {what}", most - before, "MiB", below=GOAL_GROWTH_MIB))
-            steps.done()
     return Outcome([Section("Resident memory of one instance", figures)])

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.cases import CASES
 from bench.command import Bench
 from bench.errors import BenchError
-from bench.measure import Measurement, Sample, as_json, pinned_cores
+from bench.load import CASES
+from bench.measure import Measurement, Sample, pinned_cores
 from bench.peers import SLB, Peer
 from bench.table import Figure, Outcome, Section
 
@@ -32,22 +32,18 @@ def policy(
     seconds: Annotated[int, Option(min=1, help="Length of one counted run.")] = 4,
 ) -> Outcome:
     """What least_inflight costs a small request, beside round_robin."""
-    bench.steps.expect(2 * rounds * len(CONNECTIONS))
     measurement = Measurement(bench, *pinned_cores(), seconds, WARMUP_SECONDS)
     sections: list[Section] = []
-    raw: dict[str, object] = {}
     for connections in CONNECTIONS:
         found: dict[str, list[Sample]] = {LOCAL: [], GLOBAL: []}
         for number in range(rounds):
             for name, samples in found.items():
-                bench.steps.to(f"{name}, {connections} connections")
+                bench.to(f"{name}, {connections} connections")
                 samples.append(measurement.take(_slb(name), CASES[0], number, connections))
                 if samples[-1].failure:
                     raise BenchError(f"{name}: {samples[-1].failure}")
-                bench.steps.done()
         sections.append(_section(connections, found[LOCAL], found[GLOBAL]))
-        raw[str(connections)] = as_json([*found[LOCAL], *found[GLOBAL]])
-    return Outcome(sections, raw)
+    return Outcome(sections)
 
 
 def _section(connections: int, local: Sequence[Sample], shared: Sequence[Sample]) -> Section:

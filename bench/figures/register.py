@@ -4,9 +4,8 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from typer import Option
 
@@ -20,26 +19,22 @@ NOT_COUNTED = 3
 """Tries before the counted ones: connections are opened, and code runs for the first time."""
 
 
-@dataclass(frozen=True)
-class Try:
+class Try(NamedTuple):
     """Milliseconds from the moment `POST /register` was sent: until the other instance served the new route, and
     until the instance itself had answered. The latter is read after the former: it is an upper bound."""
 
     served_ms: float
     answered_ms: float
-    polls: int
 
 
 def tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) -> Try:
     """Register a new route at one instance's API, and request it from the other without a pause, over kept-alive
     connections: the figure is exact to one such request. Raises BenchError where the other never serves it."""
-    body = json.dumps({"path": path, "target": target})
     _status(other, path)
     started = time.perf_counter()
+    body = json.dumps({"path": path, "target": target})
     api.request("POST", "/register", body, {"Content-Type": "application/json"})
-    polls = 1
     while _status(other, path) != 200:
-        polls += 1
         if time.perf_counter() - started > GIVE_UP_SECONDS:
             raise BenchError(f"{path} was not served within {GIVE_UP_SECONDS:g} s")
     served = time.perf_counter()
@@ -47,7 +42,7 @@ def tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) ->
     text = reply.read()
     if reply.status != 200:
         raise BenchError(f"/register answered {reply.status}: {text.decode(errors='replace')}")
-    return Try((served - started) * 1e3, (time.perf_counter() - started) * 1e3, polls)
+    return Try((served - started) * 1e3, (time.perf_counter() - started) * 1e3)
 
 
 def _status(other: HTTPConnection, path: str) -> int:
@@ -61,27 +56,21 @@ def register(
     bench: Bench, tries: Annotated[int, Option(min=1, help="How many routes are registered.")] = 200
 ) -> Outcome:
     """How long after a registration through one instance the other serves it."""
-    bench.steps.expect(NOT_COUNTED + tries)
     fleet = bench.fleet()
     target, _ = fleet.start_upstreams()
-    first, second = fleet.start_pair()
-    taken: list[Try] = []
+    first, second = fleet.start_instances(2)
+    bench.to("registering")
     with (
         closing(HTTPConnection("127.0.0.1", first.api_port, timeout=GIVE_UP_SECONDS)) as api,
         closing(HTTPConnection("127.0.0.1", second.port, timeout=GIVE_UP_SECONDS)) as other,
     ):
-        bench.steps.to("registering")
-        for number in range(NOT_COUNTED + tries):
-            taken.append(tried(api, other, f"/try/{number}", target))
-            bench.steps.done()
-    del taken[:NOT_COUNTED]
-    return Outcome([section(taken)], {"tries": [asdict(each) for each in taken]})
+        taken = [tried(api, other, f"/try/{number}", target) for number in range(NOT_COUNTED + tries)]
+    return Outcome([section(taken[NOT_COUNTED:])])
 
 
 def section(taken: Sequence[Try]) -> Section:
     """The figures of some tries."""
-    served = [each.served_ms for each in taken]
-    answered = [each.answered_ms for each in taken]
+    served, answered = zip(*taken, strict=True)
     return Section(
         f"registered through one instance, served by the other: {len(taken)} tries",
         [

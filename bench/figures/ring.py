@@ -19,26 +19,26 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.balance.view import RouteView
 from slb.model import RouteSettings, Upstream
 
-GOAL_PICK_US = 1.5
-GOAL_FULL_PICK_US = 8.0
+GOAL_PICK_US, GOAL_FULL_PICK_US = 1.5, 8.0
 GOAL_TIMES_AS_FAST = 3.0
-GOAL_COLD_MS = 25.0
-GOAL_ONE_MORE_MS = 3.0
-GOAL_HELD_MS = 5.0
-BATCH = 50
-BATCHES_A_ROUND = 100
+GOAL_COLD_MS, GOAL_ONE_MORE_MS, GOAL_HELD_MS = 25.0, 3.0, 5.0
+BATCH, BATCHES_A_ROUND = 50, 100
 KEYS = [f"/products/{number}" for number in range(BATCH * BATCHES_A_ROUND)]
 SLB, FULL = "slb", "slb: fading in, zones, bounded load"
-AS_IT_COMES, KETAMA, SAME_RING = "uhashring", "uhashring, ketama", "uhashring, the same ring"
+SAME_RING = "uhashring, the same ring"
 OTHERS: dict[str, dict[str, object]] = {
-    AS_IT_COMES: {},
-    KETAMA: {"hash_fn": "ketama"},
+    "uhashring": {},
+    "uhashring, ketama": {"hash_fn": "ketama"},
     SAME_RING: {"hash_fn": lambda key: xxh64_intdigest(key.encode()), "vnodes": 100},
 }
 """uhashring, the ring that Python programs commonly use, and its settings."""
 
 INFLIGHT_EACH = 2
 """Requests in flight for each upstream, all the while."""
+
+HALFWAY_SECONDS = 1800.0
+"""Of what takes an hour: so the measurement is an instant."""
+
 SETTINGS = RouteSettings.model_validate(
     {
         "policy": "consistent_hash",
@@ -48,8 +48,6 @@ SETTINGS = RouteSettings.model_validate(
         "zone_fade_in": "60m",
     }
 )
-HALFWAY_SECONDS = 1800.0
-"""Of what takes an hour: so the measurement is an instant."""
 
 T = TypeVar("T")
 Samples = Mapping[str, list[float]]
@@ -86,12 +84,14 @@ class BusyRing:
         """The upstreams picked last have their requests, and as many others have ended."""
         self._handles.extend(map(Handle, self._picked))
         self._picked.clear()
-        while len(self._handles) > INFLIGHT_EACH * len(self._view.upstreams):
-            self._handles.popleft().release()
+        self._release(INFLIGHT_EACH * len(self._view.upstreams))
 
     def rest(self) -> None:
         """All requests have ended: none is to look stuck that only waits for the next turn."""
-        while self._handles:
+        self._release(0)
+
+    def _release(self, left: int) -> None:
+        while len(self._handles) > left:
             self._handles.popleft().release()
 
     def _follow(self, upstreams: tuple[LiveUpstream, ...]) -> None:
@@ -128,15 +128,10 @@ def ring(
 
     It is CPU time that is measured, so that other work on the machine counts for less.
     """
-    bench.steps.expect(2)
-    bench.steps.to("picks")
-    picks = _picks(endpoints, rounds)
-    bench.steps.done()
-    bench.steps.to("rings")
-    made = _made(endpoints, tries)
-    bench.steps.done()
-    sections = [pick_section(endpoints, picks), made_section(endpoints, made)]
-    return Outcome(sections, {"picks_us": picks, "made_ms": made})
+    bench.to("picks")
+    picks = pick_section(endpoints, _picks(endpoints, rounds))
+    bench.to("rings")
+    return Outcome([picks, made_section(endpoints, tries)])
 
 
 def _picks(endpoints: int, rounds: int) -> Samples:
@@ -174,70 +169,57 @@ def _timed(
 def pick_section(endpoints: int, samples: Samples) -> Section:
     """Medians, and how many times as fast slb is."""
     us = {name: median(found) for name, found in samples.items()}
-    goals = {name: None if name == SAME_RING else GOAL_TIMES_AS_FAST for name in OTHERS}
-    return Section(
-        f"one pick of {endpoints} endpoints, CPU; median of {len(samples[SLB])} batches of {BATCH}",
-        [
-            Figure(SLB, us[SLB], "µs", below=GOAL_PICK_US),
-            *(Figure(name, us[name], "µs") for name in OTHERS),
-            *(
-                Figure(f"slb is faster than {name}", us[name] / us[SLB], "times", at_least=goals[name])
-                for name in OTHERS
-            ),
-            Figure(FULL, us[FULL], "µs", below=GOAL_FULL_PICK_US),
-            Figure(f"{FULL}, mean", mean(samples[FULL]), "µs"),
-        ],
-        [
-            "uhashring as it comes hashes with MD5 and has 160 positions an endpoint, its ketama 4 times 40. With",
-            "xxHash64 and 100 positions given to it, it has the very ring that slb has, and this was checked.",
-            "The mean has in it what is done every few milliseconds: shares of rings and zone, load of the pool.",
-        ],
-    )
+    figures = [Figure(SLB, us[SLB], "µs", below=GOAL_PICK_US), *(Figure(name, us[name], "µs") for name in OTHERS)]
+    for name in OTHERS:
+        goal = None if name == SAME_RING else GOAL_TIMES_AS_FAST
+        figures.append(Figure(f"slb is faster than {name}", us[name] / us[SLB], "times", at_least=goal))
+    figures.append(Figure(FULL, us[FULL], "µs", below=GOAL_FULL_PICK_US))
+    figures.append(Figure(f"{FULL}, mean", mean(samples[FULL]), "µs"))
+    notes = [
+        "uhashring as it comes hashes with MD5 and has 160 positions an endpoint, its ketama 4 times 40. With",
+        "xxHash64 and 100 positions given to it, it has the very ring that slb has, and this was checked.",
+        "The mean has in it what is done every few milliseconds: shares of rings and zone, load of the pool.",
+    ]
+    title = f"one pick of {endpoints} endpoints, CPU; median of {len(samples[SLB])} batches of {BATCH}"
+    return Section(title, figures, notes)
 
 
-def _made(endpoints: int, tries: int) -> Samples:
-    """Milliseconds, one entry a try."""
-    upstreams = fleet(endpoints)
-    whole, (one, *_) = Ring.of(upstreams), fleet(1, net=1)
-    more = fleet(max(1, endpoints // 4), net=2)
-    made: dict[str, list[float]] = defaultdict(list)
-    for _ in range(tries):
-        cold, grown = slices(Ring.build(upstreams)), slices(whole.growing(more))
-        made["cold"].append(sum(cold))
-        made["cold_slice"].append(max(cold))
-        made["one_more"].append(sum(slices(whole.growing([one]))))
-        made["more"].append(sum(grown))
-        made["more_slice"].append(max(grown))
-        began = time.thread_time_ns()
-        whole.without(upstreams[:1])
-        made["one_less"].append((time.thread_time_ns() - began) / 1e6)
-    return made
+def made_section(endpoints: int, tries: int) -> Section:
+    """Medians over the tries."""
+    upstreams, one, more = fleet(endpoints), fleet(1, net=1), fleet(max(1, endpoints // 4), net=2)
+    whole = Ring.of(upstreams)
+    cold = [slices(Ring.build(upstreams)) for _ in range(tries)]
+    grown = [slices(whole.growing(more)) for _ in range(tries)]
+    one_more = [sum(slices(whole.growing(one))) for _ in range(tries)]
+    one_less = [_milliseconds(lambda: whole.without(upstreams[:1])) for _ in range(tries)]
+    several = f"{len(more)} endpoints more"
+    figures = [
+        Figure("made cold", median(map(sum, cold)), "ms", at_most=GOAL_COLD_MS),
+        Figure("made cold: its longest slice", median(map(max, cold)), "ms", at_most=GOAL_HELD_MS),
+        Figure("one endpoint more", median(one_more), "ms", at_most=GOAL_ONE_MORE_MS),
+        Figure(several, median(map(sum, grown)), "ms"),
+        Figure(f"{several}: their longest slice", median(map(max, grown)), "ms", at_most=GOAL_HELD_MS),
+        Figure("one endpoint less", median(one_less), "ms"),
+    ]
+    title = f"a ring of {endpoints} endpoints, CPU; medians of {tries} tries"
+    return Section(title, figures, ["Between two slices the event loop may serve requests."])
 
 
 def slices(building: Generator[None, None, Ring]) -> list[float]:
     """Milliseconds of each."""
     found: list[float] = []
     ended = False
-    while not ended:
-        began = time.thread_time_ns()
+
+    def step() -> None:
+        nonlocal ended
         ended = next(building, building) is building
-        found.append((time.thread_time_ns() - began) / 1e6)
+
+    while not ended:
+        found.append(_milliseconds(step))
     return found
 
 
-def made_section(endpoints: int, made: Samples) -> Section:
-    """Medians over the tries."""
-    ms = {name: median(found) for name, found in made.items()}
-    more = max(1, endpoints // 4)
-    return Section(
-        f"a ring of {endpoints} endpoints, CPU; medians of {len(made['cold'])} tries",
-        [
-            Figure("made cold", ms["cold"], "ms", at_most=GOAL_COLD_MS),
-            Figure("made cold: its longest slice", ms["cold_slice"], "ms", at_most=GOAL_HELD_MS),
-            Figure("one endpoint more", ms["one_more"], "ms", at_most=GOAL_ONE_MORE_MS),
-            Figure(f"{more} endpoints more", ms["more"], "ms"),
-            Figure(f"{more} endpoints more: their longest slice", ms["more_slice"], "ms", at_most=GOAL_HELD_MS),
-            Figure("one endpoint less", ms["one_less"], "ms"),
-        ],
-        ["Between two slices the event loop may serve requests."],
-    )
+def _milliseconds(work: Callable[[], object]) -> float:
+    began = time.thread_time_ns()
+    work()
+    return (time.thread_time_ns() - began) / 1e6

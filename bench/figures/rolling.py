@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from typer import Option
@@ -14,22 +13,15 @@ from bench.table import Figure, Outcome, Section
 from bench.traffic import Answer, Tally, Traffic
 
 PATH = "/steady"
-INSTANCES = 2
-UPSTREAMS = 3
+INSTANCES, UPSTREAMS = 2, 3
 SLOTS = 1000
 """Of each upstream: none of its requests has to wait for another."""
 
 QUIET_SECONDS = 2.0
 """Before the first restart and after the last."""
 
-
-@dataclass(frozen=True)
-class Restart:
-    """What was restarted, from when to when (`time.monotonic`)."""
-
-    what: str
-    begun: float
-    ended: float
+Spans = dict[str, list[tuple[float, float]]]
+"""From when to when (`time.monotonic`) something was restarted, by what it was."""
 
 
 def rolling(
@@ -38,22 +30,20 @@ def rolling(
     rounds: Annotated[int, Option(min=1, help="Times that everything is restarted.")] = 2,
 ) -> Outcome:
     """Every instance and every upstream restarted under traffic, one after another."""
-    bench.steps.expect(rounds * (INSTANCES + UPSTREAMS))
     fleet = bench.fleet()
-    fleet.start_pair()
+    instances = fleet.start_instances(INSTANCES)
     ports = free_ports(UPSTREAMS)
     upstreams = [fleet.start_stand_in(port, PATH, SLOTS) for port in ports]
-    restarts: list[Restart] = []
+    restarts: Spans = {"instances": [], "upstreams": []}
 
     @contextmanager
     def restarting(kind: str, number: int) -> Iterator[None]:
-        bench.steps.to(f"restarting {kind} {number + 1}")
+        bench.to(f"restarting {kind} {number + 1}")
         begun = time.monotonic()
         yield
-        restarts.append(Restart(kind, begun, time.monotonic()))
-        bench.steps.done()
+        restarts[kind].append((begun, time.monotonic()))
 
-    with Traffic([each.port for each in fleet.instances], PATH, rate, tries_others=True) as traffic:
+    with Traffic([each.port for each in instances], PATH, rate, tries_others=True) as traffic:
         time.sleep(QUIET_SECONDS)
         for _ in range(rounds):
             for number in range(INSTANCES):
@@ -65,24 +55,21 @@ def rolling(
                     upstreams[number] = fleet.start_stand_in(port, PATH, SLOTS)
         time.sleep(QUIET_SECONDS)
     tally = Tally.of(traffic.answers)
-    raw: dict[str, object] = {"traffic": asdict(tally), "restarts": [asdict(each) for each in restarts]}
     figures = [
-        Figure("restarts", len(restarts)),
+        Figure("restarts", sum(map(len, restarts.values()))),
         Figure("requests", tally.requests),
         Figure("failed", tally.failed(200), at_most=0),
-        Figure("of these while instances restarted", _failed_during(traffic.answers, restarts, "instances")),
-        Figure("of these while upstreams restarted", _failed_during(traffic.answers, restarts, "upstreams")),
+        *(
+            Figure(f"of these while {kind} restarted", _failed_during(traffic.answers, spans))
+            for kind, spans in restarts.items()
+        ),
         Figure("latency, p99", tally.p99_ms, "ms"),
         Figure("latency, max", tally.max_ms, "ms"),
     ]
     title = f"{INSTANCES} instances and {UPSTREAMS} upstreams restarted one after another"
-    return Outcome([Section(title, figures)], raw)
+    return Outcome([Section(title, figures)])
 
 
-def _failed_during(answers: list[Answer], restarts: list[Restart], kind: str) -> int:
-    spans = [each for each in restarts if each.what == kind]
-    return sum(
-        any(answer.due < each.ended and answer.ended > each.begun for each in spans)
-        for answer in answers
-        if answer.status != 200
-    )
+def _failed_during(answers: list[Answer], spans: list[tuple[float, float]]) -> int:
+    failed = [answer for answer in answers if answer.status != 200]
+    return sum(any(answer.due < end and answer.ended > begun for begun, end in spans) for answer in failed)

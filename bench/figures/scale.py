@@ -1,23 +1,25 @@
 """2 to 100 instances on one pool of 1,000 pods: what a request costs Redis, how long a grant takes, and at which
-load instances begin to decide alone."""
+load instances begin to decide alone. An instance is slb's ledger and gates as `slb serve` has them, without HTTP,
+and all are in this process."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from random import Random
 from typing import Annotated, Any
 
 import uvloop
 from typer import Option
 
-from bench.command import Bench
+from bench.command import Bench, instance_counts, refuse
 from bench.errors import BenchError
-from bench.outcome import instance_counts, refuse
 from bench.redis import PrivateRedis
-from bench.simulated import Request, Simulated, simulated
+from bench.simulated import Simulated, simulated
 from bench.table import Figure, Outcome, Section, percentile
 from bench.timers import Timers
+from slb.balance.upstream import Handle
+from slb.errors import Reason
 from slb.model import RouteSettings
 
 GOAL_GROWTH = 1.5
@@ -56,37 +58,35 @@ class Plan:
     policy: str
     seed: int
 
-    def settings(self) -> RouteSettings:
-        """Of the route: one request at a time at each pod, and a queue."""
-        return RouteSettings.model_validate(
-            {"policy": self.policy, "max_inflight": 1, "when_full": "queue", "queue_limit": 100_000}
-        )
 
+class Request:
+    """One that wants a slot: a waiter of slb's gate. `ended` is called with why it was refused, or with None."""
 
-@dataclass(frozen=True)
-class Row:
-    """One number of instances. `idle`: share of a core that Redis takes while no request comes; `cpu_us`: of Redis,
-    a request that it decided; `read`, `written`: its bytes, the same way; `grant_p50`, `grant_p99`: seconds from
-    asking to having a slot; `sent_late`: p99, seconds that this process was late; `alone`: slots given out without
-    Redis. `alone_at`: requests a second at which an instance first decided alone, or the highest tried (where
-    `reached` is False); `late`: this process was the limit."""
+    def __init__(
+        self, timers: Timers, held: float, granted: list[float], ended: Callable[[str | None], None]
+    ) -> None:
+        self._timers = timers
+        self._held = held
+        self._granted = granted
+        self._ended = ended
+        self._asked = time.monotonic()
 
-    instances: int
-    idle: float
-    cpu_us: float
-    grant_p50: float
-    grant_p99: float
-    sent_late: float
-    read: float
-    written: float
-    alone: int
-    alone_at: float
-    reached: bool
-    late: bool
+    def admitted(self, handle: Handle) -> None:
+        def release() -> None:
+            handle.release()
+            self._ended(None)
+
+        now = time.monotonic()
+        self._granted.append(now - self._asked)
+        self._timers.at(now + self._held, release)
+
+    def rejected(self, reason: Reason, detail: str) -> None:
+        self._ended(f"{reason.name}: {detail}")
 
 
 class Load:
-    """Poisson arrivals, each through an instance chosen at random, each holding its slot for `held` seconds."""
+    """Poisson arrivals, each through an instance chosen at random, each holding its slot for `held` seconds.
+    `grants`: seconds from asking to having a slot; `late`: by how many seconds this process was late to ask."""
 
     def __init__(self, fleet: Sequence[Simulated], timers: Timers, rng: Random, held: float) -> None:
         self._fleet = fleet
@@ -116,80 +116,87 @@ class Load:
             raise BenchError(f"{len(self._refused)} requests were refused, the last one: {self._refused[-1]}")
 
     def _ask(self, due: float) -> None:
-        asked = time.monotonic()
-        self.late.append(asked - due)
+        self.late.append(time.monotonic() - due)
+        self._rng.choice(self._fleet).enter(Request(self._timers, self._held, self.grants, self._ended))
 
-        def admitted(member: str, release: Callable[[], None]) -> None:
-            now = time.monotonic()
-            self.grants.append(now - asked)
-            self._timers.at(now + self._held, lambda: self._ended(release))
-
-        def refused(why: str) -> None:
-            self._refused.append(why)
-            self._ended(lambda: None)
-
-        self._rng.choice(self._fleet).enter(Request(admitted, refused))
-
-    def _ended(self, release: Callable[[], None]) -> None:
-        release()
+    def _ended(self, why: str | None) -> None:
+        self._refused += [why] if why else []
         self._open -= 1
         if not self._open:
             self._all_ended.set()
 
 
-def _bytes(redis: PrivateRedis) -> tuple[int, int]:
-    """What it says that it has read and written."""
-    stats: Any = redis.client.info("stats")
-    return int(stats["total_net_input_bytes"]), int(stats["total_net_output_bytes"])
+@dataclass(frozen=True)
+class Used:
+    """What Redis used so far: seconds of CPU, bytes read and written, as it counts them itself; and the slots given
+    out without it."""
+
+    cpu: float
+    read: int
+    written: int
+    alone: int
+
+    @classmethod
+    def now(cls, redis: PrivateRedis, fleet: Sequence[Simulated]) -> "Used":
+        stats: Any = redis.client.info("stats")
+        read, written = int(stats["total_net_input_bytes"]), int(stats["total_net_output_bytes"])
+        return cls(redis.cpu_seconds(), read, written, sum(each.alone for each in fleet))
 
 
-def _alone(fleet: Sequence[Simulated]) -> int:
-    return sum(each.local for each in fleet)
-
-
-async def _row(redis: PrivateRedis, instances: int, plan: Plan, to: Callable[[str], None]) -> Row:
+async def _measured(
+    redis: PrivateRedis, instances: int, plan: Plan, to: Callable[[str], None]
+) -> tuple[float, list[Figure]]:
+    """Redis's CPU for a request in µs, and all figures, with one number of instances."""
     members = [f"10.0.{number // 256}.{number % 256}:80" for number in range(plan.pods)]
+    queue = {"policy": plan.policy, "max_inflight": 1, "when_full": "queue", "queue_limit": 100_000}
     rng, timers = Random(plan.seed), Timers(asyncio.get_running_loop())
-    async with simulated(redis.url, instances, members, plan.settings(), plan.seed) as fleet:
-
-        def load_at(rate: float) -> Load:
-            return Load(fleet, timers, rng, plan.pods * BUSY / rate)
-
+    settings = RouteSettings.model_validate(queue)
+    async with simulated(redis.url, instances, members, settings, plan.seed) as fleet:
         to(f"{instances} instances, idle")
-        cpu = redis.cpu_seconds()
+        before = redis.cpu_seconds()
         await asyncio.sleep(IDLE_SECONDS)
-        idle = (redis.cpu_seconds() - cpu) / IDLE_SECONDS
+        idle = (redis.cpu_seconds() - before) / IDLE_SECONDS
         to(f"{instances} instances, {plan.rate:g} requests a second")
-        load, alone = load_at(plan.rate), _alone(fleet)
-        cpu, before = redis.cpu_seconds(), _bytes(redis)
+        load, had = Load(fleet, timers, rng, plan.pods * BUSY / plan.rate), Used.now(redis, fleet)
         await load.run(plan.rate, plan.seconds)
-        cpu, after, alone = redis.cpu_seconds() - cpu, _bytes(redis), _alone(fleet) - alone
-        count = max(1, len(load.grants) - alone)
+        has = Used.now(redis, fleet)
         to(f"{instances} instances, until one decides alone")
-        rate = plan.rate
-        while True:
-            step, had = load_at(rate), _alone(fleet)
-            await step.run(rate, STEP_SECONDS)
-            reached = _alone(fleet) > had
-            late = percentile(step.late, 0.99) > LATE_SECONDS
-            if reached or late or rate * STEP > plan.most:
-                break
-            rate *= STEP
+        limit = await _limit(fleet, plan, timers, rng)
     timers.close()
-    return Row(
-        instances,
-        idle,
-        cpu / count * 1e6,
-        percentile(load.grants, 0.5),
-        percentile(load.grants, 0.99),
-        percentile(load.late, 0.99),
-        (after[0] - before[0]) / count,
-        (after[1] - before[1]) / count,
-        alone,
-        rate,
-        reached,
-        late,
-    )
+    alone = has.alone - had.alone
+    count = max(1, len(load.grants) - alone)  # those that Redis decided
+    cpu_us = (has.cpu - had.cpu) / count * 1e6
+    return cpu_us, [
+        Figure("Redis, while no request comes", idle * 100, "% of a core"),
+        Figure("Redis CPU", cpu_us, "µs a request"),
+        Figure("a grant, p50", percentile(load.grants, 0.5) * 1e3, "ms"),
+        Figure("a grant, p99", percentile(load.grants, 0.99) * 1e3, "ms"),
+        Figure("requests sent late by this process, p99", percentile(load.late, 0.99) * 1e3, "ms"),
+        Figure("to Redis", (has.read - had.read) / count, "bytes a request"),
+        Figure("from Redis", (has.written - had.written) / count, "bytes a request"),
+        Figure("slots given out without Redis meanwhile", alone),
+        limit,
+    ]
+
+
+async def _limit(fleet: Sequence[Simulated], plan: Plan, timers: Timers, rng: Random) -> Figure:
+    """The load is raised until an instance decides alone, or this process is late, or it is the highest."""
+    rate = plan.rate
+    while True:
+        step, had = Load(fleet, timers, rng, plan.pods * BUSY / rate), sum(each.alone for each in fleet)
+        await step.run(rate, STEP_SECONDS)
+        reached = sum(each.alone for each in fleet) > had
+        late = percentile(step.late, 0.99) > LATE_SECONDS
+        if reached or late or rate * STEP > plan.most:
+            return Figure(limit_words(reached, late), rate, "requests/s")
+        rate *= STEP
+
+
+def limit_words(reached: bool, late: bool) -> str:
+    """What the highest load means."""
+    if reached:
+        return f"an instance decides alone at{', this process being late itself' if late else ''}"
+    return "none decides alone; this process can send no more than" if late else "none decides alone up to"
 
 
 def scale(
@@ -206,52 +213,24 @@ def scale(
     if policy not in POLICIES:
         refuse(f"--policy: {policy}: known are {', '.join(POLICIES)}")
     counts, plan = instance_counts(instances), Plan(pods, rate, seconds, most, policy, seed)
-    bench.steps.expect(len(counts))
     redis = bench.fleet().redis
-    rows: list[Row] = []
+    of = f"{pods:,} pods, {policy}, max_inflight=1, {rate:g} requests a second, {BUSY:.0%} of the pods busy"
+    costs: dict[int, float] = {}
+    sections: list[Section] = []
     for count in counts:
         redis.client.flushall()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            rows.append(runner.run(_row(redis, count, plan, bench.steps.to)))
-        bench.steps.done()
-    sections = [*(section_of(row, plan) for row in rows), *growth(rows, pods)]
-    return Outcome(sections, {"rows": [asdict(row) for row in rows]})
+            costs[count], figures = runner.run(_measured(redis, count, plan, bench.to))
+        sections.append(Section(f"{count} instances, {of}", figures))
+    return Outcome([*sections, *growth(costs, pods)])
 
 
-def section_of(row: Row, plan: Plan) -> Section:
-    """All that was measured with one number of instances."""
-    figures = [
-        Figure("Redis, while no request comes", row.idle * 100, "% of a core"),
-        Figure("Redis CPU", row.cpu_us, "µs a request"),
-        Figure("a grant, p50", row.grant_p50 * 1e3, "ms"),
-        Figure("a grant, p99", row.grant_p99 * 1e3, "ms"),
-        Figure("requests sent late by this process, p99", row.sent_late * 1e3, "ms"),
-        Figure("to Redis", row.read, "bytes a request"),
-        Figure("from Redis", row.written, "bytes a request"),
-        Figure("slots given out without Redis meanwhile", row.alone),
-        Figure(alone_words(row), row.alone_at, "requests/s"),
-    ]
-    title = (
-        f"{row.instances} instances, {plan.pods:,} pods, {plan.policy}, max_inflight=1, "
-        f"{plan.rate:g} requests a second, {BUSY:.0%} of the pods busy"
-    )
-    return Section(title, figures)
-
-
-def alone_words(row: Row) -> str:
-    """What the last figure of a row is."""
-    if row.reached:
-        of = ", this process being late itself" if row.late else ""
-        return f"an instance decides alone at{of}"
-    return "none decides alone; this process can send no more than" if row.late else "none decides alone up to"
-
-
-def growth(rows: Sequence[Row], pods: int) -> list[Section]:
-    """What the most instances cost beside the fewest."""
-    if len(rows) < 2:
+def growth(costs: dict[int, float], pods: int) -> list[Section]:
+    """What the most instances cost beside the fewest. `costs`: µs of Redis a request, by instances, ascending."""
+    if len(costs) < 2:
         return []
-    few, many = rows[0], rows[-1]
-    goal = GOAL_GROWTH if (few.instances, many.instances, pods) == GOAL_AT else None
-    figures = [Figure("Redis CPU a request, in units", many.cpu_us / few.cpu_us, at_most=goal)]
-    notes = ["What each instance says of itself (beats, leases) is in it: Redis's CPU, by the requests it decided."]
-    return [Section(f"{many.instances} instances beside {few.instances}", figures, notes)]
+    few, many = next(iter(costs)), next(reversed(costs))
+    goal = GOAL_GROWTH if (few, many, pods) == GOAL_AT else None
+    figure = Figure("Redis CPU a request, in units", costs[many] / costs[few], at_most=goal)
+    note = "What instances write of themselves (beats, leases) is in it: Redis's CPU, by the requests it decided."
+    return [Section(f"{many} instances beside {few}", [figure], [note])]

@@ -4,15 +4,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from typer import Option
 
 from bench.command import Bench
-from bench.figures.slow_clients import BEGUN
+from bench.figures.slow_clients import BEGUN, DESCRIPTORS
 from bench.fleet import Fleet, Instance
 from bench.local import MIB, Loop, Upstream, allow_descriptors
 from bench.processes import wait_until
@@ -20,7 +19,6 @@ from bench.table import Figure, Outcome, Section
 from bench.traffic import Tally, Traffic
 
 GOAL_RATIO = 2.0
-DESCRIPTORS = 4096
 READY_SECONDS = 60.0
 SETTLE_SECONDS = 2.0
 LOOK_EVERY_SECONDS = 0.1
@@ -45,9 +43,15 @@ ATTACKS: Sequence[tuple[str, str, float]] = (
 """One of `slow_clients.KINDS`, in words, and how many times a client's bandwidth it has."""
 
 
-@dataclass(frozen=True)
-class Healthy:
-    """Requests at a steady rate, and what they see."""
+class Turn(NamedTuple):
+    """Healthy requests alone, and beside others."""
+
+    alone: Tally
+    beside: Tally
+
+
+class Healthy(NamedTuple):
+    """Requests at a steady rate, for so long."""
 
     rate: int
     seconds: float
@@ -56,19 +60,6 @@ class Healthy:
         with Traffic([instance.port], "/small", self.rate) as traffic:
             time.sleep(self.seconds)
         return Tally.of(traffic.answers)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One stretch of time alone, and one beside others; open descriptors of the instance before, during and after
-    the second, and client connections left then."""
-
-    alone: Tally
-    beside: Tally
-    before: int = 0
-    during: int = 0
-    after: int = 0
-    left: int = 0
 
 
 def descriptors(instance: Instance) -> int:
@@ -92,8 +83,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterator[None]:
     """The clients of one kind are at work, and gone afterwards."""
     folder = fleet.folder("clients")
-    words = (folder, kind, amount, instance.port, instance.api_port)
-    clients = fleet.start_module("bench.figures.slow_clients", *words)
+    words = (kind, amount, instance.port, instance.api_port)
+    clients = fleet.processes.start_module(folder, "bench.figures.slow_clients", *words)
     try:
         wait_until((folder / BEGUN).exists, clients, READY_SECONDS, "beginning to attack")
         yield
@@ -102,16 +93,29 @@ def beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterat
         fleet.processes.stop(clients)
 
 
-def beside_slow(fleet: Fleet, instance: Instance, clients: int, healthy: Healthy) -> Turn:
-    alone = healthy.through(instance)
-    time.sleep(SETTLE_SECONDS)
-    before = descriptors(instance)
-    with beside(fleet, "slow", clients, instance):
-        wait_for(lambda: connections(instance.port) >= clients)
+def beside_slow(fleet: Fleet, instance: Instance, clients: int, healthy: Healthy, rounds: int) -> list[Figure]:
+    """A third of the clients sends heads slowly, a third bodies, a third reads slowly."""
+    turns: list[Turn] = []
+    open_before, open_beside, open_after, left = 0, 0, 0, 0
+    for _ in range(rounds):
+        alone = healthy.through(instance)
         time.sleep(SETTLE_SECONDS)
-        during, slowed = descriptors(instance), healthy.through(instance)
-    wait_for(lambda: connections(instance.port) == 0)
-    return Turn(alone, slowed, before, during, descriptors(instance), connections(instance.port))
+        open_before = max(open_before, descriptors(instance))
+        with beside(fleet, "slow", clients, instance):
+            wait_for(lambda: connections(instance.port) >= clients)
+            time.sleep(SETTLE_SECONDS)
+            open_beside = max(open_beside, descriptors(instance))
+            turns.append(Turn(alone, healthy.through(instance)))
+        wait_for(lambda: connections(instance.port) == 0)
+        open_after, left = max(open_after, descriptors(instance)), max(left, connections(instance.port))
+    of = "healthy requests, p99, "
+    return [
+        *ratio_figures(turns, f"{of}alone", f"{of}beside {clients} slow clients", ""),
+        Figure("descriptors before", open_before),
+        Figure("descriptors meanwhile", open_beside),
+        Figure("descriptors afterwards, with idle connections to the upstream", open_after),
+        Figure("client connections left", left, at_most=0),
+    ]
 
 
 def attacked(fleet: Fleet, kind: str, bandwidth: float, member: str, healthy: Healthy, rounds: int) -> list[Turn]:
@@ -129,18 +133,14 @@ def attacked(fleet: Fleet, kind: str, bandwidth: float, member: str, healthy: He
 
 def ratio_figures(turns: Sequence[Turn], alone: str, beside: str, indent: str) -> list[Figure]:
     """`alone`, `beside`: what the two medians of p99 are called."""
-    without, with_them = (median(tally.p99_ms for tally in of) for of in zip(*_tallies(turns), strict=True))
-    failed = sum(tally.failed(200) for pair in _tallies(turns) for tally in pair)
+    without, with_them = median(turn.alone.p99_ms for turn in turns), median(turn.beside.p99_ms for turn in turns)
+    failed = sum(turn.alone.failed(200) + turn.beside.failed(200) for turn in turns)
     return [
         Figure(alone, without, "ms"),
         Figure(beside, with_them, "ms"),
         Figure(f"{indent}how many times as much", with_them / without, below=GOAL_RATIO),
         Figure(f"{indent}healthy requests failed", failed, at_most=0),
     ]
-
-
-def _tallies(turns: Sequence[Turn]) -> list[tuple[Tally, Tally]]:
-    return [(turn.alone, turn.beside) for turn in turns]
 
 
 def slow(
@@ -153,39 +153,20 @@ def slow(
     bandwidth: Annotated[float, Option(min=0.01, help="MB/s that one attacker sends.")] = 0.8,
 ) -> Outcome:
     """Slow clients, and single ones that do their worst, beside healthy ones: what the healthy ones notice."""
-    steps, healthy = bench.steps, Healthy(rate, seconds)
-    steps.expect(rounds + len(ATTACKS))
+    healthy, attacks = Healthy(rate, seconds), list[Figure]()
     allow_descriptors(DESCRIPTORS)
     fleet = bench.fleet()
-    turns: list[Turn] = []
-    attacks: list[Figure] = []
-    raw: dict[str, object] = {}
     with Loop() as loop:
         member = loop.run(Upstream(MIB, LARGE).start())
         instance = fleet.start_ready(member)
-        for number in range(rounds):
-            steps.to(f"round {number + 1}: alone, and beside {clients} slow clients")
-            turns.append(beside_slow(fleet, instance, clients, healthy))
-            steps.done()
+        bench.to(f"{rounds} rounds alone, and beside {clients} slow clients")
+        figures = beside_slow(fleet, instance, clients, healthy, rounds)
         fleet.stop_instance(instance)
         for kind, words, times in ATTACKS:
-            steps.to(f"one client {words}")
-            found = attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
-            attacks += ratio_figures(found, f"{words}: p99 alone", "  beside it", "  ")
-            raw[f"{kind} x{times:g}"] = [asdict(turn) for turn in found]
-            steps.done()
-    of = "healthy requests, p99, "
-    figures = [
-        *ratio_figures(turns, f"{of}alone", f"{of}beside {clients} slow clients", ""),
-        Figure("descriptors before", max(turn.before for turn in turns)),
-        Figure("descriptors meanwhile", max(turn.during for turn in turns)),
-        Figure("descriptors afterwards, with idle connections to the upstream", max(turn.after for turn in turns)),
-        Figure("client connections left", max(turn.left for turn in turns), at_most=0),
-    ]
-    title = f"{rate} healthy requests a second, {rounds} rounds (medians of p99; most descriptors)"
-    worst = (
-        f"One client with {bandwidth:g} MB/s beside {rate} healthy requests a second, "
-        f"{attack_rounds} rounds (medians of p99)"
-    )
-    raw["rounds"] = [asdict(turn) for turn in turns]
-    return Outcome([Section(title, figures), Section(worst, attacks)], raw)
+            bench.to(f"one client {words}")
+            turns = attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
+            attacks += ratio_figures(turns, f"{words}: p99 alone", "  beside it", "  ")
+    of = f"{rate} healthy requests a second"
+    title = f"{of}, {rounds} rounds (medians of p99; most descriptors)"
+    worst = f"One client with {bandwidth:g} MB/s beside {of}, {attack_rounds} rounds (medians of p99)"
+    return Outcome([Section(title, figures), Section(worst, attacks)])

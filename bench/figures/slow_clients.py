@@ -1,7 +1,7 @@
 """Clients that do harm, in a process of their own so that they hold up only what they are connected to:
-`python -m bench.figures.slow_clients FOLDER KIND AMOUNT PORT API_PORT`. AMOUNT is how many slow clients, or the
-bytes per second that one attacker may send, which takes the replies as they come. Once they are at work there is a
-file `BEGUN` in FOLDER; they go on until the process is ended."""
+`python -m bench.figures.slow_clients KIND AMOUNT PORT API_PORT`. AMOUNT is how many slow clients, or the bytes per
+second that one attacker may send, which takes the replies as they come. Once they are at work there is a file
+`BEGUN` in the working directory; they go on until the process is ended."""
 
 import asyncio
 import socket
@@ -188,14 +188,14 @@ KINDS: dict[str, Callable[[float, int, int], Coroutine[Any, Any, None]]] = {
 """By the amount, the data listener's port and the API's."""
 
 
-async def work(folder: Path, kind: str, amount: float, port: int, api_port: int) -> None:
+async def work(begun: Callable[[], None], kind: str, amount: float, port: int, api_port: int) -> None:
     """Until the process is ended."""
     at_work = asyncio.create_task(KINDS[kind](amount, port, api_port))
     await asyncio.sleep(BEGINNING_SECONDS)
-    (folder / BEGUN).touch()
+    begun()
     await at_work
 
 
 if __name__ == "__main__":
     allow_descriptors(DESCRIPTORS)
-    uvloop.run(work(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])))
+    uvloop.run(work(Path(BEGUN).touch, sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))

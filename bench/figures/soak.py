@@ -1,8 +1,9 @@
 """Whether memory stops growing: one instance under steady mixed load, for as long as is asked for."""
 
 import asyncio
-import random
 import time
+from collections.abc import Sequence
+from random import Random
 from typing import Annotated
 
 from typer import Option
@@ -12,34 +13,34 @@ from bench.figures.memory import fresh
 from bench.local import MIB, Loop, Upstream
 from bench.procstat import memory_mib
 from bench.table import Figure, Outcome, Section
-from bench.traffic import KeptAlive, get
+from bench.traffic import KeptAlive, Traffic, get
 
 GOAL_MIB_A_MINUTE = 0.1
 PARTS = 6
-MOST_AT_ONCE = 500
 ABORTED_AFTER_SECONDS = 0.002
 KINDS = 6
 
 
-class Mix:
+class Mix(Traffic):
     """In equal parts: the same request again and again, a new trace, a new query, a path of no route, a connection
     of its own, and a client that leaves before the reply."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, rate: int) -> None:
+        super().__init__([port], "/small", rate)
         self._port = port
-        self._kept = KeptAlive(port, "/small")
-        self._rng = random.Random(1)
+        self._rng = Random(1)
 
-    async def one(self) -> None:
+    async def one(self, doors: Sequence[KeptAlive], due: float) -> None:
+        (kept,) = doors
         match self._rng.randrange(KINDS):
             case 0:
-                await self._kept.fetch(get("/small"))
+                await kept.ask()
             case 1:
-                await self._kept.fetch(get("/small", f"traceparent: 00-{self._hex(128)}-{self._hex(64)}-01\r\n"))
+                await kept.fetch(get("/small", f"traceparent: 00-{self._hex(128)}-{self._hex(64)}-01\r\n"))
             case 2:
-                await self._kept.fetch(get(f"/small?q={self._hex(64)}"))
+                await kept.fetch(get(f"/small?q={self._hex(64)}"))
             case 3:
-                await self._kept.fetch(get(f"/nowhere/{self._hex(64)}"))
+                await kept.fetch(get(f"/nowhere/{self._hex(64)}"))
             case 4:
                 own = KeptAlive(self._port, "/small")
                 await own.ask()
@@ -50,48 +51,28 @@ class Mix:
                 await asyncio.sleep(ABORTED_AFTER_SECONDS)
                 writer.transport.abort()
 
-    def close(self) -> None:
-        self._kept.close()
-
     def _hex(self, bits: int) -> str:
         return f"{self._rng.getrandbits(bits):0{bits // 4}x}"
 
 
-async def load(port: int, rate: int, seconds: float) -> None:
-    """As many a second, or fewer where the instance does not keep up."""
-    mix = Mix(port)
-    begun, running = time.monotonic(), set[asyncio.Task[None]]()
-    for number in range(int(rate * seconds)):
-        await asyncio.sleep(max(0.0, begun + number / rate - time.monotonic()))
-        while len(running) >= MOST_AT_ONCE:
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(mix.one())
-        running.add(task)
-        task.add_done_callback(running.discard)
-    if running:
-        await asyncio.wait(running)
-    mix.close()
-
-
 def soak(
     bench: Bench,
-    minutes: Annotated[int, Option(min=1, help="Of load; growth is shown for each sixth.")] = 30,
+    minutes: Annotated[float, Option(min=0.01, help="Of load; growth is shown for each sixth.")] = 30,
     rate: Annotated[int, Option(min=1, help="Requests a second, of six kinds.")] = 250,
 ) -> Outcome:
     """Whether memory stops growing under steady mixed load."""
-    bench.steps.expect(PARTS)
     fleet = bench.fleet()
     part = minutes / PARTS
     figures: list[Figure] = []
     with Loop() as loop:
         instance, before = fresh(fleet, loop, loop.run(Upstream(MIB, MIB).start()))
-        for number in range(1, PARTS + 1):
-            bench.steps.to(f"{part * number:.3g} of {minutes} minutes")
-            loop.run(load(instance.port, rate, part * 60))
-            now = memory_mib(instance.running.pid)[0]
-            goal = GOAL_MIB_A_MINUTE if number == PARTS else None  # caches fill first, each to its bound
-            figures.append(Figure(f"resident after {part * number:.3g} min", now, "MiB"))
-            figures.append(Figure("growth since the line before", (now - before) / part, "MiB/min", below=goal))
-            before = now
-            bench.steps.done()
+        with Mix(instance.port, rate):
+            for number in range(1, PARTS + 1):
+                bench.to(f"{part * number:.3g} of {minutes:g} minutes")
+                time.sleep(part * 60)
+                now = memory_mib(instance.running.pid)[0]
+                goal = GOAL_MIB_A_MINUTE if number == PARTS else None  # caches fill first, each to its bound
+                figures.append(Figure(f"resident after {part * number:.3g} min", now, "MiB"))
+                figures.append(Figure("growth since the line before", (now - before) / part, "MiB/min", below=goal))
+                before = now
     return Outcome([Section(f"Resident memory of one instance, {rate} mixed requests a second", figures)])

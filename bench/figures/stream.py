@@ -31,7 +31,6 @@ async def first_tokens(port: int, upstream: Upstream, count: int) -> list[float]
 
 def stream(bench: Bench, count: Annotated[int, Option("--streams", min=1, help="Each way.")] = 500) -> Outcome:
     """The first token of a stream, through slb and directly."""
-    bench.steps.expect(2)
     fleet = bench.fleet()
     with Loop() as loop:
         upstream = Upstream(MIB, MIB)
@@ -39,13 +38,12 @@ def stream(bench: Bench, count: Annotated[int, Option("--streams", min=1, help="
         instance = fleet.start_ready(member)
         found: dict[str, list[float]] = {}
         for way, port in (("directly", int(member.rpartition(":")[2])), ("through slb", instance.port)):
-            bench.steps.to(way)
+            bench.to(way)
             found[way] = loop.run(first_tokens(port, upstream, count))
-            bench.steps.done()
     figures = [
         Figure(f"{way}, p{share * 100:.0f}", percentile(delays, share), "ms", GOAL_MS if "slb" in way else None)
         for way, delays in found.items()
         for share in (0.5, 0.99)
     ]
     title = f"From the upstream's write of the first token to the client's read, {count} streams"
-    return Outcome([Section(title, figures)], dict(found))
+    return Outcome([Section(title, figures)])

@@ -5,73 +5,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from bench.errors import BenchError
-from bench.fleet import READY_SECONDS, Fleet, Instance
-from bench.http import ask, get_text, send_json
+from bench.fleet import READY_SECONDS, Fleet
+from bench.http import ask
 from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer
 from bench.processes import Processes, Running, wait_until
 
-LOOK_EVERY_SECONDS = 0.05
 PATIENCE = "600s"
 """How long any of them waits for an upstream: in a burst, requests queue for longer than their defaults."""
 
-
-class Started(NamedTuple):
-    """A fleet that answers: its processes and their data ports."""
-
-    running: Sequence[Running]
-    ports: Sequence[int]
+Started = dict[int, Running]
+"""A fleet that answers: its processes by their data ports."""
 
 
 @dataclass(frozen=True)
 class Balancer:
-    """A fleet of one kind. `name` is for `--only`, `label` for tables and the chart. `settings` are those of slb's
-    one route; a peer has a static configuration, and each of its proxies knows only its own requests."""
+    """A fleet of one kind. `name` is for `--only`, `label` for tables. `settings` are those of slb's one route; a
+    peer has a static configuration, and each of its proxies sees only its own requests."""
 
     name: str
     label: str
     needs: Peer
-    settings: Mapping[str, object] | None = None
+    settings: Mapping[str, str] | None = None
 
     def start(self, processes: Processes, home: Path, pods: Sequence[int], proxies: int) -> Started:
         """In a folder of its own; every proxy serves on return. Raises BenchError."""
         if self.settings is None:
-            return self._peers(processes, home, pods, proxies)
-        return self._slb(Fleet(processes, home), pods, proxies, self.settings)
-
-    def _peers(self, processes: Processes, home: Path, pods: Sequence[int], proxies: int) -> Started:
-        started = [self.needs.start(processes, home / str(number), pods) for number in range(proxies)]
-        for each in started:
-            wait_until(partial(_answers, each.site.port), each.running, READY_SECONDS, "starting")
-        return Started([each.running for each in started], [each.site.port for each in started])
-
-    def _slb(self, fleet: Fleet, pods: Sequence[int], proxies: int, settings: Mapping[str, object]) -> Started:
-        """Instances on one Redis of their own."""
-        instances = [fleet.start_instance() for _ in range(proxies)]
-        for instance in instances:
-            instance.wait_until_ready()
-        status, text = send_json("PUT", instances[0].api_port, "/routes/", settings)
-        if status != 200:
-            raise BenchError(f"the route's settings were refused: {status} {text}")
-        members = [f"127.0.0.1:{port}" for port in pods]
-        for member in members:
-            instances[0].register("/", member)
-
-        for instance in instances:
-            serves = partial(_serves, instance, members)
-            wait_until(serves, instance.running, READY_SECONDS, "showing the route", LOOK_EVERY_SECONDS)
-        return Started([each.running for each in instances], [each.port for each in instances])
+            peers = [self.needs.start(processes, home / str(number), pods) for number in range(proxies)]
+            started = {each.site.port: each.running for each in peers}
+        else:
+            fleet = Fleet(processes, home)
+            fleet.write_route("/", pods, self.settings)
+            started = {each.port: each.running for each in fleet.start_instances(proxies)}
+            fleet.wait_until_shown("/", pods, fleet.instances[0].running)
+        for port, running in started.items():
+            wait_until(partial(_answers, port), running, READY_SECONDS, "starting")
+        return started
 
 
 def _answers(port: int) -> bool:
     return ask(port, "/")[0] == 200
-
-
-def _serves(instance: Instance, members: Sequence[str]) -> bool:
-    shown = get_text(instance.api_port, "/routes/")
-    return all(member in shown for member in members) and _answers(instance.port)
 
 
 def in_fleet(peer: Peer) -> Peer:
@@ -82,7 +55,7 @@ def in_fleet(peer: Peer) -> Peer:
 
 
 PATIENT = {"first_byte_timeout": PATIENCE}
-QUEUED = {"max_inflight": 1, "when_full": "queue", "queue_timeout": PATIENCE, "queue_limit": 100_000}
+QUEUED = {"max_inflight": "1", "when_full": "queue", "queue_timeout": PATIENCE, "queue_limit": "100000"}
 
 BALANCERS = (
     Balancer("envoy", "Envoy LEAST_REQUEST", in_fleet(ENVOY)),

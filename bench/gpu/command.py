@@ -9,20 +9,26 @@ from typing import Annotated
 
 from typer import Option
 
-from bench.chart import check_pictures
-from bench.command import Bench
+from bench.command import Bench, chosen, refuse
 from bench.errors import BenchError
 from bench.gpu.balancers import BALANCERS, Balancer
-from bench.gpu.chart import draw
-from bench.gpu.ideal import exact_counts, one_queue
 from bench.gpu.report import CaseResult, Standing, case_section, goals_section
-from bench.gpu.traces import TRACES, TRACES_FOLDER, read_trace, trace_work
-from bench.gpu.work import Shape, Work, fast_work, poisson_work
+from bench.gpu.work import (
+    TRACES,
+    TRACES_FOLDER,
+    Shape,
+    Work,
+    exact_counts,
+    fast_work,
+    one_queue,
+    poisson_work,
+    read_trace,
+    trace_work,
+)
 from bench.http import free_ports
-from bench.outcome import chosen, refuse
 from bench.pods import start_pods
 from bench.processes import Processes
-from bench.sending import Plan, Result, Sending, begin_in
+from bench.sending import Plan, Result, begin_in, sent
 from bench.table import Outcome, Section
 from bench.traffic import get
 
@@ -51,10 +57,8 @@ def gpu(
     fast_seconds: Annotated[float, Option(min=1, help="Of the case fast.")] = 20,
     seed: Annotated[int, Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, Option(help="Where the traces are.")] = TRACES_FOLDER,
-    png: Annotated[Path | None, Option(help="Draw the latency curves into this file.")] = None,
 ) -> Outcome:
     """Slow requests over a fleet: real proxies that see a tenth each, beside slb's view of the whole."""
-    check_pictures("--png", png and png.parent)
     names = chosen("--only", only, [each.name for each in BALANCERS])
     asked_for = [each for each in BALANCERS if each.name in names]
     balancers = [each for each in asked_for if each.needs.program()]
@@ -71,7 +75,6 @@ def gpu(
             works.append(trace_work(case, read_trace(path), shape, load, services[0]))
         else:
             lacking.append(f"The trace `{case}` was left out: there is no {path}.")
-    bench.steps.expect(sum(map(steps_of, works)) * len(balancers))
     results: list[CaseResult] = []
     interrupted = False
     try:
@@ -81,8 +84,6 @@ def gpu(
             raise
         interrupted = True
         lacking.append("Interrupted: what is missing above was not measured to its end.")
-    if png is not None:
-        draw(results, png)
     goals_apply = (load, cv, pods, proxies) == GOALS_AT
     return Outcome(sections_of(results, goals_apply, lacking), interrupted=interrupted)
 
@@ -98,11 +99,6 @@ def chosen_services(text: str) -> list[float]:
     return services
 
 
-def steps_of(work: Work) -> int:
-    """Of the bar, per balancer: seconds."""
-    return int(work.seconds) + 1
-
-
 def take_turns(
     bench: Bench, balancers: Sequence[Balancer], works: Sequence[Work], shape: Shape, results: list[CaseResult]
 ) -> None:
@@ -113,7 +109,6 @@ def take_turns(
         standings: dict[str, Standing] = {}
         results.append(case_of(work, shape, standings))
         for balancer in balancers:
-            begun = bench.steps.count
             home = bench.home / f"turn-{len(results)}-{balancer.name}"
             home.mkdir()
             try:
@@ -122,31 +117,20 @@ def take_turns(
                 )
             except (BenchError, OSError) as error:
                 standings[balancer.name] = Standing(balancer.label, failure=str(error))
-            bench.steps.done(begun + steps_of(work) - bench.steps.count)
 
 
 def _sent(bench: Bench, home: Path, balancer: Balancer, work: Work, pods: Sequence[int], shape: Shape) -> Result:
     """Of one turn: a fresh fleet, the work, and the fleet's end. Raises BenchError."""
-    shown = 0
-
-    def passed(seconds: float) -> None:
-        nonlocal shown
-        now = max(0, min(int(seconds), int(work.seconds)))
-        bench.steps.done(now - shown)
-        shown = now
-
     with Processes() as processes:
-        bench.steps.to(f"{work.name}: starting {balancer.label}")
+        bench.to(f"{work.name}: starting {balancer.label}")
         fleet = balancer.start(processes, home, pods, shape.proxies)
-        bench.steps.to(f"{work.name}: {balancer.label}")
+        bench.to(f"{work.name}: {balancer.label}")
         requests = [get(PATH, f"X-Service-Time: {each:.6f}\r\n").decode() for each in work.services]
-        plan = Plan(begin_in(), fleet.ports, work.arrivals, requests, work.proxies, GIVE_UP_SECONDS)
-        folder = home / "load"
-        folder.mkdir()
-        result = Sending(bench.processes, folder, plan).result(passed)
-        for running in fleet.running:
+        plan = Plan(begin_in(), list(fleet), work.arrivals, requests, work.proxies, GIVE_UP_SECONDS)
+        result = sent(bench.processes, home / "load", plan)
+        for running in fleet.values():
             running.check_alive()
-        for running in fleet.running:
+        for running in fleet.values():
             running.process.terminate()  # all at once; waiting for each is left to their owner
     return result
 

@@ -7,10 +7,9 @@ from typing import Self
 
 from bench.gpu.work import Work
 from bench.sending import Result
-from bench.table import Figure, RowsSection, Section, percentile, short
+from bench.table import Figure, Section, percentile, short
 
 SERVED, SHED = 200, 503
-CURVE_STEPS_PER_NINE, NINES = 20, 3
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 COMPARED = {"slb": "vs slb", "slb-queue": "vs queue"}
 """The rows of slb by which others' p99 is divided, and the columns where it stands."""
@@ -29,7 +28,7 @@ WORTH_SAYING_MS = 2.0
 
 @dataclass(frozen=True)
 class Standing:
-    """`latencies_ms` are those of the requests that were served, in ascending order; `failure` says why there are
+    """`latencies_ms` are those of the requests that were served, in ascending order; `failure` is why there are
     none. `late_ms` is how late the load sent its requests, p99: part of every latency, and the load's own doing."""
 
     label: str
@@ -60,22 +59,6 @@ class Standing:
     def p99(self) -> float:
         return self.at(0.99)
 
-    def curve(self) -> list[tuple[float, float]]:
-        """Share and latency in ms, from the median to the last percentile that a few requests stand for."""
-        shares = [1 - 10 ** (-step / CURVE_STEPS_PER_NINE) for step in range(NINES * CURVE_STEPS_PER_NINE + 1)]
-        return [(share, self.at(share)) for share in shares if share >= 0.5 and self.latencies_ms]
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "label": self.label,
-            "requests": self.requests,
-            "shed": self.shed,
-            "errors": self.errors,
-            "sent_late_p99_ms": round(self.late_ms, 3),
-            "failure": self.failure,
-            "curve_ms": [(round(share, 5), round(latency, 3)) for share, latency in self.curve()],
-        }
-
 
 @dataclass(frozen=True)
 class CaseResult:
@@ -85,10 +68,6 @@ class CaseResult:
     ideal: Standing
     exact: Standing
     standings: Mapping[str, Standing]
-
-    def rows(self) -> dict[str, Standing]:
-        """By name; the computed ones are the first."""
-        return {"ideal": self.ideal, "exact-counts": self.exact, **self.standings}
 
     def p99(self, name: str) -> float:
         return self.standings[name].p99 if name in self.standings else math.nan
@@ -106,8 +85,8 @@ def cells(result: CaseResult, row: Standing) -> list[str]:
     ]
 
 
-def case_section(result: CaseResult) -> RowsSection:
-    """The table with a row for each balancer, and below it who failed and whether the load was late."""
+def case_section(result: CaseResult) -> Section:
+    """The table with a row for each balancer, and below it what failed and whether the load was late."""
     notes = [f"{each.label}: {each.failure}" for each in result.standings.values() if each.failure]
     failures = [Figure("balancers without figures", len(notes), at_most=0)] if notes else []
     late = max((each.late_ms for each in result.standings.values()), default=0.0)
@@ -115,16 +94,8 @@ def case_section(result: CaseResult) -> RowsSection:
         notes.append(f"The load sent its requests late by up to {late:.1f} ms (p99): the machine was busy.")
     compared = [column for name, column in COMPARED.items() if name in result.standings]
     columns = ("", *(f"{name} ms" for name in PERCENTILES), "p99 vs ideal", *compared, "shed", "errors")
-    rows = result.rows()
-    return RowsSection(
-        result.work.title,
-        failures,
-        notes,
-        columns,
-        [cells(result, row) for row in rows.values()],
-        dim=len(rows) - len(result.standings),
-        more={"case": result.work.name, "balancers": {name: row.as_json() for name, row in rows.items()}},
-    )
+    rows = [cells(result, row) for row in (result.ideal, result.exact, *result.standings.values())]
+    return Section(result.work.title, failures, notes, columns, rows, dim=2)
 
 
 def goals_section(result: CaseResult) -> Section | None:

@@ -5,22 +5,17 @@ the keys it owns, so that it misses often while the others hardly do; as many re
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from bench.chart import BLACK, COLOURS, OURS, panels, save
-from bench.lab.fleet import Fleet, Report, Shape, Tick, view
-from bench.lab.model import Occupancies
-from bench.lab.policies import ByThroughput, MakePolicy, add_policy, distances, furthest, walked
-from bench.table import Figure, RowsSection, Section
+from bench.lab.fleet import ByThroughput, Fleet, MakePolicy, Shape, distances, furthest, view, walked
+from bench.table import Figure, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
 
-SHAPE = Shape(upstreams=16, clients=8, rate=4800.0, fan_out=50, keys=16_000, exponent=1.0, cache=4000)
+SHAPE = Shape(upstreams=16, clients=8, rate=4800.0, fan_out=50, keys=16_000, cache=4000)
 SMALL = 700
 """Keys that every fourth upstream has room for; it owns a thousand."""
 WARMING = 30
@@ -70,9 +65,8 @@ RUNS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one arm in one scene: figures of the steady state, which begins at `begin`. `lows` and `highs` are the
-    least and the most occupancy of every sample.
-    """
+    """Of one arm in one scene, in the steady state: the least, mean and most occupancy, and the most less the
+    least, on average over the samples; hits; reads of the database a second; and how far requests walked."""
 
     low: float
     average: float
@@ -81,75 +75,59 @@ class Outcome:
     hit_rate: float
     reads: float
     distances: Counter[int]
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-    begin: int
+
+    def cells(self) -> list[str]:
+        figures = [f"{each:.2f}" for each in (self.low, self.average, self.high, self.spread)]
+        far = [f"{walked(self.distances):.1%}", str(furthest(self.distances, 0.99))]
+        return [*figures, f"{self.hit_rate:.2%}", f"{self.reads:.0f}", *far]
 
 
 Outcomes = dict[tuple[Scene, Arm], Outcome]
 
 
-class BoundedExperiment:
-    """`scale` is the part of the fleet, and of the time."""
-
-    def __init__(self, seed: int, scale: float) -> None:
-        self._seed = seed
-        self._shape = SHAPE.scaled(scale)
-        self._settling, self._measured = (
-            max(round(time * scale / EVERY), 1) * EVERY for time in (SETTLING, MEASURED)
-        )
-
-    def seconds(self) -> int:
-        return len(RUNS) * (self._settling + self._measured)
-
-    def run(self, tick: Tick) -> Report:
-        return _report({(scene, arm): self._outcome(scene, arm, tick) for scene, arm in RUNS}, self._shape)
-
-    def _outcome(self, scene: Scene, arm: Arm, tick: Tick) -> Outcome:
-        fleet = Fleet(replace(self._shape, fan_out=scene.fan_out), self._seed)
-        numbers = range(self._shape.upstreams)
-        fleet.add_servers(numbers, lambda number: scene.small if number % 4 == 0 else self._shape.cache)
-        fleet.warm(Ring.of(view(numbers)), WARMING * self._shape.keys)
-        settings = RouteSettings(policy="consistent_hash", load_signal=arm.signal, balance_factor=arm.factor)
-        policies = [
-            add_policy(fleet, arm.make, view(numbers), settings, f"client {number}")
-            for number in range(self._shape.clients)
-        ]
-        end = self._settling + self._measured
-        fleet.begin(end)
-        occupancies = Occupancies(fleet.servers)
-        _sampled(fleet, occupancies, self._settling, tick)
-        before = distances(policies)
-        settled = len(occupancies.samples)
-        _sampled(fleet, occupancies, end, tick)
-        return _measured(fleet, occupancies, settled, distances(policies) - before)
+def bounded(seed: int, scale: float) -> list[Section]:
+    """All arms. `scale` is the part of the fleet, and of the time."""
+    shape = SHAPE.scaled(scale)
+    return report({(scene, arm): outcome_of(scene, arm, shape, scale, seed) for scene, arm in RUNS}, shape)
 
 
-def _sampled(fleet: Fleet, occupancies: Occupancies, until: float, tick: Tick) -> None:
-    while fleet.schedule.now < until:
-        fleet.run(fleet.schedule.now + EVERY, tick)
-        occupancies.sample(fleet.schedule.now)
-
-
-def _measured(fleet: Fleet, occupancies: Occupancies, settled: int, since: Counter[int]) -> Outcome:
-    lows, highs = ([pick(sample.values()) for sample in occupancies.samples] for pick in (min, max))
-    begin, end = settled * EVERY, len(lows) * EVERY
-    steady = fleet.measures.between(begin, end)
+def outcome_of(scene: Scene, arm: Arm, shape: Shape, scale: float, seed: int) -> Outcome:
+    """One run."""
+    settling, measured = (max(round(time * scale / EVERY), 1) * EVERY for time in (SETTLING, MEASURED))
+    fleet, numbers = Fleet(replace(shape, fan_out=scene.fan_out), seed), range(shape.upstreams)
+    fleet.add_servers(numbers, lambda number: scene.small if number % 4 == 0 else shape.cache)
+    fleet.warm(Ring.of(view(numbers)), WARMING * shape.keys)
+    settings = RouteSettings(policy="consistent_hash", load_signal=arm.signal, balance_factor=arm.factor)
+    policies = [
+        fleet.add_policy(arm.make, view(numbers), settings, f"client {number}") for number in range(shape.clients)
+    ]
+    end = settling + measured
+    fleet.begin(end)
+    fleet.schedule.run(settling)
+    before = distances(policies)
+    samples = [_occupancies(fleet, second) for second in range(settling + EVERY, end + 1, EVERY)]
+    steady = fleet.measures.between(settling, end)
     return Outcome(
-        fmean(lows[settled:]),
-        fmean([fmean(sample.values()) for sample in occupancies.samples[settled:]]),
-        fmean(highs[settled:]),
-        fmean([high - low for low, high in zip(lows[settled:], highs[settled:], strict=True)]),
+        fmean(map(min, samples)),
+        fmean(map(fmean, samples)),
+        fmean(map(max, samples)),
+        fmean(max(sample) - min(sample) for sample in samples),
         steady.hit_rate,
-        steady.reads / (end - begin),
-        since,
-        tuple(lows),
-        tuple(highs),
-        begin,
+        steady.reads / measured,
+        distances(policies) - before,
     )
 
 
-def _report(outcomes: Outcomes, shape: Shape) -> Report:
+def _occupancies(fleet: Fleet, until: float) -> list[float]:
+    """Let time pass: seconds of requests present a second at each upstream meanwhile."""
+    before, passed = [server.occupied() for server in fleet.servers.values()], until - fleet.schedule.now
+    fleet.schedule.run(until)
+    servers = zip(fleet.servers.values(), before, strict=True)
+    return [(server.occupied() - had) / passed for server, had in servers]
+
+
+def report(outcomes: Outcomes, shape: Shape) -> list[Section]:
+    """The table and the goals."""
     title = f"{shape.upstreams} upstreams, {shape.clients} client processes, {shape.rate:.0f} requests a second"
     notes = [
         "Least, mean, most, spread: of occupancy, the seconds of requests present a second at each upstream. "
@@ -157,25 +135,7 @@ def _report(outcomes: Outcomes, shape: Shape) -> Report:
         "over at least.",
     ]
     columns = ("fleet", "signal, limit", "least", "mean", "most", "spread", "hits", "reads/s", "walked", "p99")
-    rows = [_cells(scene, arm, outcome) for (scene, arm), outcome in outcomes.items()]
-    table = RowsSection(title, (), notes, columns, rows, words=2)
-    return Report([table, _goals(outcomes)], lambda path: _draw(outcomes, path))
-
-
-def _cells(scene: Scene, arm: Arm, outcome: Outcome) -> Sequence[str]:
-    figures = (outcome.low, outcome.average, outcome.high, outcome.spread)
-    return (
-        scene.name,
-        arm.name,
-        *(f"{figure:.2f}" for figure in figures),
-        f"{outcome.hit_rate:.2%}",
-        f"{outcome.reads:.0f}",
-        f"{walked(outcome.distances):.1%}",
-        str(furthest(outcome.distances, 0.99)),
-    )
-
-
-def _goals(outcomes: Outcomes) -> Section:
+    rows = [[scene.name, arm.name, *outcome.cells()] for (scene, arm), outcome in outcomes.items()]
     ours, alone, throughput = (outcomes[MIXED, arm] for arm in (EFFECTIVE, ALONE, THROUGHPUT))
     tight, loose = (ours.spread / outcomes[MIXED, arm].spread for arm in (TIGHT, LOOSE))
     even, single = (outcomes[scene, EFFECTIVE].spread / outcomes[scene, TIGHT].spread for scene in (EVEN, SINGLE))
@@ -188,31 +148,4 @@ def _goals(outcomes: Outcomes) -> Section:
         Figure("throughput's reads of the database, of these", throughput.reads / ours.reads),
         Figure("reads of the database, of the ring's alone", ours.reads / max(alone.reads, 1)),
     ]
-    return Section("effective load at 1.25", figures)
-
-
-def _draw(outcomes: Outcomes, path: Path) -> None:
-    figure, axes = panels([*(arm.name for arm in ARMS), "hit rate, measured"], 3)
-    top = max(max(outcomes[MIXED, arm].highs) for arm in ARMS) * 1.05
-    for axis, arm, colour in zip(axes, ARMS, (*COLOURS[:4], OURS), strict=False):
-        outcome = outcomes[MIXED, arm]
-        times = [EVERY * (number + 1) for number in range(len(outcome.lows))]
-        style: dict[str, Any] = {"color": colour}
-        axis.fill_between(times, outcome.lows, outcome.highs, alpha=0.25, **style)
-        axis.plot(times, outcome.highs, label=f"spread {outcome.spread:.2f}", **style)
-        axis.plot(times, outcome.lows, **style)
-        axis.axvline(outcome.begin, color=BLACK, linestyle=":", linewidth=1)
-        axis.set_ylim(0, top)
-        axis.legend(fontsize=8, loc="upper left")
-    axes[0].set_ylabel("occupancy, least and most")
-    axes[3].set(ylabel="occupancy, least and most", xlabel="seconds; measured right of the dots")
-    _draw_rates(axes[5], outcomes)
-    save(figure, path)
-
-
-def _draw_rates(axis: Any, outcomes: Outcomes) -> None:
-    rates = [outcomes[MIXED, arm].hit_rate for arm in ARMS]
-    bars = axis.barh([arm.name for arm in ARMS], rates, color=(*COLOURS[:4], OURS))
-    axis.bar_label(bars, fmt="{:.3f}", fontsize=8, label_type="center")
-    axis.set_xlim(min(rates) - 0.02, 1)
-    axis.invert_yaxis()
+    return [Section(title, (), notes, columns, rows, words=2), Section("effective load at 1.25", figures)]

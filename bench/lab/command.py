@@ -1,26 +1,22 @@
 """`python -m bench simulate`: the policies of the hash ring in front of a fleet with caches, in simulated time."""
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated
 
 from typer import Argument, Option
 
-from bench.chart import check_pictures
-from bench.command import Bench
-from bench.lab.bounded import BoundedExperiment
-from bench.lab.fade_in import FadeInExperiment
-from bench.lab.fleet import Experiment
-from bench.lab.ring import RingExperiment
-from bench.lab.zones import ZonesExperiment
-from bench.outcome import ALL, chosen
+from bench.command import ALL, Bench, chosen
+from bench.lab.bounded import bounded
+from bench.lab.fade_in import fade_in
+from bench.lab.zones import zones
 from bench.table import Outcome, Section
 
-EXPERIMENTS: dict[str, type[Experiment]] = {
-    "ring": RingExperiment,
-    "fade-in": FadeInExperiment,
-    "bounded": BoundedExperiment,
-    "zones": ZonesExperiment,
+EXPERIMENTS: dict[str, Callable[[int, float], list[Section]]] = {
+    "fade-in": fade_in,
+    "bounded": bounded,
+    "zones": zones,
 }
+"""From a seed and the part of the fleet; the same ones give the same figures."""
 
 
 def simulate(
@@ -28,17 +24,10 @@ def simulate(
     names: Annotated[str, Argument(metavar="EXPERIMENTS", help=f"Some of: {', '.join(EXPERIMENTS)}.")] = ALL,
     seed: Annotated[int, Option(help="The same seed gives the same figures.")] = 1,
     scale: Annotated[float, Option(min=0.01, max=1, help="Part of the fleet and its traffic.")] = 1.0,
-    out: Annotated[Path | None, Option(help="Draw a picture of each into this folder.")] = None,
 ) -> Outcome:
     """What the hash ring and its policies do for upstreams with caches, in simulated time."""
-    check_pictures("--out", out)
-    experiments = {name: EXPERIMENTS[name](seed, scale) for name in chosen("EXPERIMENTS", names, EXPERIMENTS)}
-    bench.steps.expect(sum(each.seconds() for each in experiments.values()))
     sections: list[Section] = []
-    for name, experiment in experiments.items():
-        bench.steps.to(name)
-        report = experiment.run(bench.steps.done)
-        sections += report.sections
-        if out is not None:
-            report.draw(out / f"simulate-{name}.png")
+    for name in chosen("EXPERIMENTS", names, EXPERIMENTS):
+        bench.to(name)
+        sections += EXPERIMENTS[name](seed, scale)
     return Outcome(sections)

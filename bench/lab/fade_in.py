@@ -5,18 +5,15 @@ The ring alone decides here, without any load signal, so that every difference i
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
-from bench.lab.fleet import Fleet, Report, Shape, Tick, view
-from bench.lab.model import Measures
-from bench.table import Figure, RowsSection, Section
+from bench.lab.fleet import Fleet, Shape, view
+from bench.table import Figure, Section
 from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve
 from slb.balance.upstream import LiveUpstream
 
-SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, exponent=1.0, cache=250)
+SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, cache=250)
 ADDED = 50
 WARMING = 50
 """Requests for each key before the clock starts, on average."""
@@ -60,7 +57,7 @@ def n_ring(scene: Scene) -> Pick:
 
 def straight_filter(scene: Scene) -> Pick:
     """Before the ring each new upstream is left out by chance, in a straight line as slb's other policies and
-    Skipper have it; its keys go to the next clockwise who was not."""
+    Skipper have it; its keys go to the next clockwise that was not."""
     return lambda now, key: _filtered(scene, now, key)
 
 
@@ -89,55 +86,63 @@ ARMS: dict[str, Callable[[Scene], Pick]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one arm: hit rates, reads of the database by the second, and the part of what the new upstreams have in
+    """Of one arm: hit rates before, in the window and in the worst second since the scale-up; reads of the database
+    since then beyond those before it, and the most in one second; and the part of what the new upstreams have in
     their caches at the end of the window that they do not own."""
 
-    name: str
     before: float
     during: float
     worst: float
-    base_reads: float
-    reads: tuple[int, ...]
-    rates: tuple[float, ...]
+    cold_reads: float
+    peak: int
     strays: float
-
-    @property
-    def cold_reads(self) -> float:
-        """Within the window and after it, beyond what was read before."""
-        return sum(self.reads[BEFORE:]) - self.base_reads * (WINDOW + AFTER)
 
     @property
     def kept(self) -> float:
         """Hit rate of the worst second since the scale-up, as part of the one before."""
         return self.worst / self.before
 
+    def cells(self) -> list[str]:
+        rates = [f"{rate:.2%}" for rate in (self.before, self.during, self.worst)]
+        return [*rates, f"{self.kept:.4f}", f"{self.cold_reads:.0f}", str(self.peak), f"{self.strays:.1%}"]
 
-class FadeInExperiment:
-    def __init__(self, seed: int, scale: float) -> None:
-        self._seed = seed
-        self._shape = SHAPE.scaled(scale)
-        self._added = max(round(ADDED * scale), 1)
 
-    def seconds(self) -> int:
-        return (len(ARMS) + 1) * (BEFORE + WINDOW + AFTER)
+def fade_in(seed: int, scale: float) -> list[Section]:
+    """A scale-up by half, with each arm. `scale` is the part of the fleet."""
+    shape, added = SHAPE.scaled(scale), max(round(ADDED * scale), 1)
+    rarer = replace(shape, keys=shape.keys * RARER, cache=shape.cache * RARER)
+    outcomes = {name: _outcome(arm, shape, added, seed) for name, arm in ARMS.items()}
+    outcomes[OUTSIDE] = _outcome(n_ring, rarer, added, seed)
+    title = (
+        f"{shape.upstreams} upstreams become {shape.upstreams + added} in the {BEFORE}th second, window {WINDOW} s"
+    )
+    notes = [
+        "Hit rates before it, in the window and in the worst second. Cold reads: reads of the database since the "
+        "scale-up, less what was read before it; peak: reads in one second. Strays: part of what the new upstreams "
+        "have in their caches at the end of the window, and do not own.",
+    ]
+    columns = ("", "before", "window", "worst", "of before", "cold reads", "peak", "strays")
+    rows = [[name, *outcome.cells()] for name, outcome in outcomes.items()]
+    return [Section(title, (), notes, columns, rows), _goals(outcomes)]
 
-    def run(self, tick: Tick) -> Report:
-        outcomes = [self._outcome(name, ARMS[name], self._shape, tick) for name in ARMS]
-        rarer = replace(self._shape, keys=self._shape.keys * RARER, cache=self._shape.cache * RARER)
-        return _report([*outcomes, self._outcome(OUTSIDE, n_ring, rarer, tick)], self._shape, self._added)
 
-    def _outcome(self, name: str, arm: Callable[[Scene], Pick], shape: Shape, tick: Tick) -> Outcome:
-        fleet = Fleet(shape, self._seed)
-        fleet.add_servers(range(self._shape.upstreams + self._added))
-        scenes = [Scene(fleet, self._added, BEFORE) for _ in range(self._shape.clients)]
-        fleet.warm(scenes[0].old, WARMING * shape.keys)
-        for scene in scenes:
-            _add_client(fleet, scene, arm(scene))
-        fleet.begin(BEFORE + WINDOW + AFTER)
-        fleet.run(BEFORE + WINDOW, tick)
-        strays = _strays(fleet, scenes[0])
-        fleet.run(BEFORE + WINDOW + AFTER, tick)
-        return _measured(name, fleet.measures, strays)
+def _outcome(arm: Callable[[Scene], Pick], shape: Shape, added: int, seed: int) -> Outcome:
+    fleet = Fleet(shape, seed)
+    fleet.add_servers(range(shape.upstreams + added))
+    scenes = [Scene(fleet, added, BEFORE) for _ in range(shape.clients)]
+    fleet.warm(scenes[0].old, WARMING * shape.keys)
+    for scene in scenes:
+        _add_client(fleet, scene, arm(scene))
+    fleet.begin(BEFORE + WINDOW + AFTER)
+    fleet.schedule.run(BEFORE + WINDOW)
+    strays = _strays(fleet, scenes[0])
+    fleet.schedule.run(BEFORE + WINDOW + AFTER)
+    before, during = fleet.measures.between(0, BEFORE), fleet.measures.between(BEFORE, BEFORE + WINDOW)
+    after = [fleet.measures.between(number, number + 1) for number in range(BEFORE, BEFORE + WINDOW + AFTER)]
+    worst = min(second.hit_rate for second in after)
+    reads = [second.reads for second in after]
+    cold = sum(reads) - before.reads / BEFORE * len(after)
+    return Outcome(before.hit_rate, during.hit_rate, worst, cold, max(reads), strays)
 
 
 def _add_client(fleet: Fleet, scene: Scene, pick: Pick) -> None:
@@ -158,43 +163,6 @@ def _strays(fleet: Fleet, scene: Scene) -> float:
     return strays / owned if owned else 0.0
 
 
-def _measured(name: str, measures: Measures, strays: float) -> Outcome:
-    seconds = [measures.second(number) for number in range(BEFORE + WINDOW + AFTER)]
-    before = measures.between(0, BEFORE)
-    rates = tuple(second.hit_rate for second in seconds)
-    return Outcome(
-        name,
-        before.hit_rate,
-        measures.between(BEFORE, BEFORE + WINDOW).hit_rate,
-        min(rates[BEFORE:]),
-        before.reads / BEFORE,
-        tuple(second.reads for second in seconds),
-        rates,
-        strays,
-    )
-
-
-def _report(outcomes: list[Outcome], shape: Shape, added: int) -> Report:
-    title = (
-        f"{shape.upstreams} upstreams become {shape.upstreams + added} in the {BEFORE}th second, window {WINDOW} s"
-    )
-    notes = [
-        "Hit rates before it, in the window and in the worst second. Cold reads: reads of the database since the "
-        "scale-up, less what was read before it; peak: reads in one second. Strays: part of what the new upstreams "
-        "have in their caches at the end of the window, and do not own.",
-    ]
-    columns = ("", "before", "window", "worst", "of before", "cold reads", "peak", "strays")
-    table = RowsSection(title, (), notes, columns, [_cells(outcome) for outcome in outcomes])
-    goals = _goals({outcome.name: outcome for outcome in outcomes})
-    return Report([table, goals], lambda path: _draw(outcomes, path))
-
-
-def _cells(outcome: Outcome) -> list[str]:
-    rates = [f"{rate:.2%}" for rate in (outcome.before, outcome.during, outcome.worst)]
-    counts = [f"{outcome.cold_reads:.0f}", str(max(outcome.reads[BEFORE:]))]
-    return [outcome.name, *rates, f"{outcome.kept:.4f}", *counts, f"{outcome.strays:.1%}"]
-
-
 def _goals(by_name: dict[str, Outcome]) -> Section:
     ours, none, filtered, rarer = (by_name[name] for name in (OURS_NAME, AT_ONCE, FILTERED, OUTSIDE))
     figures = [
@@ -207,20 +175,3 @@ def _goals(by_name: dict[str, Outcome]) -> Section:
         Figure(f"{FILTERED}: what it warmed and is another upstream's", 100 * filtered.strays, "%"),
     ]
     return Section("a scale-up", figures)
-
-
-def _draw(outcomes: list[Outcome], path: Path) -> None:
-    figure, (rates, reads) = panels(["hit rate", "reads of the database, a second"], share_x=True)
-    for outcome, colour in zip(outcomes[: len(ARMS)], (OURS, *COLOURS), strict=False):
-        style = line_of(colour, outcome.name)
-        times = range(-BEFORE, WINDOW + AFTER)
-        rates.plot(times, outcome.rates, **style)
-        reads.plot(times, outcome.reads, **style)
-    for axis in (rates, reads):
-        axis.axvspan(0, WINDOW, color=BLACK, alpha=0.05)
-    rates.axhline(outcomes[0].before * GOAL, color=BLACK, linestyle=":", linewidth=1, label=f"{GOAL} of before")
-    rates.legend(fontsize=8)
-    reads.set_yscale("symlog", linthresh=10)
-    reads.set_ylim(bottom=0)
-    reads.set_xlabel("seconds since the scale-up")
-    save(figure, path)

@@ -1,9 +1,8 @@
 """Simulated time, and what lives in it: keys, caches, upstreams, clients; and what a run is judged by."""
 
 import math
-from array import array
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, count
@@ -19,6 +18,11 @@ Answered = Callable[[bool], None]
 """Called with whether the cache had the key, when the reply is there."""
 
 DRAWN_AT_ONCE = 4096
+SLOTS = 32
+"""Requests that one upstream works on at a time."""
+
+HIT_SECONDS, MISS_SECONDS = 0.001, 0.100
+"""A reply from the cache, and one from the database."""
 
 
 class Schedule:
@@ -47,11 +51,6 @@ class Schedule:
             action()
         self.now = until
 
-    def drain(self) -> None:
-        """Let everything happen; for ever, where something schedules itself anew each time."""
-        while self._due:
-            self.run(self._due[0][0])
-
 
 class ZipfKeys:
     """Of `number` keys the k-th is drawn in proportion to 1 / k ** `exponent` (Zipf's law)."""
@@ -67,22 +66,19 @@ class ZipfKeys:
             self._drawn = self._rng.choices(self.keys, cum_weights=self._up_to, k=DRAWN_AT_ONCE)
         return self._drawn.pop()
 
-    def share(self, rank: int) -> float:
-        """The part of all requests that is for the key of this rank, 1 being the first."""
-        before = self._up_to[rank - 2] if rank > 1 else 0.0
-        return (self._up_to[rank - 1] - before) / self._up_to[-1]
+    def batch(self, size: int) -> Iterator[bytes]:
+        """So many that are not alike, as one question does not ask twice for a thing."""
+        drawn: dict[bytes, None] = {}  # keeps their order, which a set would not from run to run
+        while len(drawn) < size:
+            drawn[self.draw()] = None
+        return iter(drawn)
 
 
 class LruCache:
-    """The `capacity` keys that were requested last. It holds no values: the bench only asks whether there is
-    one."""
-
-    __slots__ = ("_keys", "capacity")
+    """The `capacity` keys that were requested last. It holds no values: only whether there is one."""
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"a cache of {capacity}")
-        self.capacity = capacity
+        self._capacity = capacity
         self._keys: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -103,29 +99,19 @@ class LruCache:
         """Keep it, as the last to be forgotten."""
         self._keys[key] = None
         self._keys.move_to_end(key)
-        if len(self._keys) > self.capacity:
+        if len(self._keys) > self._capacity:
             self._keys.popitem(last=False)
 
 
-class Work(NamedTuple):
-    """How long what takes, in seconds: a reply from the cache, and from the database. `slots` is how many requests
-    one upstream works on at a time."""
-
-    hit: float = 0.001
-    miss: float = 0.100
-    slots: int = 32
-
-
 class Server:
-    """A cache in front of a slow database. Serves up to `work.slots` requests at a time, the others wait. A
-    key is in the cache when its read is back: a request for it meanwhile reads it too."""
+    """A cache in front of a slow database. Serves up to `slots` requests at a time, the others wait. A key is in
+    the cache when its read is back: a request for it meanwhile reads it too."""
 
-    def __init__(self, member: str, schedule: Schedule, cache: LruCache, work: Work) -> None:
-        self.member = member
+    def __init__(self, schedule: Schedule, cache: LruCache, slots: int = SLOTS) -> None:
         self.cache = cache
         self.present = 0
         self._schedule = schedule
-        self._work = work
+        self._slots = slots
         self._serving = 0
         self._waiting: deque[tuple[bytes, Answered]] = deque()
         self._occupied = 0.0
@@ -134,7 +120,7 @@ class Server:
     def serve(self, key: bytes, answered: Answered) -> None:
         """Take a request now."""
         self._count(1)
-        if self._serving < self._work.slots:
+        if self._serving < self._slots:
             self._start(key, answered)
         else:
             self._waiting.append((key, answered))
@@ -151,7 +137,7 @@ class Server:
     def _start(self, key: bytes, answered: Answered) -> None:
         self._serving += 1
         hit = self.cache.get(key)
-        takes = self._work.hit if hit else self._work.miss
+        takes = HIT_SECONDS if hit else MISS_SECONDS
         self._schedule.at(self._schedule.now + takes, partial(self._finish, key, answered, hit))
 
     def _finish(self, key: bytes, answered: Answered, hit: bool) -> None:
@@ -164,8 +150,8 @@ class Server:
         answered(hit)
 
 
-class Second(NamedTuple):
-    """What was answered within one second of simulated time."""
+class Answers(NamedTuple):
+    """Of a stretch of simulated time."""
 
     requests: int
     hits: int
@@ -185,46 +171,22 @@ class Measures:
     """Filled by the clients of a run: one call for each reply."""
 
     def __init__(self) -> None:
-        self._requests: defaultdict[int, int] = defaultdict(int)
-        self._hits: defaultdict[int, int] = defaultdict(int)
-        self.latencies = array("d")
+        self._requests: Counter[int] = Counter()
+        self._hits: Counter[int] = Counter()
 
-    def answered(self, now: float, hit: bool, latency: float) -> None:
-        second = int(now)
-        self._requests[second] += 1
-        self._hits[second] += hit
-        self.latencies.append(latency)
+    def answered(self, now: float, hit: bool) -> None:
+        self._requests[int(now)] += 1
+        self._hits[int(now)] += hit
 
-    def second(self, number: int) -> Second:
-        """The one that begins at `number`."""
-        return self.between(number, number + 1)
-
-    def between(self, begin: int, end: int) -> Second:
-        """All seconds from `begin` up to, without, `end` in one."""
+    def between(self, begin: int, end: int) -> Answers:
+        """In all seconds from `begin` up to, without, `end`."""
         span = range(begin, end)
-        return Second(sum(self._requests[each] for each in span), sum(self._hits[each] for each in span))
-
-
-class Occupancies:
-    """Samples of every server's occupancy: seconds of requests present for each second since the last sample."""
-
-    def __init__(self, servers: Mapping[str, Server]) -> None:
-        self._servers = servers
-        self._last: dict[str, float] = {}
-        self._at = 0.0
-        self.samples: list[dict[str, float]] = []
-
-    def sample(self, now: float) -> None:
-        """Of the time since the last one."""
-        passed = now - self._at
-        occupied = {member: server.occupied() for member, server in self._servers.items()}
-        self.samples.append({each: (occupied[each] - self._last.get(each, 0.0)) / passed for each in occupied})
-        self._last, self._at = occupied, now
+        return Answers(sum(self._requests[each] for each in span), sum(self._hits[each] for each in span))
 
 
 class Client:
     """A client process, which sees its own requests only. It sends every request to the server that `choose` names.
-    A reply takes no time on the way: what the client measures is the server's own time, waiting included."""
+    Neither request nor reply takes any time on the way."""
 
     def __init__(
         self, choose: Choose, servers: Mapping[str, Server], schedule: Schedule, measures: Measures
@@ -236,52 +198,8 @@ class Client:
 
     def send(self, key: bytes) -> None:
         upstream = self._choose(key)
-        answered = partial(self._answered, Handle(upstream), self._schedule.now)
-        self._servers[upstream.member].serve(key, answered)
+        self._servers[upstream.member].serve(key, partial(self._answered, Handle(upstream)))
 
-    def _answered(self, handle: Handle, sent: float, hit: bool) -> None:
+    def _answered(self, handle: Handle, hit: bool) -> None:
         handle.release()
-        now = self._schedule.now
-        self._measures.answered(now, hit, now - sent)
-
-
-class Arrivals:
-    """Batches at the instants of a Poisson process. `rate` is keys in each second, over all clients; `fan_out` of
-    them, no two alike, make a batch that one client, drawn evenly, sends in parallel. With a `fan_out` of 1 each
-    client sees a Poisson process of single requests.
-
-    Keys that come together differ, as one question does not ask twice for a thing: the more there are in a batch,
-    the less the commonest stand out.
-    """
-
-    def __init__(
-        self, schedule: Schedule, clients: Sequence[Client], keys: ZipfKeys, rate: float, fan_out: int, rng: Random
-    ) -> None:
-        if not 0 < fan_out <= len(keys.keys):
-            raise ValueError(f"batches of {fan_out} different keys of {len(keys.keys)}")
-        self._schedule = schedule
-        self._clients = clients
-        self._keys = keys
-        self._batches = rate / fan_out
-        self._fan_out = fan_out
-        self._rng = rng
-        self._until = 0.0
-
-    def begin(self, until: float) -> None:
-        """Let them come from now on, and none after `until`."""
-        self._until = until
-        self._next()
-
-    def _next(self) -> None:
-        when = self._schedule.now + self._rng.expovariate(self._batches)
-        if when <= self._until:
-            self._schedule.at(when, self._arrive)
-
-    def _arrive(self) -> None:
-        client = self._clients[int(self._rng.random() * len(self._clients))]
-        batch: dict[bytes, None] = {}  # keeps their order, which a set would not from run to run
-        while len(batch) < self._fan_out:
-            batch[self._keys.draw()] = None
-        for key in batch:
-            client.send(key)
-        self._next()
+        self._measures.answered(self._schedule.now, hit)

@@ -5,20 +5,16 @@ Three zones with as many upstreams and clients each. Bounded load goes by effect
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from bench.chart import BLACK, COLOURS, OURS, line_of, panels, save
-from bench.lab.fleet import Fleet, Report, Shape, Tick, view
-from bench.lab.policies import MakePolicy, NaiveThreshold, add_policy, distances, walked
-from bench.table import Figure, RowsSection, Section
+from bench.lab.fleet import Fleet, MakePolicy, NaiveThreshold, Shape, distances, view, walked
+from bench.table import Figure, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
 
-SHAPE = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, exponent=1.0, cache=600)
+SHAPE = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, cache=600)
 ZONES = ("a", "b", "c")
 WARMING = 50
 """Requests for each key before the clock starts, on average."""
@@ -49,14 +45,14 @@ class Arm(NamedTuple):
     margin: float = 0.35
 
     def settings(self, times: Times) -> RouteSettings:
-        written = {"zone_delay": f"{times.settling}s", "zone_fade_in": f"{times.fade_in}s"}
         return RouteSettings.model_validate(
             {
                 "policy": "consistent_hash",
                 "zone_affinity": self.affinity,
                 "zone_margin": self.margin,
                 "zone_min_upstreams": 2,
-                **written,
+                "zone_delay": f"{times.settling}s",
+                "zone_fade_in": f"{times.fade_in}s",
             }
         )
 
@@ -80,72 +76,69 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Second by second; `kept` is how many keys an upstream has in its cache at the end."""
+    """Second by second since the ramp began; `kept` is how many keys an upstream has in its cache at the end."""
 
-    moments: tuple[Moment, ...]
+    moments: Sequence[Moment]
     kept: float
-    times: Times
-
-    def last(self) -> Sequence[Moment]:
-        """When the ramp has ended."""
-        return self.moments[-self.times.after :]
+    after: int
 
     def mean(self, of: Callable[[Moment], float]) -> float:
-        """In that time."""
-        return fmean([of(moment) for moment in self.last()])
+        """Once the ramp has ended."""
+        return fmean(map(of, self.moments[-self.after :]))
 
-
-Outcomes = dict[Arm, Outcome]
-_share, _walked, _reads = (attrgetter(name) for name in ("share", "walked", "reads"))
-
-
-class ZonesExperiment:
-    """`scale` is the part of the time: a zone needs all its upstreams."""
-
-    def __init__(self, seed: int, scale: float) -> None:
-        self._seed = seed
-        self._times = Times().scaled(scale)
-
-    def seconds(self) -> int:
-        return len(ARMS) * self._times.end
-
-    def run(self, tick: Tick) -> Report:
-        return _report({arm: self._outcome(arm, tick) for arm in ARMS}, self._times)
-
-    def _outcome(self, arm: Arm, tick: Tick) -> Outcome:
-        fleet = Fleet(SHAPE, self._seed)
-        numbers = range(SHAPE.upstreams)
-        fleet.add_servers(numbers)
-        fleet.warm(Ring.of(view(numbers)), WARMING * SHAPE.keys)
-        settings = arm.settings(self._times)
-        policies = [
-            add_policy(fleet, arm.make, view(numbers, _zone), settings, f"client {number}", _zone(number))
-            for number in range(SHAPE.clients)
+    def cells(self) -> list[str]:
+        return [
+            f"{self.mean(lambda each: each.share):.0%}",
+            f"{min(each.health for each in self.moments):.2f}",
+            f"{self.mean(lambda each: each.hit_rate):.2%}",
+            f"{self.mean(lambda each: each.reads):.0f}",
+            str(max(each.reads for each in self.moments)),
+            f"{self.mean(lambda each: each.walked):.1%}",
+            f"{self.kept:.0f}",
         ]
-        fleet.begin(self._times.end)
-        moments = [_moment(fleet, policies, second, tick) for second in range(self._times.end)]
-        kept = fmean([len(server.cache) for server in fleet.servers.values()])
-        return Outcome(tuple(moments), kept, self._times)
+
+
+def zones(seed: int, scale: float) -> list[Section]:
+    """All arms. `scale` is the part of the time: a zone needs all its upstreams."""
+    times = Times().scaled(scale)
+    return report({arm: outcome_of(arm, times, seed) for arm in ARMS}, times)
+
+
+def outcome_of(arm: Arm, times: Times, seed: int) -> Outcome:
+    """One run."""
+    fleet, numbers = Fleet(SHAPE, seed), range(SHAPE.upstreams)
+    fleet.add_servers(numbers)
+    fleet.warm(Ring.of(view(numbers)), WARMING * SHAPE.keys)
+    settings = arm.settings(times)
+    policies = [
+        fleet.add_policy(arm.make, view(numbers, _zone), settings, f"client {number}", _zone(number))
+        for number in range(SHAPE.clients)
+    ]
+    fleet.begin(times.end)
+    fleet.schedule.run(times.settling)
+    moments = [_moment(fleet, policies, second) for second in range(times.settling, times.end)]
+    return Outcome(moments, fmean(len(server.cache) for server in fleet.servers.values()), times.after)
 
 
 def _zone(number: int) -> str:
     return ZONES[number % len(ZONES)]
 
 
-def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int, tick: Tick) -> Moment:
+def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int) -> Moment:
     before = distances(policies)
-    fleet.run(second + 1, tick)
-    measured = fleet.measures.second(second)
+    fleet.schedule.run(second + 1)
+    measured = fleet.measures.between(second, second + 1)
     return Moment(
-        fmean([policy.zone_share.share for policy in policies]),
-        fmean([policy.zone_share.ramp.health for policy in policies]),
+        fmean(policy.zone_share.share for policy in policies),
+        fmean(policy.zone_share.ramp.health for policy in policies),
         walked(distances(policies) - before),
         measured.reads,
         measured.hit_rate,
     )
 
 
-def _report(outcomes: Outcomes, times: Times) -> Report:
+def report(outcomes: dict[Arm, Outcome], times: Times) -> list[Section]:
+    """The table and the goals."""
     title = (
         f"{SHAPE.upstreams} upstreams in {len(ZONES)} zones; affinity from {times.settling} s on, "
         f"whole {times.fade_in} s later"
@@ -155,46 +148,13 @@ def _report(outcomes: Outcomes, times: Times) -> Report:
         "kept: keys in a cache at the end.",
     ]
     columns = ("", "own zone", "least health", "hits", "reads/s", "most", "walked", "kept")
-    table = RowsSection(title, (), notes, columns, [_cells(arm, outcome) for arm, outcome in outcomes.items()])
-    return Report([table, _goals(outcomes)], lambda path: _draw(outcomes, times, path))
-
-
-def _cells(arm: Arm, outcome: Outcome) -> Sequence[str]:
-    since = outcome.moments[outcome.times.settling :]
-    return (
-        arm.name,
-        f"{outcome.mean(_share):.0%}",
-        f"{min(each.health for each in since):.2f}",
-        f"{outcome.mean(lambda each: each.hit_rate):.2%}",
-        f"{outcome.mean(_reads):.0f}",
-        str(max(map(_reads, since))),
-        f"{outcome.mean(_walked):.1%}",
-        f"{outcome.kept:.0f}",
-    )
-
-
-def _goals(outcomes: Outcomes) -> Section:
-    plain, right, naive = (100 * outcomes[arm].mean(_walked) for arm in (PLAIN, UNBRAKED, NAIVE))
-    times = outcomes[NAIVE].mean(_reads) / max(outcomes[UNBRAKED].mean(_reads), 1)
+    rows = [[arm.name, *outcome.cells()] for arm, outcome in outcomes.items()]
+    plain, right, naive = (100 * outcomes[arm].mean(lambda each: each.walked) for arm in (PLAIN, UNBRAKED, NAIVE))
+    ours, theirs = (outcomes[arm].mean(lambda each: each.reads) for arm in (UNBRAKED, NAIVE))
     figures = [
         Figure("requests that walk, at most as without zones", right, "%", at_most=plain),
         Figure("the same under the naive mean", naive, "%"),
-        Figure("reads of the database under the naive mean, of these", times),
-        Figure("own zone with the brake on latency", 100 * outcomes[RIGHT].mean(_share), "%"),
+        Figure("reads of the database under the naive mean, of these", theirs / max(ours, 1)),
+        Figure("own zone with the brake on latency", 100 * outcomes[RIGHT].mean(lambda each: each.share), "%"),
     ]
-    return Section("expected load, no brake, after the ramp", figures)
-
-
-def _draw(outcomes: Outcomes, times: Times, path: Path) -> None:
-    titles = ["requests for their own zone", "requests that walked", "reads of the database, a second"]
-    figure, axes = panels(titles, share_x=True)
-    for (arm, outcome), colour in zip(outcomes.items(), (COLOURS[4], COLOURS[1], OURS, COLOURS[0]), strict=True):
-        style = line_of(colour, arm.name)
-        for axis, of in zip(axes, (_share, _walked, _reads), strict=True):
-            axis.plot(range(1, times.end + 1), list(map(of, outcome.moments)), **style)
-    for axis in axes:
-        axis.axvspan(times.settling, times.settling + times.fade_in, color=BLACK, alpha=0.05)
-        axis.set_ylim(bottom=0)
-    axes[0].legend(fontsize=8)
-    axes[2].set_xlabel("seconds; the ramp is shaded")
-    save(figure, path)
+    return [Section(title, (), notes, columns, rows), Section("expected load, no brake, after the ramp", figures)]

@@ -1,1 +1,1 @@
-"""The quota router: a backlog drained through it, beside batches that nobody controls."""
+"""The quota router: a backlog drained through it, beside batches without a router."""

@@ -1,9 +1,8 @@
-"""What the lab puts between the caller's library and a router: simulated routers, the network, and the account."""
+"""What the lab puts between the caller's library and a router: simulated routers, the network, and the book."""
 
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -11,8 +10,8 @@ from redis import Redis
 
 from bench.errors import BenchError
 from bench.quota.book import Book, Entry
-from bench.quota.models import Model
 from bench.quota.script import Script
+from bench.quota.work import Model
 from slb.quota.asking import Asking
 from slb.quota.script import advice_of, decision_of, row_of
 from slb.quotas import Admitted, Denied, Limits, Rules, Wait
@@ -27,7 +26,8 @@ class Simulated:
     def __init__(self, models: Sequence[Model], redis: Redis, rng: Random) -> None:
         self._rules = Rules()
         self._script = Script(redis, self._rules)
-        self._script.ask(0, *(["put", each.name, *row_of(limits_of(each))] for each in models))
+        limits = {each.name: Limits(each.limit, each.slots, each.weight, each.burst) for each in models}
+        self._script.ask(0, *(["put", name, *row_of(each)] for name, each in limits.items()))
         self._rng = rng
         self._tasks = 0
 
@@ -68,7 +68,7 @@ class Simulated:
         raise AssertionError(decision)
 
     async def _sweep(self) -> None:
-        """As instances do while nobody asks."""
+        """As instances do while no caller asks."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._script.ask(self._now())
@@ -81,21 +81,31 @@ class Simulated:
         return math.floor(asyncio.get_running_loop().time() * 1000)
 
 
-class Recorded:
-    """Writes into `book` what a router was asked, and what it answered, in seconds since it was opened."""
+class Around:
+    """Asks another."""
 
-    def __init__(self, asking: Asking, book: Book) -> None:
+    def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._book = book
-        self._tasks: dict[str, Entry] = {}
-        self._due: dict[str, float] = {}
 
     def open(self) -> None:
-        self._begun = asyncio.get_running_loop().time()
         self._asking.open()
 
     async def close(self) -> None:
         await self._asking.close()
+
+
+class Recorded(Around):
+    """Writes into `book` what a router was asked, and what it answered, in seconds since it was opened."""
+
+    def __init__(self, asking: Asking, book: Book) -> None:
+        super().__init__(asking)
+        self._book = book
+        self._tasks: dict[str, Entry] = {}
+        self._waited: set[str] = set()
+
+    def open(self) -> None:
+        self._begun = asyncio.get_running_loop().time()
+        super().open()
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         asked = self._since()
@@ -106,62 +116,31 @@ class Recorded:
             entry.ended, entry.actual = asked, body.get("actual_tokens")
         return answer
 
-    def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float, told: float) -> None:
+    def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float, now: float) -> None:
         key, admitted = body["idempotency_key"], "task_id" in answer
-        due = self._due.pop(key, None)
-        if due is not None:
-            self._book.tries.count(admitted, asked)
-            self._book.late.append(asked - due)
+        if key in self._waited:
+            self._book.came_back.append((asked, admitted))
+            self._waited.discard(key)
         if admitted:
-            entry = Entry(answer["model_backend_id"], body["estimated_tokens"], asked, told)
+            entry = Entry(answer["model_backend_id"], body["estimated_tokens"], asked, now)
             self._tasks[answer["task_id"]] = self._book.enter(entry)
         else:
-            self._due[key] = told + answer["wait_for_ms"] / 1000
+            self._waited.add(key)
             self._book.waits.append(answer["wait_for_ms"])
 
     def _since(self) -> float:
         return asyncio.get_running_loop().time() - self._begun
 
 
-class Distant:
+class Distant(Around):
     """A router that is so many seconds away, there and back."""
 
     def __init__(self, asking: Asking, seconds: float) -> None:
-        self._asking = asking
+        super().__init__(asking)
         self._half = seconds / 2
-
-    def open(self) -> None:
-        self._asking.open()
-
-    async def close(self) -> None:
-        await self._asking.close()
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         await asyncio.sleep(self._half)
         answer = await self._asking.ask(method, path, body)
         await asyncio.sleep(self._half)
         return answer
-
-
-class Spread:
-    """Several routers, asked in turn: as if each question came from another caller."""
-
-    def __init__(self, asked: Sequence[Asking]) -> None:
-        self._asked = asked
-        self._turns = cycle(asked)
-
-    def open(self) -> None:
-        for each in self._asked:
-            each.open()
-
-    async def close(self) -> None:
-        for each in self._asked:
-            await each.close()
-
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        return await next(self._turns).ask(method, path, body)
-
-
-def limits_of(model: Model) -> Limits:
-    """As they are put into a router."""
-    return Limits(model.limit, model.slots, model.weight, model.burst)

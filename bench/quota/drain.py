@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from bench.quota.backlog import Work
 from bench.quota.book import Book
-from bench.quota.models import Model
+from bench.quota.work import Model, Work
 from slb.quota.client import Router
 
 
@@ -20,9 +19,6 @@ class Manner:
     timeout: float = 1800.0
     look: float = 10.0
     workers: int | None = None
-
-    def hurried(self, factor: float) -> "Manner":
-        return Manner(self.timeout / factor, max(0.5, self.look / factor), self.workers)
 
 
 class Drain:
@@ -37,14 +33,13 @@ class Drain:
         self._left = 0
         self._workers: set[asyncio.Task[None]] = set()
         self._wanted = 0
-        self.solved = 0
 
     async def drain(self, backlog: Sequence[Work]) -> None:
         """Until all is answered."""
         self._waiting.extend(backlog)
         self._left = len(backlog)
         self._begun = asyncio.get_running_loop().time()
-        while self.solved < self._left:
+        while self._book.answered < self._left:
             try:
                 async with asyncio.timeout(self._manner.timeout if isfinite(self._manner.timeout) else None):
                     await self._run()
@@ -55,7 +50,7 @@ class Drain:
     async def _run(self) -> None:
         """One run of the DAG, ended by its end or from outside."""
         try:
-            while self.solved < self._left:
+            while self._book.answered < self._left:
                 await self._resize()
                 if self._workers:
                     await asyncio.wait(self._workers, timeout=self._manner.look)
@@ -82,8 +77,7 @@ class Drain:
                 self._waiting.append(work)
                 self._book.repeated += 1
                 raise
-            self.solved += 1
-            self._book.answered.append(self._since())
+            self._book.answered += 1
 
     def _take(self) -> Work:
         self._book.exhausted = self._since()

@@ -43,9 +43,14 @@ class Plain:
         return web.json_response(body=orjson.dumps(answer))
 
 
+async def ready(request: web.Request) -> web.Response:
+    return web.Response()
+
+
 async def serve(url: str, port: int) -> None:
     app = web.Application()
     app.router.add_post("/schedule", Plain(url).schedule)
+    app.router.add_get("/ready", ready)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

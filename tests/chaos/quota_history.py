@@ -4,6 +4,7 @@ A caller writes a line before it asks for anything and one after it was answered
 did not know it had done is known as that.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -11,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-
-from bench.quota.book import Entry
-from bench.quota.held import overdrawn
 
 
 @dataclass(slots=True)
@@ -84,13 +82,40 @@ def faults(history: History, promises: Mapping[str, Promise], lease: float, slac
     for model, promise in promises.items():
         taken = history.of(model)
         back = history.returned.get(model, [])
-        over = overdrawn([_entry(each) for each in taken], promise.rate, promise.burst, back)
+        over = overdrawn(taken, promise.rate, promise.burst, back)
         if over > promise.rate * slack:
             found.append(f"{model}: some interval had {over:.0f} tokens more than its bucket and its refill")
         most = most_held(taken, lease - slack)
         if most > promise.slots:
             found.append(f"{model}: {most} at once of {promise.slots}")
     return found
+
+
+def overdrawn(
+    taken: Sequence[Taken], rate: float, burst: float, returned: Sequence[tuple[float, int]] = ()
+) -> float:
+    """By how many tokens the worst interval, of whatever length, had more than one bucket and what was refilled
+    meanwhile: at most 0 where none had. `rate` is tokens a second. `returned`: when, and how many tokens were given
+    back; an interval may have those besides.
+
+    Counted in an interval is only what was certainly decided within it (asked and told in it), so that no doubt
+    about the moment of a decision can make a fault.
+    """
+    begins = sorted({each.asked for each in taken})
+    drawn = [0.0] * len(begins)
+    backs = sorted(returned, reverse=True)
+    worst = -inf
+    for each in sorted(taken, key=lambda each: each.told):
+        while backs and backs[-1][0] <= each.told:
+            at, tokens = backs.pop()
+            for place in range(bisect_right(begins, at)):
+                drawn[place] -= tokens
+        inside = bisect_right(begins, each.asked)
+        for place in range(inside):
+            drawn[place] += each.estimate
+        most = max(drawn[place] + rate * begins[place] for place in range(inside))
+        worst = max(worst, most - rate * each.told - burst)
+    return worst
 
 
 def most_held(taken: Sequence[Taken], lease: float) -> int:
@@ -114,7 +139,3 @@ def spent(taken: Iterable[Taken]) -> tuple[int, int]:
     least = sum(each.estimate for each in taken if each.state == "completed")
     unheard = sum(each.estimate for each in taken if each.done < inf and each.heard == inf)
     return least, least + unheard
-
-
-def _entry(taken: Taken) -> Entry:
-    return Entry(taken.model, taken.estimate, taken.asked, taken.told)

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
-from tests.chaos.quota_history import History, Promise, Taken, faults, most_held, spent
+from tests.chaos.quota_history import History, Promise, Taken, faults, most_held, overdrawn, spent
 
 HELD = {"m": Promise(rate=10, burst=100, slots=2)}
 
@@ -39,6 +40,21 @@ def test_what_was_taken_back_may_be_given_again_but_not_twice() -> None:
     assert not faults(given, HELD, lease=5, slack=0)
     given.tasks["more"] = taken(2, 1)
     assert "1 tokens more" in faults(given, HELD, lease=1, slack=0)[0]
+
+
+def test_an_interval_may_have_what_was_given_back_in_it_besides() -> None:
+    tasks = [taken(0, 100), taken(2, 50)]
+    for at, tokens, over in ((1.0, 30, 0), (1.0, 20, 10), (3.0, 30, 30), (-1.0, 30, 30)):
+        assert overdrawn(tasks, rate=10, burst=100, returned=[(at, tokens)]) == pytest.approx(over)
+
+
+def test_the_worst_interval_is_found_wherever_it_is() -> None:
+    tasks = [*(taken(float(at), 10) for at in range(0, 100, 10)), taken(200.0, 60), taken(201.0, 60)]
+    assert overdrawn(tasks, rate=10, burst=100) == pytest.approx(10)
+
+
+def test_doubt_about_the_moment_of_a_decision_makes_no_fault() -> None:
+    assert overdrawn([Taken("m", 100, 0.0, 9.0), Taken("m", 100, 9.0, 10.0)], rate=10, burst=100) <= 0
 
 
 def test_so_is_one_more_at_once_than_there_are_slots() -> None:

@@ -8,7 +8,6 @@ import pytest
 from bench.lab.command import EXPERIMENTS
 from tests.process.test_bench_quota import bench
 
-PNG = b"\x89PNG\r\n\x1a\n"
 SMALL = ("--scale", "0.02")
 
 
@@ -23,7 +22,7 @@ async def test_the_same_seed_gives_the_same_figures(tmp_path: Path) -> None:
     assert len(runs[0]) == 2 * len(EXPERIMENTS)
 
 
-@pytest.mark.parametrize(("name", "met"), [("ring", True), ("fade-in", False)])
+@pytest.mark.parametrize(("name", "met"), [("zones", True), ("fade-in", False)])
 async def test_a_goal_that_is_missed_is_an_error_where_goals_are_checked(name: str, met: bool) -> None:
     """So small a fleet is too coarse for the goal of fade-in."""
     code, out = await bench("simulate", name, *SMALL, "--check")
@@ -31,19 +30,12 @@ async def test_a_goal_that_is_missed_is_an_error_where_goals_are_checked(name: s
     assert code == (0 if met else 1)
 
 
-async def test_the_picture_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    code, out = await bench("simulate", "ring", *SMALL, "--out", str(tmp_path))
-    assert code == 0, out
-    assert (tmp_path / "simulate-ring.png").read_bytes().startswith(PNG)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("tides",), "EXPERIMENTS: tides: known are ring, fade-in, bounded, zones"),
-        (("ring", "--scale", "0"), "Invalid value for '--scale'"),
-        (("ring", "--out", "nowhere"), "--out: there is no folder nowhere"),
+        (("tides",), "EXPERIMENTS: tides: known are fade-in, bounded, zones"),
+        (("zones", "--scale", "0"), "Invalid value for '--scale'"),
+        (("zones", "--json", "nowhere/found.json"), "--json: there is no folder nowhere"),
     ],
 )
 async def test_what_cannot_be_simulated_is_refused_by_name(arguments: tuple[str, ...], words: str) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.cases import CASES
 from bench.comparison import case_section, goals
-from bench.measure import Sample, as_json
+from bench.load import CASES
+from bench.measure import Sample
 from bench.peers import ENVOY, NGINX, SLB, Peer
 
 DISTINCT = next(case for case in CASES if case.name == "distinct")
@@ -54,10 +54,3 @@ def test_goals_are_those_that_have_figures() -> None:
     met, missed = goals([sample("slb", 1, 4.6), sample("envoy", 1, 10.0), sample("nginx", 1, 1.0)])
     assert (met.what, met.value, met.met, missed.met) == ("distinct: of envoy's", 0.46, True, False)
     assert goals([sample("envoy", 1, 10.0)]) == []
-
-
-def test_json_keeps_every_round_with_what_follows_from_it() -> None:
-    kept = as_json([sample("slb", 1, 4.0), Sample("slb", "distinct", 2, failure="gone")])
-    assert (kept[0]["cpu_us_per_request"], kept[0]["requests_per_second"]) == (40.0, 20_000.0)
-    assert kept[1]["failure"] == "gone"
-    assert "cpu_us_per_request" not in kept[1]

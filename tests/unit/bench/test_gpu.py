@@ -1,7 +1,6 @@
 """Fleets in front of pods that serve one request at a time: how they are set up, and what is shown of them."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import typer
 from rich.console import Console
 
 from bench.gpu.balancers import BALANCERS, Balancer
-from bench.gpu.chart import draw, nines
 from bench.gpu.command import chosen_services
 from bench.gpu.report import CaseResult, Standing, case_section, goals_section
 from bench.gpu.work import Work
@@ -99,24 +97,6 @@ def test_a_table_has_a_row_for_each_balancer_with_its_multiples() -> None:
     rows = [line.split() for line in capture.get().splitlines()[2:]]
     assert rows[2] == ["envoy", "300", "300", "300", "300", "3.00", "2.50", "-", "0", "0"]
     assert rows[4] == ["slb-queue", *["-"] * 7, "0", "0"]
-
-
-def test_a_curve_ends_where_the_last_percentile_does() -> None:
-    curve = Standing("x", list(range(1, 1001))).curve()
-    assert [round(end, 6) for end in curve[-1]] == [0.999, 999]
-    assert all(share >= 0.5 for share, _ in curve)
-    assert Standing("x").curve() == []
-
-
-def test_the_picture_is_a_png_though_a_balancer_failed(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    draw([case(envoy=300, slb=0), case(slb=120)], tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_every_nine_has_the_same_room() -> None:
-    assert [round(nines(share)) for share in (0.9, 0.99, 0.999)] == [1, 2, 3]
-    assert math.isclose(nines(0.5), 0.30103, abs_tol=1e-5)
 
 
 @pytest.mark.parametrize(

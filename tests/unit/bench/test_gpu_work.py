@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.gpu.ideal import exact_counts, one_queue
-from bench.gpu.traces import read_trace, trace_work
-from bench.gpu.work import Shape, fast_work, log_normal, poisson_arrivals, poisson_work
+from bench.gpu.work import (
+    Shape,
+    exact_counts,
+    fast_work,
+    log_normal,
+    one_queue,
+    poisson_arrivals,
+    poisson_work,
+    read_trace,
+    trace_work,
+)
 
 SHAPE = Shape(pods=20, proxies=10, seconds=100, seed=7)
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -105,7 +113,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_trace_is_read_as_seconds_from_its_start_and_tokens(trace: Path) -> None:
-    assert read_trace(trace) == [(0, 10), (1, 0), (4, 30), (120, 500)]
+    assert read_trace(trace) == [(0, 4808, 10), (1, 3180, 0), (4, 110, 30), (120, 110, 500)]
 
 
 @pytest.mark.parametrize("text", ["", "TIMESTAMP,GeneratedTokens\nnoon,3\n", "a,b\n1,2\n"])

@@ -2,9 +2,8 @@
 
 import pytest
 
-from bench.cases import CASES
 from bench.errors import BenchError
-from bench.load import parse_report
+from bench.load import CASES, parse_report
 
 WRK_OUTPUT = """Running 5s test @ http://127.0.0.1:8080/v1/models
   1 threads and 64 connections

@@ -4,16 +4,13 @@ import pytest
 
 from bench.errors import BenchError
 from bench.figures.ring import (
-    AS_IT_COMES,
     FULL,
-    KETAMA,
     OTHERS,
     SAME_RING,
     SLB,
     BusyRing,
     fleet,
     made_other,
-    made_section,
     pick_section,
     same_owners,
     slices,
@@ -27,24 +24,14 @@ def verdicts(section: Section) -> dict[str, bool | None]:
 
 
 def test_slb_is_held_to_its_own_goals_and_to_three_times_what_uhashring_does_as_it_comes() -> None:
-    picks = {SLB: [0.5], AS_IT_COMES: [1.4], KETAMA: [1.5], SAME_RING: [0.6], FULL: [7.0, 7.0, 100.0]}
+    as_it_comes, ketama, _ = OTHERS
+    picks = {SLB: [0.5], as_it_comes: [1.4], ketama: [1.5], SAME_RING: [0.6], FULL: [7.0, 7.0, 100.0]}
     found = verdicts(pick_section(8, picks))
     assert found[SLB]
     assert found[FULL]
-    assert found[f"slb is faster than {AS_IT_COMES}"] is False
-    assert found[f"slb is faster than {KETAMA}"]
+    assert found[f"slb is faster than {as_it_comes}"] is False
+    assert found[f"slb is faster than {ketama}"]
     assert found[f"slb is faster than {SAME_RING}"] is None
-
-
-def test_a_slow_ring_misses_its_goals() -> None:
-    names = ("cold", "cold_slice", "one_more", "more", "more_slice", "one_less")
-    found = verdicts(made_section(8, {name: [26.0] for name in names}))
-    assert [what for what, met in found.items() if met is False] == [
-        "made cold",
-        "made cold: its longest slice",
-        "one endpoint more",
-        "2 endpoints more: their longest slice",
-    ]
 
 
 def test_every_slice_of_a_ring_is_measured() -> None:

@@ -1,1 +1,0 @@
-"""Early replies: which proxies bring them to the client, with which application servers."""
