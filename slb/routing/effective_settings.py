@@ -1,7 +1,7 @@
 """Which of the settings written for a route hold.
 
-One that somebody makes bad by hand is told as a fault, and holds on as it was: a cap with a typing error in it is
-still a cap.
+A setting that is changed by hand to an invalid value is reported as a fault, and its last valid value stays in
+effect: a typing error must not remove a cap.
 """
 
 from collections.abc import Container, Mapping

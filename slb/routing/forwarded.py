@@ -31,7 +31,7 @@ def forwarded(path: str, route: str, strip: bool) -> str:
 
     Every segment is as it was written. Dot segments are resolved, and then empty segments dropped: `/p1/x/..` is
     `/p1/`. Elsewhere empty segments are dropped only before the end of the route's path, and the first may never be
-    one: `//host/x` is read as the path /x by whoever takes the target for a URL (RFC 3986, 4.2).
+    one: software that parses the target as a URL reads `//host/x` as the path /x (RFC 3986, 4.2).
     """
     path = _without_dots(path)
     if not strip and "//" not in path:

@@ -1,8 +1,8 @@
 """Passive health: an upstream that keeps failing requests is ejected for a while, each time for longer.
 
-Each instance and each library ejects for itself, by what its own requests met: an upstream one cannot reach may
-serve the others well. The exception is a refused connection: nobody listens there, which one attempt shows as well
-as five, and to one instance as well as to all. So the fleet is told, and takes it out for a short while.
+Each instance and each library ejects for itself, by the results of its own requests: an upstream that one of them
+cannot reach may serve the others well. The exception is a refused connection. It means that no process listens at
+the address, for any instance. So one attempt is enough: it is published, and the fleet ejects it for a short time.
 """
 
 import math
@@ -46,8 +46,8 @@ class _Record:
 
 
 class Passive:
-    """`failed` is called for each failed request; success is `upstream.failures = 0`, set by whoever sees it.
-    `tell(member, refused)` lets the fleet know that a member refuses connections, or (False) has served again.
+    """`failed` is called for each failed request; the code that sees a success sets `upstream.failures = 0`.
+    `tell(member, refused)` publishes to the fleet that a member refuses connections, or (False) has served again.
 
     Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) says
     when and for how long. `wake` is called where `due` has become earlier. What is held against an upstream ends
@@ -110,12 +110,12 @@ class Passive:
             self._hold_back(upstream, hearsay=True)
 
     def passed(self, upstream: LiveUpstream) -> None:
-        """A check of `upstream` has passed: somebody listens there."""
+        """A check of `upstream` has passed: a process listens there."""
         if self._let_back_early(self._records.get(upstream.member), "a check passes"):
             self._tell(upstream.member, False)
 
     def due(self) -> float | None:
-        """When `sweep` has something to do next; None while nobody is out or on probation."""
+        """When `sweep` has work next; None while no upstream is ejected or on probation."""
         now = self._clock()
         times = (
             each.until if each.state is State.EJECTED else now + _LOOK_AGAIN for each in self._records.values()
