@@ -21,8 +21,8 @@ MEMORY = 1.0
 what an upstream does usually is to be seen, not what it did last."""
 
 MEMORY_REQUESTS = 8.0
-"""The memory is as long as it takes to serve this many one by one where that is longer: of an upstream that takes
-ten seconds for each, a second holds none at all, and whoever begins would look stuck at once."""
+"""The memory is as long as this many requests take one after another, where that is longer: of an upstream that
+takes ten seconds for each, one second holds none, and any upstream that begins would look stuck at once."""
 
 NONE = -1.0
 """Room where there is none for certain."""
@@ -31,7 +31,7 @@ _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
 
 _UNSEEN = 0.0, 1.0
-"""Occupancy and weight of whom the pool does not watch (any more): a retry may still go by the table before."""
+"""Occupancy and weight of an upstream not (or no longer) watched: a retry may still use the table before."""
 
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
@@ -41,8 +41,8 @@ class LoadStats:
     """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `watchers`: the pools
     in which it counts.
 
-    What a request has been is taken up when somebody asks, many at once: done one by one, between the reads and
-    writes of a socket, it costs four times as much.
+    Results of requests are added when a figure is read, many at once: one by one, between the reads and writes of
+    a socket, this costs four times as much.
     """
 
     __slots__ = (
@@ -95,9 +95,9 @@ class LoadStats:
         return token
 
     def lasts(self, token: int) -> None:
-        """It was answered, and goes on for as long as it likes, as a tunnel does: in flight, and no sign of being
-        stuck. One that is idle for hours would keep every key away all that time. How fast the upstream is, it has
-        said by now; a second time says nothing."""
+        """It was answered, and may stay open without a limit, as a tunnel does: in flight, and no sign of being
+        stuck. Otherwise one that is idle for hours would keep every key away all that time. Its latency has been
+        measured by now; the time until its end is no measure of the upstream."""
         began = self._open.pop(token, None)
         if began is not None:
             self._lasting[token] = began
@@ -117,7 +117,7 @@ class LoadStats:
             self._open[token] = self._clock()
 
     def hear(self) -> None:
-        """Part of an answer has come, and more is to follow: whoever sends is not frozen."""
+        """Part of an answer has come, and more is to follow: its sender is not frozen."""
         self._heard = self._clock()
 
     def end(self, token: int, completed: bool) -> None:

@@ -91,8 +91,8 @@ class RingSet:
         return self
 
     def without(self, upstreams: Iterable[LiveUpstream]) -> "RingSet":
-        """`upstreams` are gone from every ring. A ring of which nobody is left leaves, and one that came to be the
-        same as the ring before it. Raises EmptyRing where nobody would be left in any."""
+        """The rings without `upstreams`. A ring that would be empty is dropped, and so is one that becomes the same
+        as the ring before it. Raises EmptyRing where no ring would be left."""
         return drained(self.thinning(upstreams))
 
     def thinning(self, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "RingSet"]:

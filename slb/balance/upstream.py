@@ -19,7 +19,7 @@ class LiveUpstream:
     `available` and `down` when they are refreshed. `answered_at` (when it last has, a request of this process),
     `passing` (the active checks that found it up) and `passed_at` (until when one did) are only shown; times are of
     the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the
-    mirror's clock. `load_stats`: how busy it is, None where nobody asks.
+    mirror's clock. `load_stats`: how busy it is, None where no policy uses it.
     """
 
     __slots__ = (

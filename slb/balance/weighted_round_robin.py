@@ -7,7 +7,7 @@ from slb.balance.view import RouteView, Without
 
 
 class WeightedRoundRobin:
-    """Each pick raises everybody's credit by its weight, takes the highest, and lowers that one by the sum.
+    """Each pick raises each upstream's credit by its weight, takes the highest, and lowers that one by the sum.
     Over sum(weights) picks each is chosen exactly weight times."""
 
     greedy = False

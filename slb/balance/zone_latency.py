@@ -57,7 +57,7 @@ class _Side:
 
 
 class ZoneLatency:
-    """Told by `watch` whom to compare, and read by `look` every few milliseconds."""
+    """`watch` sets which upstreams to compare; `look` reads the result, every few milliseconds."""
 
     def __init__(self) -> None:
         self._local = _Side()
