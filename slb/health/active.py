@@ -110,7 +110,7 @@ class Active:
                 self._follow(each, answer)
 
     def told(self, watched: Watched, state: str, run: int) -> None:
-        """What the fleet has found. A fleet that knows nothing yet changes nothing that is known here."""
+        """Take over the fleet's result. Where the fleet has none yet, the local result stays."""
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
@@ -181,7 +181,7 @@ class Active:
                 self._reporting.add_done_callback(self._reported)
 
     async def _report(self) -> None:
-        """Tell the fleet what was found. What comes while a call is under way goes with the next."""
+        """Send the fleet the results. Those that come while a call is under way go with the next."""
         while self._found:
             some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
             try:

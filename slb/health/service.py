@@ -24,8 +24,8 @@ _GAP = 0.1
 
 
 class News(Protocol):
-    """Tells what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
-    `SERVED`, which `tell` lets them know."""
+    """Gives what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
+    `SERVED`, which `tell` publishes to them."""
 
     async def run(self, heard: Callable[[str, str, int], None]) -> None: ...
     async def tell(self, member: str, news: str) -> None: ...
