@@ -1,5 +1,5 @@
-"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance
-knows of it."""
+"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and this instance's copy
+of it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -102,8 +102,8 @@ def _given(each: State) -> list[str]:
 
 
 class Changes:
-    """What this instance knows. `history` goes with the mirror: a number is in it once the mirror shows its change.
-    Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
+    """This instance's copy of the log. `history` goes with the mirror: a number is in it once the mirror shows its
+    change. Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
     `written`: what this instance wrote since. Numbers it was given for that, and for changes by hand, are compared
     with the log as well: a Redis that lacks them is as old as one that lacks what was read."""
 
@@ -225,8 +225,8 @@ class Changes:
         await self.shown(list(self._ahead))
 
     def with_written(self, shown: Snapshot) -> Snapshot:
-        """The table as this instance knows it: what the mirror shows, and what it wrote itself (shown or not, its
-        number read or not), unless a later change has been read."""
+        """This instance's newest table: what the mirror shows, and what the instance wrote itself (shown or not,
+        its number read or not), unless a later change has been read."""
         behind: dict[str, State] = {}
         for entry, number, value in self.written.made():
             waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)

@@ -17,7 +17,7 @@ class Explained:
         self._paid_until = 0.0
 
     def wants(self, batch: Batch, now: float) -> bool:
-        """Whether Redis is to tell what this batch's last ask finds."""
+        """Whether the reply is to explain the decision of this batch's last ask."""
         if not batch.asks:
             return False
         known = self.seen.get(batch.asks[-1].ask.view)

@@ -1,4 +1,4 @@
-"""When the entries of the table last changed, as one side knows it, and what one side knows to be newer. Pure.
+"""When each entry of the table last changed, in one side's log, and which entries of one side are newer. Pure.
 
 An entry is a member of a route (`keys.membership`), or a field of the settings of a route or of the attributes of
 an upstream (`keys.field_entry`). Each change gives it a number, the next of one counter; what has left has its
@@ -123,7 +123,7 @@ def holds_any(key: str, table: Snapshot) -> bool:
 
 
 def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that `mine` knows to be newer; None now and then, where the caller may rest.
+    """The entries that are newer in `mine`; None now and then, where the caller may yield.
 
     What neither log holds is judged by the floors. A floor comes from Redis and never falls there: a lower one
     means that Redis has gone back behind it, so whatever differs is older there, unless it has changed since."""
@@ -200,8 +200,8 @@ def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] |
 
 
 def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
-    """`table` with these entries in these states; of a whole hash but for the fields that `table` knows to
-    be newer. A route that is left without anything is gone."""
+    """`table` with these entries in these states; a state of a whole hash leaves the fields that are newer in
+    `table`. A route without members and settings is removed."""
     both = Snapshot(dict(table.records), dict(table.attributes), table.generation)
     members: dict[str, set[str]] = {}
     settings: dict[str, Mapping[str, str]] = {}
@@ -227,7 +227,7 @@ def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
 
 
 def _hash_with(before: Mapping[str, str], each: State, key: str, history: History) -> dict[str, str]:
-    """`before` with `each` applied; `history` knows which fields have changed since."""
+    """`before` with `each` applied, but for the fields that have changed since by `history`."""
     value = each.value if isinstance(each.value, Mapping) else {}
     if each.field:
         changed = {each.field}

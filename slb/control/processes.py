@@ -1,6 +1,6 @@
-"""Which processes of this machine have ended: its kernel knows at once; all others wait for a lease to end.
+"""Which processes of this machine have ended: the kernel shows it at once; elsewhere it shows when a lease ends.
 
-Two processes know of each other where they run in one boot of one kernel and share its process ids: on one host, or
+Two processes see each other where they run in one boot of one kernel and share its process ids: on one host, or
 in one container. A container that is started again has process ids of its own. But where it has the network of the
 one before (a pod's, the host's), an address is the proof: a process that has bound the one another had has proof
 that the other has let go of it. In all other cases what ran there before ends with the lease."""

@@ -160,7 +160,7 @@ class Recovery:
             )
 
     async def _undoes(self, good: Snapshot, found: Snapshot) -> bool:
-        """Whether another instance is writing back what this one knows to have changed since."""
+        """Whether another instance is writing back entries that have changed since, by this instance's log."""
         log = await self._changes.read(whole=True)
         return log.is_known and await undoes(good, found, log)
 

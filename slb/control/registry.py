@@ -24,7 +24,7 @@ ToRegister = tuple[str, str, Mapping[str, str]]
 _DELETE_AT_ONCE = 200
 _MOST_TRACED = 1000
 _PATIENCE = 0.25
-"""Seconds for what is shown beside what this instance knows by itself."""
+"""Seconds to wait for what is shown in addition to this instance's own data."""
 
 
 class _Wanted(NamedTuple):
@@ -41,9 +41,9 @@ class Registry:
     RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
     Refused where a key holds something of another type. Names are in normal form.
 
-    `mirror` is what this instance knows: how many routes name a member, whose hash goes with the last of them, and
-    what Redis may have lost of a route that is removed. Without it hashes stay until the watcher finds them
-    orphaned. `on_written` is called with each change, before the method returns.
+    `mirror`: how many routes name a member (its hash is deleted with the last of them), and what Redis may have
+    lost of a route that is removed. Without it hashes stay until the watcher finds them orphaned. `on_written` is
+    called with each change, before the method returns.
     """
 
     def __init__(

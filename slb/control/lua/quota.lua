@@ -116,7 +116,7 @@ function answer.put(id, ...)
     return {'put', row}
   end
   present[3] = text(model.weight)
-  if model.gone > 0 or table.concat(present, ' ') ~= limits_of(model) then  -- a weight moves nobody's place
+  if model.gone > 0 or table.concat(present, ' ') ~= limits_of(model) then  -- a weight moves no place
     void_places(model)
   end
   set_limits(model, row)
