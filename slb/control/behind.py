@@ -23,7 +23,7 @@ class Behind:
     evicted: int
 
     def log(self, redis: str) -> None:
-        """One line, when it is found."""
+        """Write one log line, when it is found."""
         event = "redis_evicted" if self.evicted else "redis_came_back_behind"
         _log.warning(event, changes=self.evicted or len(self.lost), writing_back=True, redis=redis)
 
@@ -52,7 +52,7 @@ async def undoes(good: Snapshot, found: Snapshot, log: History) -> bool:
 
 
 async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
-    """What they are in `good`."""
+    """The states of these entries in `good`."""
     slices = Slices()
     found: dict[str, State] = {}
     for entry in entries:

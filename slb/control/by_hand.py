@@ -20,8 +20,8 @@ class ByHand:
         self._dirty = dirty
 
     async def among(self, changed: Iterable[str | None]) -> list[str]:
-        """Of these the entries that have no number. What is found at the start is as it is, and what Redis has lost
-        has its numbers."""
+        """The entries of these that have no number. Empty at the start, and while Redis lacks entries: those that
+        it has lost have numbers."""
         found: list[str] = []
         if self._recovery.has_synced and self._recovery.is_settled:
             slices = Slices()

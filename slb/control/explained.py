@@ -5,7 +5,7 @@ from slb.control.batch import Batch, Seen
 
 _EVERY = 0.1
 _BURST = 10
-"""Of a view one ask in so many seconds is kept, and of a lane one more; so many come together."""
+"""Of a view one ask in `_EVERY` seconds is explained; beyond that one of a lane, in bursts of `_BURST`."""
 
 
 class Explained:

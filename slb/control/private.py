@@ -1,4 +1,4 @@
-"""Places on disk whose contents are believed: a server that answers there, a table that is served.
+"""Places on disk whose contents slb trusts: a server that answers there, a table that is served.
 
 So no other user may own them or write to them. One that may only read finds addresses, and loses that. Symbolic
 links are not followed, and of a file it is what was opened that is looked at: between a look at a name and its use

@@ -19,7 +19,7 @@ _LONGEST_PID = 9
 
 def identity(pid: int | None = None) -> str:
     """This process (or another of this machine), and none before or after it on any machine: boot, namespace of
-    process ids, id, start in ticks. Empty where the system does not tell (it is not Linux)."""
+    process ids, id, start in ticks. Empty where the system does not show it (it is not Linux)."""
     pid, place = pid or os.getpid(), _place("pid")
     started = _started(pid)
     return f"{place} {pid} {started}" if place and started else ""
@@ -27,7 +27,7 @@ def identity(pid: int | None = None) -> str:
 
 def binding(address: str, owner: str) -> str:
     """That `owner`, an `identity`, has bound `address`, alone, until it ends or holds nothing any more: boot and
-    namespace of the network, address, owner. Empty where the system does not tell."""
+    namespace of the network, address, owner. Empty where the system does not show it."""
     place = _place("net")
     return f"{place} {address} {owner}" if place and owner and " " not in address else ""
 
