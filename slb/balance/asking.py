@@ -50,4 +50,4 @@ class Ask(Protocol):
         """`pool_saturated`, `queue_full`; or `no_upstream`, where there is nothing it can use."""
 
     def queued(self, position: int, number: int = 0) -> None:
-        """It waits; so many of its class are before it. Where Redis says so its `number` is known from now on."""
+        """It waits; `position` asks of its class are before it. `number`: its place in Redis, 0 for not known."""

@@ -37,8 +37,8 @@ def why_out(upstream: LiveUpstream, settings: RouteSettings) -> Literal["ejected
 def condition(
     upstream: LiveUpstream, settings: RouteSettings
 ) -> Literal["up", "unchecked", "failing", "ejected", "down"]:
-    """What is known of it. Of those that are available: `failing` where the last request failed there, `up` where
-    it has answered one or the route's check passes, `unchecked` where neither is known."""
+    """Its health, for display. Of those that are available: `failing` where the last request failed there, `up`
+    where it has answered one or the route's check passes, else `unchecked`."""
     if out := why_out(upstream, settings):
         return out
     if upstream.failures:

@@ -26,9 +26,9 @@ class RingKeeper:
     None where none of it is established. Both are immutable and replaced together, and a ring begins to fade in
     at the same time in both.
 
-    The caller tells `follow` of every change of the members, and runs `step` when `wake` says so. `window` (seconds
-    a ring takes to fade in; it holds for rings that begin later), `debounce` (seconds) and `zone` may be set at any
-    time. Times are seconds of one clock of the caller's.
+    Call `follow` at every change of the members, and run `step` at the time of `wake`. `window` (seconds a ring
+    takes to fade in; it holds for rings that begin later), `debounce` (seconds) and `zone` may be set at any time.
+    Times are seconds of one clock of the caller's.
     """
 
     def __init__(self, window: float, debounce: float, zone: str = "") -> None:

@@ -37,7 +37,7 @@ class WeightedRoundRobin:
         return best
 
     def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
-        """After the one whose turn it is, those whose turn comes next."""
+        """The one whose turn it is, then the others by their next turn."""
         first = self.pick(view, key, without)
         others = (upstream for upstream in view.left(without) if upstream is not first)
         return [first, *sorted(others, key=self._credit_next, reverse=True)]

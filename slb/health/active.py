@@ -1,7 +1,7 @@
 """Active health checks: each check of each upstream is made once per interval by the whole fleet.
 
 Every instance asks, many checks at a time, which are due; each falls to the first that
-asks, and all use its result. While Redis is away each instance makes all checks itself and goes by its own results.
+asks, and all use its result. While Redis is away each instance makes all checks itself and uses its own results.
 """
 
 import asyncio
@@ -153,7 +153,7 @@ class Active:
         return Ask(watched.upstream.member, check, tally.state.value, tally.run, hold)
 
     def _follow(self, watched: Watched, answer: Answer) -> None:
-        """Take up what is known, make the check where it is this instance's, and ask again when it is due."""
+        """Apply the fleet's result, make the check where it is claimed here, and ask again when it is due."""
         self.told(watched, answer.state, answer.run)
         if answer.claim:
             task = asyncio.create_task(self._check(watched, answer.claim))

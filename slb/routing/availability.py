@@ -1,4 +1,4 @@
-"""Makes what was found of upstreams take effect: on the routes that use them, the metrics and the log."""
+"""Applies results of checks and requests: to the routes that use an upstream, the metrics and the log."""
 
 from collections.abc import Iterable
 
@@ -45,7 +45,7 @@ class Availability:
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
 
     def refresh(self, members: Iterable[str]) -> None:
-        """Let routes use what these members have become."""
+        """Refresh the routes of these members, whose availability has changed."""
         for route in self._mirror.refresh(frozenset(members)):
             self.note_panic(route)
 
@@ -64,5 +64,5 @@ class Availability:
             _log.info("panic_ends", route=route.path, upstreams=upstreams, serving=len(route.serving))
 
     def forget_route(self, path: str) -> None:
-        """A route is gone."""
+        """The route was removed."""
         self._metrics.panicking.discard(path)

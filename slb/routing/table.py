@@ -34,7 +34,7 @@ class Route:
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow what has become of the upstreams' availability."""
+        """Apply the availability that its upstreams have now."""
         serving, ill = served(self.upstreams, self.settings)
         fade_in = self.settings.fade_in if self.policy.ring is None else 0.0  # a ring fades in by itself
         self.view = RouteView(serving, ill, fade_in, self.policy.greedy)
