@@ -217,8 +217,8 @@ local function serve()
   return ended
 end
 
--- How many hear what the tickets of an instance have been granted: pool, time, epoch, and [ticket, member] of each. Of
--- more than MOST_TOLD it learns by its next batch, as of all that it does not take from the message.
+-- How many receive the message of an instance's grants: pool, time, epoch, and [ticket, member] of each. Those
+-- beyond MOST_TOLD come with the reply to its next batch, as do all it does not take from the message.
 local function publish(channel, pool, grants)
   local news = {pool = pool, at = now, epoch = epoch or redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
   local heard = redis.pcall('PUBLISH', channel, cjson.encode(news))  -- it is a hint: an ACL may forbid it

@@ -164,7 +164,7 @@ local owed = queued > 0 and redis.call('HEXISTS', CLASSES, OWED) == 1
 local function follow_queue()
   need_queue()
 
-  -- Grants not taken up are counted for this holder, and it does not know of them yet.
+  -- Grants not taken up are counted for this holder, which does not have them yet.
   local function with_pending(truth, grants, adds)
     for _, record in pairs(grants) do
       if adds or truth[record[2]] then
@@ -199,7 +199,7 @@ local function follow_queue()
     end
   end
 
-  -- Of this holder's tickets only those go on that it says wait.
+  -- Of this holder's tickets only those in its batch go on.
   local function drop_others(tickets)
     local waits = {}
     for _, key in ipairs(tickets) do
@@ -267,7 +267,7 @@ local function follow_queue()
   end
   keep_waiting(waiting)
 
-  -- A beat that is not full says how much it counts, and a part of it whole; another part each time.
+  -- A beat that is not full has its counts, and a part of it whole; another part each time.
   if batch.beat and not batch.full then
     local grants, tickets, pending_now = queue.pending(id), 0, 0
     for _ in pairs(grants) do

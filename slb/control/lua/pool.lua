@@ -257,7 +257,7 @@ local function write()
   end
 end
 
--- Whether it may be taken; where a view says so of one that has no room, the view is wrong, and mended.
+-- Whether it may be taken; where a view lists one that has no room, the view is wrong, and mended.
 local function may_take(view, member, avoid)
   if avoid and avoid[member] then
     return false
@@ -269,7 +269,7 @@ local function may_take(view, member, avoid)
   return false
 end
 
--- Where more are equal than are read, `start` says which of them.
+-- Where more are equal than are read, `start` decides.
 local function read_near(view, start)
   local key, from = LOADS .. view, 0
   local found = redis.call('ZRANGE', key, 0, page - 1, 'WITHSCORES')
@@ -311,7 +311,7 @@ local function first_behind(view, avoid)
   end
 end
 
--- Of what is near, the least loaded and its load; of equals the one that `start` says.
+-- Of what is near, the least loaded and its load; of equals by `start`.
 local function least_of(read, avoid, start)
   local members, loads = read.members, read.loads
   local least, ties = NO_ROOM, 0

@@ -308,7 +308,7 @@ local function names_in(list)
   return {unpack(fields, first + 1, math.min(last + 1, #fields))}
 end
 
--- What slb cannot have written there goes.
+-- Remove what slb cannot have written.
 local function drop_name(list, name)
   if list[1] == INFLIGHT then
     redis.call('ZREM', INFLIGHT, name)

@@ -1,5 +1,5 @@
 -- Writes back what this server has lost: of each entry only what is not older than what stands here, so that
--- instances that know different things end with the newest of all, in whatever order they come. Of the same number
+-- instances with different tables end with the newest of all, in whatever order they come. Of the same number
 -- it may be the key that was lost, and not its number: a server that evicts takes one key or the other.
 -- A lease that stands here is of the older registration, and goes with it; the next renewal makes a new one.
 -- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row, and slb:leases;
