@@ -1,8 +1,8 @@
 """How busy an upstream is, as far as this process can see: in flight, occupancy, latency, and what they come to.
 
 Little's law: the average number of requests at an upstream is their rate times their duration. A count of those
-open at one instant is 0 between two bursts, and cannot tell a thousand hits of a millisecond from ten misses of a
-hundred. Occupancy, seconds of work per second over a short window, can. Weighing it by latency is Finagle's idea.
+open at one instant is 0 between two bursts, and cannot distinguish a thousand hits of 1 ms from ten misses
+of 100 ms. Occupancy, seconds of work per second over a short window, can. Weighing it by latency is Finagle's idea.
 """
 
 from collections.abc import Callable, Iterable
