@@ -1,1 +1,1 @@
-"""Who gets the request. Pure: no I/O, no clock, no random numbers but those passed in."""
+"""Which upstream gets the request. Pure: no I/O, no clock, no random numbers but those passed in."""

@@ -28,7 +28,7 @@ class Ask(Protocol):
     `view`: the route's path; all asks of one route have the same candidates at one time. `avoid`: members this one
     cannot use, having failed there; `reluctant`: those it takes only where no other has room. `ordered`: the first
     candidate with room is taken, as a policy has put them; else the one with the least score per slot. `turn`: None
-    where it does not wait but is refused. `arrival` orders those who wait at one instance, no two alike;
+    where it does not wait but is refused. `arrival` orders the asks that wait at one instance, no two alike;
     `number` orders them in Redis, 0 while it is not known. A second attempt has both of the first: it goes before
     all that came after that, and no queue is full for it.
     """
@@ -50,4 +50,4 @@ class Ask(Protocol):
         """`pool_saturated`, `queue_full`; or `no_upstream`, where there is nothing it can use."""
 
     def queued(self, position: int, number: int = 0) -> None:
-        """It waits; so many of its class are before it. Where Redis says so its `number` is known from now on."""
+        """It waits; `position` asks of its class are before it. `number`: its place in Redis, 0 for not known."""

@@ -1,4 +1,4 @@
-"""Consistent hashing with bounded load (Mirrokni 2016): who has too much is passed over, clockwise.
+"""Consistent hashing with bounded load (Mirrokni 2016): overloaded upstreams are passed over, clockwise.
 
 The walk is short: when many slow down at once, one that went round the whole ring would fling every request as far
 from its cache as can be, at the worst moment.
@@ -16,7 +16,7 @@ _inflight = attrgetter("inflight")
 
 
 class Found(NamedTuple):
-    """Who takes the request, and how many were passed over for being busy."""
+    """The upstream that takes the request, and how many busy ones were passed over."""
 
     upstream: LiveUpstream
     distance: int

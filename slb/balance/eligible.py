@@ -37,8 +37,8 @@ def why_out(upstream: LiveUpstream, settings: RouteSettings) -> Literal["ejected
 def condition(
     upstream: LiveUpstream, settings: RouteSettings
 ) -> Literal["up", "unchecked", "failing", "ejected", "down"]:
-    """What is known of it. Of those that are available: `failing` where the last request failed there, `up` where
-    it has answered one or the route's check passes, `unchecked` where neither is known."""
+    """Its health, for display. Of those that are available: `failing` where the last request failed there, `up`
+    where it has answered one or the route's check passes, else `unchecked`."""
     if out := why_out(upstream, settings):
         return out
     if upstream.failures:
@@ -49,10 +49,10 @@ def condition(
 def served(
     upstreams: tuple[LiveUpstream, ...], settings: RouteSettings
 ) -> tuple[tuple[LiveUpstream, ...], frozenset[LiveUpstream]]:
-    """Those of `upstreams` that are available, and nothing; or, in a panic, all, and those that are not available.
+    """The available ones of `upstreams`, and no others; or, in a panic, all, and those that are not available.
 
-    Panic: fewer than `panic_threshold` of them are available. Their share of the traffic would bring down those
-    that are left, and so many at once may well be the fault of whoever looks.
+    Panic: fewer than `panic_threshold` of them are available. All the traffic would overload these few, and where
+    so many seem down at once, the fault may be in this instance or its network.
     """
     available = tuple(upstream for upstream in upstreams if is_available(upstream, settings))
     if len(available) == len(upstreams):

@@ -1,7 +1,7 @@
 """A new upstream's share grows over the route's `fade_in`: it looks idle, and would be hammered before it is warm.
 
 The curve is a straight line, as Envoy's slow start and Skipper's fade-in have it by default: at a quarter of the
-time a quarter of the share. It starts from nothing, not from a floor, since whoever is warm takes the rest.
+time a quarter of the share. It starts from nothing, not from a floor, since the warm upstreams take the rest.
 """
 
 from random import Random

@@ -1,8 +1,8 @@
 """Every state an upstream's health can be in, and every move between them. Pure: no I/O, no clock.
 
-Two lifecycles stand in one table, and never mix. What a *check* says of an upstream, the same on all instances:
-unknown, up, down. What *traffic* says of it, each instance for itself: trusted, ejected, on probation. A route uses
-an upstream that its own check has not found down and that is not ejected.
+Two lifecycles stand in one table, and never mix. The result of *checks*, the same on all instances: unknown, up,
+down. The result of *traffic*, on each instance separately: trusted, ejected, on probation. A route uses an upstream
+that its own check has not found down and that is not ejected.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from slb.model import HealthCheck
 
 
 class State(StrEnum):
-    """Where an upstream stands."""
+    """The state of an upstream."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -25,7 +25,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to it."""
+    """The events of an upstream's health."""
 
     ROSE = "rose"
     FELL = "fell"
@@ -54,7 +54,7 @@ class IllegalMove(SlbError):
 
 
 def moved(state: State, event: Event) -> State:
-    """Where `event` leads from `state`. Raises IllegalMove."""
+    """The state after `event` in `state`. Raises IllegalMove."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -63,7 +63,7 @@ def moved(state: State, event: Event) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a check has found so far: its state, and how many results in a row spoke against it."""
+    """The result of a check so far: the state, and how many results in a row were against it."""
 
     state: State = State.UNKNOWN
     run: int = 0

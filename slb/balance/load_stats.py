@@ -1,8 +1,8 @@
 """How busy an upstream is, as far as this process can see: in flight, occupancy, latency, and what they come to.
 
 Little's law: the average number of requests at an upstream is their rate times their duration. A count of those
-open at one instant is 0 between two bursts, and cannot tell a thousand hits of a millisecond from ten misses of a
-hundred. Occupancy, seconds of work per second over a short window, can. Weighing it by latency is Finagle's idea.
+open at one instant is 0 between two bursts, and cannot distinguish a thousand hits of 1 ms from ten misses
+of 100 ms. Occupancy, seconds of work per second over a short window, can. Weighing it by latency is Finagle's idea.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,8 +21,8 @@ MEMORY = 1.0
 what an upstream does usually is to be seen, not what it did last."""
 
 MEMORY_REQUESTS = 8.0
-"""The memory is as long as it takes to serve this many one by one where that is longer: of an upstream that takes
-ten seconds for each, a second holds none at all, and whoever begins would look stuck at once."""
+"""The memory is as long as this many requests take one after another, where that is longer: of an upstream that
+takes ten seconds for each, one second holds none, and any upstream that begins would look stuck at once."""
 
 NONE = -1.0
 """Room where there is none for certain."""
@@ -31,7 +31,7 @@ _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
 
 _UNSEEN = 0.0, 1.0
-"""Occupancy and weight of whom the pool does not watch (any more): a retry may still go by the table before."""
+"""Occupancy and weight of an upstream not (or no longer) watched: a retry may still use the table before."""
 
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
@@ -41,8 +41,8 @@ class LoadStats:
     """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `watchers`: the pools
     in which it counts.
 
-    What a request has been is taken up when somebody asks, many at once: done one by one, between the reads and
-    writes of a socket, it costs four times as much.
+    Results of requests are added when a figure is read, many at once: one by one, between the reads and writes of
+    a socket, this costs four times as much.
     """
 
     __slots__ = (
@@ -95,9 +95,9 @@ class LoadStats:
         return token
 
     def lasts(self, token: int) -> None:
-        """It was answered, and goes on for as long as it likes, as a tunnel does: in flight, and no sign of being
-        stuck. One that is idle for hours would keep every key away all that time. How fast the upstream is, it has
-        said by now; a second time says nothing."""
+        """It was answered, and may stay open without a limit, as a tunnel does: in flight, and no sign of being
+        stuck. Otherwise one that is idle for hours would keep every key away all that time. Its latency has been
+        measured by now; the time until its end is no measure of the upstream."""
         began = self._open.pop(token, None)
         if began is not None:
             self._lasting[token] = began
@@ -106,23 +106,23 @@ class LoadStats:
             self._learn(now - began, now)
 
     def waits(self, token: int) -> None:
-        """It is the sender's turn: the request is still on its way. In flight, and no sign of being stuck."""
+        """The client is still sending the request: it is in flight, and no sign of being stuck."""
         began = self._open.pop(token, None)
         if began is not None:
             self._lasting[token] = began
 
     def goes_on(self, token: int) -> None:
-        """After `waits`: it is the upstream's turn from now on, and how long that takes says how fast it is."""
+        """After `waits`: the upstream has the request from now on, and the time it takes is its latency."""
         if self._lasting.pop(token, None) is not None:
             self._open[token] = self._clock()
 
     def hear(self) -> None:
-        """Part of an answer has come, and more is to follow: whoever sends is not frozen."""
+        """Part of an answer has come, and more is to follow: its sender is not frozen."""
         self._heard = self._clock()
 
     def end(self, token: int, completed: bool) -> None:
-        """It has ended. Where it failed or was abandoned it kept the upstream busy, but says nothing of how fast
-        that is: one that fails at once is not fast."""
+        """It has ended. Where it failed or was abandoned, it counts for occupancy but not for latency: an upstream
+        that fails at once is not fast."""
         began = self._open.pop(token, None)
         if began is None:
             began, completed = self._lasting.pop(token), False
@@ -207,7 +207,7 @@ class LoadStats:
 
     def is_stuck(self, pool_latency: float, now: float) -> bool:
         """Whether it has had the oldest of its requests for longer than it should take, and has not finished any
-        other meanwhile, nor sent a part of one. What its latency was before says nothing then: a warm upstream may
+        other meanwhile, nor sent a part of one. Its earlier latency is not used for this: a warm upstream may
         freeze."""
         if self._ended:
             self._take_up()
@@ -217,7 +217,7 @@ class LoadStats:
         return self._last < since and next(iter(self._open.values())) < since and self._heard < since
 
     def weight(self, pool_latency: float, now: float) -> float:
-        """What its latency makes of its load, against that of the pool (seconds; 0.0 where it has none)."""
+        """The factor of its load, by its latency against the pool's (seconds; 0.0 where that has none)."""
         if self._open and self.is_stuck(pool_latency, now):
             return MOST
         if not self._count or pool_latency <= 0.0:
@@ -234,7 +234,7 @@ class PoolLoad:
     `latency` (seconds; 0.0 where nothing has been completed of late), the occupancy and weight of each, and
     `total`, the sum of the effective loads.
 
-    `inflight` is kept by the signals themselves: what is begun between two looks counts at once, of the pool and of
+    `inflight` is updated by each `LoadStats`: what is begun between two looks counts at once, of the pool and of
     each upstream, else a burst would meet the threshold of the idle pool before it.
     """
 
@@ -249,7 +249,7 @@ class PoolLoad:
         self._seen_inflight = 0
 
     def watch(self, load_stats: Iterable[LoadStats]) -> None:
-        """These are the upstreams' from now on."""
+        """Set the upstreams of the pool."""
         for each in self.load_stats:
             each.watchers = tuple(pool for pool in each.watchers if pool is not self)
         self.load_stats = tuple(load_stats)
@@ -258,7 +258,7 @@ class PoolLoad:
         self.inflight = self._seen_inflight = sum(each.inflight for each in self.load_stats)
 
     def look(self, now: float) -> None:
-        """Take all of it anew."""
+        """Compute all figures again."""
         occupancies: list[float] = []
         seconds = count = total = 0.0
         for each in self.load_stats:
@@ -280,12 +280,12 @@ class PoolLoad:
         return max(load_stats.inflight, occupancy) * weight
 
     def room_of(self, load_stats: LoadStats) -> float:
-        """So many in flight make its effective load 1 at most; NONE where its occupancy alone is more."""
+        """The number in flight at which its effective load is 1; NONE where its occupancy alone is more."""
         occupancy, weight = self._seen.get(load_stats, _UNSEEN)
         return NONE if occupancy * weight > 1.0 else 1.0 / weight if weight else inf
 
     def spare(self, load_stats: LoadStats) -> float:
-        """What it may have beside its part: one request; none where it is stuck, or as slow as if it were."""
+        """The load it may have above its share: one request; 0.0 where it is stuck, or as slow as that."""
         return 1.0 if self._seen.get(load_stats, _UNSEEN)[1] < MOST else 0.0
 
     @property

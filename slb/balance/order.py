@@ -8,8 +8,8 @@ from slb.balance.upstream import LiveUpstream
 
 
 def rotated(first: LiveUpstream, eligible: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
-    """`first`, then the others in their order from the next one on. Where a policy says nothing of those it has not
-    picked, this is what spreads them: no upstream is everybody's second choice."""
+    """`first`, then the others in their order from the next one on. For policies that give no order after their
+    first pick: this order spreads the second attempts over all upstreams."""
     at = eligible.index(first)
     return eligible[at:] + eligible[:at]
 

@@ -22,7 +22,7 @@ class Policy(Protocol):
     key belong together; empty where there is none.
 
     `greedy`: an idle upstream wins whenever it is eligible, however many others are. `ring`: this policy, where it
-    goes by the key: it has to be told of the route's upstreams, and lets new ones fade in by itself.
+    uses the key: it has to be given the route's upstreams, and fades in new ones by itself.
     """
 
     @property
@@ -40,7 +40,7 @@ class Policy(Protocol):
 
 
 class Means(NamedTuple):
-    """What policies are made with. `clock`: seconds; `zone`: where this process is, empty where nobody said."""
+    """What policies are made with. `clock`: seconds; `zone`: where this process is, empty where it is not set."""
 
     rng: Random
     clock: Callable[[], float]

@@ -2,7 +2,7 @@
 
 Each endpoint has a hundred positions on a circle of 64 bits, the xxHash64 of `<endpoint>-0` to `<endpoint>-99`; a
 key belongs to the first position at or after its own hash. So one of N that comes or goes moves about 1/N of the
-keys, and where an endpoint sits does not depend on who else is there.
+keys, and an endpoint's positions do not depend on the other endpoints.
 """
 
 from array import array
@@ -26,7 +26,7 @@ MOST_SECTOR_BITS = 10
 
 
 class EmptyRing(SlbError, LookupError):
-    """A ring of nobody was asked for: it could pick no one."""
+    """A ring without upstreams was asked for: it could pick none."""
 
 
 class Ring:
@@ -82,7 +82,7 @@ class Ring:
         return Ring(staying, thinned(self._run, staying))
 
     def pick(self, key: bytes) -> LiveUpstream:
-        """Who owns `key`."""
+        """The upstream that owns `key`."""
         digest, starts = xxh64_intdigest(key), self._starts
         sector = digest >> self._shift
         return self._owners[bisect_left(self._positions, digest, starts[sector], starts[sector + 1])]

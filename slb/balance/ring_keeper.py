@@ -1,8 +1,8 @@
 """Rings kept in step with the members of a route.
 
-Who comes waits for the debounce, so that a rolling deploy is one change and one ring; who goes, goes at once. The
-rings are never emptied: without members the last good ones stay, since a route that lost everybody is more often
-bad news than true. Building is sliced, and what is read meanwhile is the rings as they were.
+A new upstream waits for the debounce, so that a rolling deploy is one change and one ring; a removal takes effect
+at once. The rings are never emptied: without members the last good ones stay, since a route that lost all members
+is usually an error. Building is sliced, and what is read meanwhile is the rings as they were.
 """
 
 import math
@@ -15,20 +15,20 @@ from slb.balance.upstream import ALWAYS, LiveUpstream
 
 Members = frozenset[LiveUpstream]
 
-NOBODY: Members = frozenset()
+NO_MEMBERS: Members = frozenset()
 
 _MOST_FADING = 16
-"""Rings on their way in: each is looked at by every request, and taken anew when somebody leaves."""
+"""Rings that fade in, at most: every request looks at each, and each is made again when an upstream leaves."""
 
 
 class RingKeeper:
     """`rings` are those of all members, None until the first are built; `local` are those of the members in `zone`,
-    None where nobody of it is established. Both are immutable and replaced together, and a ring begins to fade in
+    None where none of it is established. Both are immutable and replaced together, and a ring begins to fade in
     at the same time in both.
 
-    The caller tells `follow` of every change of the members, and runs `step` when `wake` says so. `window` (seconds
-    a ring takes to fade in; it holds for rings that begin later), `debounce` (seconds) and `zone` may be set at any
-    time. Times are seconds of one clock of the caller's.
+    Call `follow` at every change of the members, and run `step` at the time of `wake`. `window` (seconds a ring
+    takes to fade in; it holds for rings that begin later), `debounce` (seconds) and `zone` may be set at any time.
+    Times are seconds of one clock of the caller's.
     """
 
     def __init__(self, window: float, debounce: float, zone: str = "") -> None:
@@ -37,8 +37,8 @@ class RingKeeper:
         self.zone = zone
         self.rings: RingSet | None = None
         self.local: RingSet | None = None
-        self._members = NOBODY
-        self._pending: dict[LiveUpstream, float] = {}  # who is in no ring yet, since when
+        self._members = NO_MEMBERS
+        self._pending: dict[LiveUpstream, float] = {}  # upstreams in no ring yet, since when
         self._building = False
         self._cold_until = -math.inf
 
@@ -77,11 +77,11 @@ class RingKeeper:
         self._await_new(now)
 
     def _grown(self, now: float) -> Generator[None, None, RingSet]:
-        """The rings with everybody who has waited long enough, and those who came after them."""
+        """The rings with all upstreams that have waited long enough, and those that came after them."""
         if self.rings is None or self._orphaned():
-            first = yield from Ring.build(self._members)  # nobody is warm: there is nothing to fade from
-            # Nor is there for those who come with the first, as a route's upstreams do that register one by one:
-            # whoever was the quickest would have all of the traffic till they have faded in.
+            first = yield from Ring.build(self._members)  # no upstream is warm: there is nothing to fade from
+            # Nor is there for those that come with the first, as a route's upstreams do that register one by one:
+            # the quickest would have all of the traffic till they have faded in.
             cold = all(each.seen > ALWAYS for each in first.upstreams)
             self._cold_until = now + self.debounce if cold else -math.inf
             return RingSet(first)
@@ -98,17 +98,17 @@ class RingKeeper:
         return (yield from rings.thinning(rings.newest.members - local)) if local else None
 
     def _local_members(self, rings: RingSet) -> Members:
-        """Who of `rings` is in the zone. Nobody, until one of them is established: cold caches only would be all
-        that the zone has."""
+        """The upstreams of `rings` that are in the zone. None of them, until one is established: before that the
+        zone has only cold caches."""
         if not self.zone:
-            return NOBODY
+            return NO_MEMBERS
         local = frozenset(upstream for upstream in rings.newest.upstreams if upstream.spec.zone == self.zone)
-        return local if local & rings.established.members else NOBODY
+        return local if local & rings.established.members else NO_MEMBERS
 
     def _swap(self, rings: RingSet, local: RingSet | None) -> None:
-        """`rings` and `local` without those who are no members; as they are where there are no members at all. A
-        zone that was taken away holds for no request more: one would begin its ramp, for when it is set again."""
-        gone = rings.newest.members - self._members if self._members else NOBODY
+        """Set `rings` and `local` without upstreams that are no members; unchanged where there are no members at
+        all. A zone that was unset has no local ring from now on: it would begin its ramp, for a later zone."""
+        gone = rings.newest.members - self._members if self._members else NO_MEMBERS
         if not self.zone:
             self.local = local = None
         if gone == rings.newest.members:
@@ -117,11 +117,11 @@ class RingKeeper:
         self.local = None if local is None or local.established.members <= gone else local.without(gone)
 
     def _await_new(self, now: float) -> None:
-        here = self.rings.newest.members if self.rings else NOBODY
+        here = self.rings.newest.members if self.rings else NO_MEMBERS
         self._pending = {new: self._pending.get(new, now) for new in self._members - here}
 
     def _grows_at(self) -> float:
-        """The first who waits takes the others along; while many rings fade in, not before one of them has."""
+        """When the rings grow: all that wait join with the first; while many rings fade in, once one has."""
         at = min(self._pending.values(), default=math.inf) + self.debounce
         fading = self.rings.fading if self.rings else ()
         return max(at, min(each.ends for each in fading)) if len(fading) >= _MOST_FADING else at
@@ -136,4 +136,4 @@ class RingKeeper:
         """The local ring is not of those it should be of: one has changed its zone, or the zone was set."""
         if self.rings is None:
             return False
-        return self._local_members(self.rings) != (self.local.newest.members if self.local else NOBODY)
+        return self._local_members(self.rings) != (self.local.newest.members if self.local else NO_MEMBERS)

@@ -1,6 +1,6 @@
 """What a ring is made of: sorted positions and their owners; made, merged and thinned.
 
-What may take long is a generator: whoever drives it may serve requests between two steps.
+What may take long is a generator: its caller may serve requests between two steps.
 """
 
 from array import array
@@ -84,7 +84,7 @@ def _sorted(sectors: list[list[int]], hashes: list[int], owners: list[LiveUpstre
     run = Run(array(WORDS), [])
     since = 0
     for sector in sectors:
-        sector.sort(key=hashes.__getitem__)  # stable: who comes first by endpoint stays first
+        sector.sort(key=hashes.__getitem__)  # stable: of equal hashes the first endpoint stays first
         run.positions.extend(map(hashes.__getitem__, sector))
         run.owners.extend(map(owners.__getitem__, sector))
         since += len(sector)

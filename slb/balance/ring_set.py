@@ -59,8 +59,8 @@ class RingSet:
         return self.fading[-1].ring if self.fading else self.established
 
     def shares(self, now: float) -> tuple[tuple[Ring, float], ...]:
-        """The rings, oldest first, each with its part of the requests; they sum to 1. The newest takes what its
-        curve says, the next older what its own says of the rest, and so on; the established has what is left."""
+        """The rings, oldest first, each with its part of the requests; they sum to 1. The newest takes the part
+        of its curve, the next older the part of its own curve of the rest, and so on; the established the rest."""
         left = 1.0
         shares: list[tuple[Ring, float]] = []
         for each in reversed(self.fading):
@@ -91,8 +91,8 @@ class RingSet:
         return self
 
     def without(self, upstreams: Iterable[LiveUpstream]) -> "RingSet":
-        """`upstreams` are gone from every ring. A ring of which nobody is left leaves, and one that came to be the
-        same as the ring before it. Raises EmptyRing where nobody would be left in any."""
+        """The rings without `upstreams`. A ring that would be empty is dropped, and so is one that becomes the same
+        as the ring before it. Raises EmptyRing where no ring would be left."""
         return drained(self.thinning(upstreams))
 
     def thinning(self, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "RingSet"]:

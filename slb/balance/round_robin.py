@@ -14,8 +14,8 @@ _member = attrgetter("member")
 
 
 class RoundRobin:
-    """Goes round in member order. What it remembers is whom it served last, not an index: when the set changes
-    it goes on with that one's successor, so nobody is skipped or served twice. Starts at a random place, since
+    """Goes round in member order. It stores the last upstream picked, not an index: when the set changes, it goes
+    on with that one's successor, so no upstream is skipped or picked twice. It starts at a random place, since
     instances that all start with the first upstream would send it their bursts together."""
 
     greedy = False

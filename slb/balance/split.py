@@ -7,8 +7,8 @@ from slb.balance.upstream import LiveUpstream
 
 
 class Split:
-    """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: who of them
-    can take any. `only`: the ring that decides them all, where there is one."""
+    """`parts`: rings, each with the share of the requests it decides; the shares sum to 1. `eligible`: the
+    upstreams that can take any. `only`: the ring that decides them all, where there is one."""
 
     __slots__ = ("_expected", "_given", "_last", "_parts", "_upto", "eligible", "only")
 
@@ -39,8 +39,8 @@ class Split:
         return self._last  # shares sum to 1 but for rounding
 
     def expected(self, upstream: LiveUpstream) -> float:
-        """Its part of the whole load: of each ring that it is in an equal one. Who has come lately, or is of
-        another zone, is expected to have less; whoever was here before them does not have too much."""
+        """Its share of the whole load: an equal share of each ring it is in. A new upstream, or one of another
+        zone, is expected to have less, so the older ones do not count as overloaded."""
         part = self._expected.get(upstream)  # asked at every pick
         if part is None:
             part = self._expected[upstream] = sum(each for members, each in self._parts if upstream in members)

@@ -19,7 +19,7 @@ class LiveUpstream:
     `available` and `down` when they are refreshed. `answered_at` (when it last has, a request of this process),
     `passing` (the active checks that found it up) and `passed_at` (until when one did) are only shown; times are of
     the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the
-    mirror's clock. `load_stats`: how busy it is, None where nobody asks.
+    mirror's clock. `load_stats`: how busy it is, None where no policy uses it.
     """
 
     __slots__ = (
@@ -67,13 +67,13 @@ class Handle:
         upstream.inflight += 1
 
     def lasts(self) -> None:
-        """It was answered, and may go on for as long as it likes, or its client does: how long that is says nothing
-        of how fast its upstream is."""
+        """It was answered, and may stay open without a limit: its duration is no measure of how fast its upstream
+        is."""
         if (load_stats := self._load_stats()) is not None:
             load_stats.lasts(self._token)
 
     def waits(self) -> None:
-        """Its body is still on its way from the client: the upstream cannot answer yet."""
+        """The client is still sending the body: the upstream cannot answer yet."""
         if (load_stats := self._load_stats()) is not None:
             load_stats.waits(self._token)
 
@@ -87,8 +87,8 @@ class Handle:
         return self.upstream.load_stats if self._held and self._token else None
 
     def release(self, completed: bool = True) -> None:
-        """Give the slot back; every call after the first does nothing. `completed`: the upstream has done what was
-        asked of it, and the time that took says how fast it is."""
+        """Give the slot back; every call after the first does nothing. `completed`: the upstream has served the
+        request, and the time that took is a measure of its latency."""
         if self._held:
             self._held = False
             self.upstream.inflight -= 1

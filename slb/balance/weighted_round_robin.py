@@ -7,7 +7,7 @@ from slb.balance.view import RouteView, Without
 
 
 class WeightedRoundRobin:
-    """Each pick raises everybody's credit by its weight, takes the highest, and lowers that one by the sum.
+    """Each pick raises each upstream's credit by its weight, takes the highest, and lowers that one by the sum.
     Over sum(weights) picks each is chosen exactly weight times."""
 
     greedy = False
@@ -37,7 +37,7 @@ class WeightedRoundRobin:
         return best
 
     def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
-        """After the one whose turn it is, those whose turn comes next."""
+        """The one whose turn it is, then the others by their next turn."""
         first = self.pick(view, key, without)
         others = (upstream for upstream in view.left(without) if upstream is not first)
         return [first, *sorted(others, key=self._credit_next, reverse=True)]

@@ -1,7 +1,7 @@
 """How much of the traffic stays in the zone: a ramp, and a brake on it.
 
-The ramp goes by the time since it began and by nothing else, so that neither who comes and goes nor a bad minute
-can begin it again. The brake goes by latencies alone, and lets go by itself.
+The ramp depends on the time since it began and on nothing else, so that neither joins and leaves nor a bad minute
+can begin it again. The brake depends on latencies alone, and is released by itself.
 """
 
 from math import exp
@@ -21,8 +21,8 @@ RISE = 10.0
 """Seconds in which health falls from 1 to 0, and rises again: slower than caches get cold, and warm."""
 
 LULL = 0.1
-"""Seconds of its fall that one look can stand for. Where requests come in bursts nobody looks in between, and all
-that is known after a minute may be the last moment of the burst before."""
+"""Seconds of its fall that one sample can account for, at most. Between bursts of requests there are no samples,
+and the newest latency after a minute may be from the last moment of the burst before."""
 
 
 class ZoneSettings(NamedTuple):
@@ -63,8 +63,8 @@ class ZoneRamp:
         return max(min(FLOOR, ceiling), ceiling * ramp * self.health)
 
     def observe(self, local: float | None, all_zones: float | None, now: float) -> None:
-        """The latencies of the zone's own upstreams and of all, seconds; None where nobody knows: of a zone that
-        nothing is known of nothing bad is known, and the brake lets go."""
+        """The latencies of the zone's own upstreams and of all, seconds; None where unknown: without a latency of
+        the zone there is no sign of a problem, and the brake is released."""
         elapsed, self._seen = max(0.0, now - self._seen), now
         keep = exp(-elapsed / SMOOTHING)
         self._local = _smoothed(self._local, local, keep)

@@ -1,12 +1,12 @@
-"""How fast the zone is beside all zones: what the brake of the zone's ramp goes by.
+"""The zone's latency against that of all zones: the input of the brake of the zone's ramp.
 
 At the top of the ramp nearly all requests are local, so a mean over all requests *is* the zone's own and would
-never look better than it. All zones means here what a request costs that may go to any upstream: the zone's mean
-and that of the others, by how many upstreams each has.
+never look better than it. The latency of all zones is therefore that of a request that may go to any upstream: the
+mean of the zone's and that of the others, weighted by the number of upstreams.
 
-Of the others only a few requests in a hundred tell then, and where a hit takes a millisecond and a miss a hundred,
-the means of a few differ by chance alone. What may be chance is taken off the difference, so that the brake is for
-what is certain, and lets go of what is not.
+At the top only a few requests in a hundred go to the others, and where a hit takes a millisecond and a miss a
+hundred, the means of a few differ by chance alone. The part that may be chance is subtracted from the difference,
+so that the brake acts only on a certain difference.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ CHANCE = 3.0
 and what comes about once in twenty would come every minute."""
 
 _LEAST = 1.0
-"""Requests, with those that are remembered in part: of fewer nothing is known."""
+"""Requests, older ones counted in part: of fewer no latency is given."""
 
 
 class _Side:
@@ -57,7 +57,7 @@ class _Side:
 
 
 class ZoneLatency:
-    """Told by `watch` whom to compare, and read by `look` every few milliseconds."""
+    """`watch` sets which upstreams to compare; `look` reads the result, every few milliseconds."""
 
     def __init__(self) -> None:
         self._local = _Side()
@@ -65,13 +65,13 @@ class ZoneLatency:
         self._seen = 0.0
 
     def watch(self, local: Iterable[LoadStats], others: Iterable[LoadStats]) -> None:
-        """These can take requests now. What was known of the zone before stays known."""
+        """Set the upstreams that can take requests now. The latencies so far are kept."""
         self._local.watch(local)
         self._others.watch(others)
 
     def look(self, now: float) -> tuple[float | None, float | None]:
         """Seconds: the zone's own latency, as far as it differs by more than chance, and that of all zones; None
-        where too little is known to compare them."""
+        where there are too few requests to compare them."""
         keep, self._seen = exp(min(0.0, self._seen - now) / MEMORY), now
         local, others = self._local, self._others
         local.take(keep)
@@ -87,8 +87,8 @@ class ZoneLatency:
 
 
 def _error(local: _Side, others: _Side) -> float:
-    """The standard error of the difference of the means, were both of one kind: the few of one side alone may all
-    be hits, and look as if there were no other."""
+    """The standard error of the difference of the means, with the variance of both sides together: the few of one
+    side may all be hits, and have no variance."""
     count = local.count + others.count
     mean = (local.seconds + others.seconds) / count
     variance = max(0.0, (local.squares + others.squares) / count - mean * mean)

@@ -32,11 +32,11 @@ _KINDS: dict[str, tuple[type | UnionType, str]] = {
 
 
 def check_kinds(**given: object) -> None:
-    """Each is of the kind that its name says."""
+    """Check that each argument is of its kind. Raises ConfigError."""
     for name, value in given.items():
-        kind, wanted = _KINDS[name]
+        kind, expected = _KINDS[name]
         if not isinstance(value, kind):
-            raise ConfigError(f"{name} = {masked(repr(value))}: {wanted}")
+            raise ConfigError(f"{name} = {masked(repr(value))}: {expected}")
 
 
 def checked_fallback(fallback: str | None) -> str:

@@ -28,7 +28,7 @@ class Buffer:
         return len(self._waiting)
 
     def take(self) -> bool:
-        """Go at once, if there is room and nobody waits."""
+        """Take a place at once, if there is room and no call waits. Whether it was taken."""
         if self._width and (self.out >= self._width or self._waiting):
             return False
         self.out += 1
@@ -59,14 +59,14 @@ class Buffer:
         self.out -= 1
 
     def close(self, why: Callable[[], Exception]) -> None:
-        """Nobody goes any more: each that waits is told why."""
+        """No call is let through any more: each that waits raises the exception that `why` makes."""
         while self._waiting:
             turn = self._waiting.popitem(last=False)[0]
             if not turn.cancelled():
                 turn.set_exception(why())
 
     def _leave(self, turn: asyncio.Future[None]) -> None:
-        """Whoever was let go in the very moment of leaving passes its place on."""
+        """A call that got its place in the moment of its cancellation gives it back."""
         if turn.done() and not turn.cancelled() and turn.exception() is None:
             self.give_back()
         else:

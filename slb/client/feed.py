@@ -61,8 +61,8 @@ class Surroundings:
 
 
 class Feed(Protocol):
-    """`mirror`, its `rings` and who is ejected are kept true between `open` and `close`. `metrics`: what comes of
-    following them."""
+    """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. `metrics`:
+    those of this work."""
 
     @property
     def mirror(self) -> Mirror: ...
@@ -83,7 +83,7 @@ class Feed(Protocol):
 
 
 class _Following:
-    """A mirror, its rings, and who is ejected."""
+    """A mirror, its rings, and the ejected upstreams."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
@@ -105,20 +105,20 @@ class _Following:
 
 
 class FixedFeed(_Following):
-    """One route, `/`, with the upstreams that it is told. Raises ConfigError for a list that cannot be meant, or
-    that has an address which `rules` refuse."""
+    """One route, `/`, with the upstreams it is given. Raises ConfigError for a list that is not valid, or has an
+    address that `rules` refuse."""
 
     def __init__(self, upstreams: Upstreams, rules: AddressRules, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
         self._rules = rules
         self._members, self._attributes = _checked(upstreams, rules)
         if self._settings.route_settings(_ROOT, {}).max_inflight:
-            raise ConfigError("settings: max_inflight: a fixed list has nobody to count with; set max_outbound")
+            raise ConfigError("settings: max_inflight: a fixed list has no fleet to count in; set max_outbound")
 
     async def open(self, patience: float) -> None:
         members, attributes = self._members, self._attributes
         await step_through(self.mirror.replace({_ROOT: RouteRecord(frozenset(members))}, attributes))
-        if self._members is not members:  # told of others meanwhile
+        if self._members is not members:  # replaced meanwhile
             self._show(attributes)
         await self._follow()
 
@@ -130,7 +130,7 @@ class FixedFeed(_Following):
             self._show(before)
 
     def _show(self, before: Mapping[str, Mapping[str, str]]) -> None:
-        """Let the mirror have them in the place of others, of which `before` was said."""
+        """Replace the mirror's upstreams by these; `before`: the attributes of those it had."""
         gone: dict[str, dict[str, str]] = {member: {} for member in before if member not in self._attributes}
         self.mirror.update({_ROOT: RouteRecord(frozenset(self._members))}, {**gone, **self._attributes})
 
@@ -149,7 +149,7 @@ class RedisFeed(_Following):
         self._connection: Connection | None = None
 
     async def open(self, patience: float) -> None:
-        """Raises RedisRefused where Redis says no; one that is merely away is tried again and again."""
+        """Raises RedisRefused where Redis refuses the login; a Redis that is only away is tried again and again."""
         connection = self._connection = await connect(self._connect_by, self.metrics, self._clock)
         kept = None if self._data_dir is None else table_file(self._data_dir, connection.url_shown)
         watcher = Watcher(
@@ -183,7 +183,7 @@ def feed_of(
 
 
 def _checked(upstreams: Upstreams, rules: AddressRules) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """Members in normal form, and what is said of each as Redis would have it. Raises ConfigError."""
+    """Members in normal form, and the attributes of each in the form of Redis. Raises ConfigError."""
     if isinstance(upstreams, str) or not isinstance(upstreams, Iterable):
         raise ConfigError(f"upstreams = {upstreams!r}: give a list")
     members: list[str] = []
@@ -193,8 +193,8 @@ def _checked(upstreams: Upstreams, rules: AddressRules) -> tuple[list[str], dict
         if member in members:
             raise ConfigError(f"upstreams: {member} stands there twice")
         members.append(member)
-        if isinstance(upstreams, Mapping) and (said := _attributes(member, upstreams[written])):
-            attributes[member] = said
+        if isinstance(upstreams, Mapping) and (given := _attributes(member, upstreams[written])):
+            attributes[member] = given
     if not members:
         raise ConfigError("upstreams is empty: give at least one")
     return members, attributes
@@ -213,11 +213,11 @@ def _member(written: object, rules: AddressRules) -> str:
     return member
 
 
-def _attributes(member: str, said: object) -> dict[str, str]:
-    if not isinstance(said, Mapping):
-        raise ConfigError(f"upstreams: {member}: {said!r}: a mapping of attributes, such as {{'zone': 'a'}}")
+def _attributes(member: str, given: object) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"upstreams: {member}: {given!r}: a mapping of attributes, such as {{'zone': 'a'}}")
     try:
-        known = UpstreamAttributes.model_validate(dict(said))
+        known = UpstreamAttributes.model_validate(dict(given))
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, fault["loc"]))

@@ -9,7 +9,7 @@ from slb.addresses import AddressRules
 
 
 class RuledResolver(AbstractResolver):
-    """`exempt`: a host that may resolve to whatever it likes."""
+    """`exempt`: a host to whose addresses no rule applies."""
 
     def __init__(self, rules: AddressRules, exempt: str) -> None:
         self._rules = rules

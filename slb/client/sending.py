@@ -1,4 +1,4 @@
-"""One request to one destination: what it holds is given back once, and what became of it is counted and told."""
+"""One request to one destination: what it holds is given back once, and its result is counted and reported."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown;
-    `failed` is told of each request that an upstream failed, and why.
+    `failed` is called for each request that an upstream failed, with the reason.
     `reading`: the requests whose answers have a body to come still, and their connections."""
 
     def __init__(
@@ -112,16 +112,16 @@ class Sending:
             connection.add_callback(self._give_back)
 
     def _lasts(self, response: ClientResponse) -> bool:
-        """Whether it may go on for as long as it likes, and tells meanwhile how fast its upstream is."""
+        """Whether it may stay open without a limit: its duration is no measure of its upstream."""
         return self._status < SERVER_ERROR and response.content_type == _EVENT_STREAM
 
     def drop(self, response: ClientResponse) -> None:
-        """The answer is not wanted: another attempt follows."""
+        """The answer is not used: another attempt follows."""
         self._release(False)
         response.release()
 
     def cut(self, connection: Connection) -> None:
-        """The session is closed. aiohttp closes connections and leaves whoever reads a body waiting for ever."""
+        """The session is closed. aiohttp closes connections, but a task that reads a body would wait for ever."""
         self._content.set_exception(closed_meanwhile())
         connection.close()
 
@@ -168,7 +168,7 @@ class Sending:
             self._tell(reason_of(error), _words(error))
 
     def _answered(self, status: int) -> None:
-        """Whoever answers serves, whatever the answer is, unless it says that it does not."""
+        """An upstream that answers serves, with any status except those of `NOT_SERVED`."""
         upstream = self._destination.upstream
         if status in NOT_SERVED:
             self._blame(str(status))
@@ -210,7 +210,7 @@ def closed_meanwhile() -> SessionClosed:
 
 
 class _Lost(ClientError):
-    """The connection was lost; `error` tells how."""
+    """The connection was lost; `error` has the cause."""
 
     def __init__(self, error: ClientError) -> None:
         super().__init__(error)
@@ -218,8 +218,8 @@ class _Lost(ClientError):
 
 
 async def send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, and
-    seen by nobody. Here only `Calls` does that. A middleware."""
+    """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, without
+    a trace. Here only `Calls` sends again. A middleware."""
     try:
         return await handler(request)
     except ClientConnectorError:

@@ -1,4 +1,4 @@
-"""The session: a ClientSession that knows where each path is served, and sends the call there by itself."""
+"""The session: a ClientSession that picks an upstream for each call by its path, and sends the call there."""
 
 import os
 import socket
@@ -101,7 +101,7 @@ class Session:
         await self.close()
 
     async def open(self) -> None:
-        """What `async with` does. Raises RedisRefused where Redis says no, SessionClosed where it was open once."""
+        """What `async with` does. Raises RedisRefused where Redis refuses, SessionClosed where it was open once."""
         if self._http is not None:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
@@ -243,7 +243,7 @@ async def _refused() -> ClientResponse:
 
 
 def _own_node() -> str:
-    """Kubernetes can say it by the downward API; the host's name elsewhere."""
+    """This node's name: from Kubernetes' downward API where set, else the host's name."""
     return os.environ.get("NODE_NAME") or socket.gethostname()
 
 

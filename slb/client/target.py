@@ -77,7 +77,7 @@ def parse_target(text: str) -> Target:
         return Target(path, path, _escaped(query))
     path, mark, query = text.partition("#")[0].partition("?")
     if not path.startswith("/"):
-        raise CallRefused(BAD_REQUEST, f"{text!r}: give a path such as /products/1; the session knows the hosts")
+        raise CallRefused(BAD_REQUEST, f"{text!r}: give a path such as /products/1; the session picks the host")
     try:
         return Target(normal_path(path, encoded_controls=True), _escaped(path), _escaped(mark + query))
     except InvalidName as error:

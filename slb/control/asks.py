@@ -1,5 +1,5 @@
 """The asks of one lane: pending, then in a batch in flight, then in the queue, until answered; parked before,
-where Redis cannot tell yet."""
+where Redis cannot decide yet."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -28,12 +28,12 @@ class Asks:
         return bool(self.pending or self.parked or self.flying or self.queued)
 
     def bring(self, ask: Ask) -> None:
-        """One more."""
+        """Add an ask."""
         place = self.parked if self.parks and is_capped(ask) else self.pending
         place[ask] = None
 
     def park(self) -> list[Ask]:
-        """From now on capped ones wait apart, for Redis cannot tell what is free. Those that do not wait."""
+        """From now on asks of capped routes wait in `parked`. Those that cannot wait are removed and returned."""
         self.parks = True
         capped = [ask for ask in self.pending if is_capped(ask)]
         for ask in capped:
@@ -56,7 +56,7 @@ class Asks:
         return {ask.view for ask in (*self.pending, *self.parked, *self.flying)}
 
     def known_to_redis(self) -> Iterator[Ticket]:
-        """All that Redis knows of by now, or will with the batch in flight."""
+        """All tickets that Redis has, or will have with the batch in flight."""
         yield from self.queued.values()
         yield from self.flying.values()
 
@@ -92,7 +92,7 @@ class Asks:
         return ticket
 
     def leave(self, ask: Ask) -> int | None:
-        """Its asker has left. The key of its ticket, where Redis has to know."""
+        """Its request has left. Returns the key of its ticket, where Redis has one; else None."""
         for place in (self.pending, self.parked):
             if ask in place:
                 del place[ask]
@@ -126,8 +126,8 @@ class Asks:
 
 
 class Answers:
-    """The answers to asks, given at the end of a step, in which nothing is half done any more: what they do
-    with it may come back to the lane."""
+    """The answers to asks, given at the end of a step, when the lane's state is consistent: the receivers may call
+    the lane again."""
 
     def __init__(self) -> None:
         self._answers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -135,16 +135,16 @@ class Answers:
     def __bool__(self) -> bool:
         return bool(self._answers)
 
-    def add(self, tell: Callable[..., None], *answer: Any) -> None:
-        """`tell` is called with this."""
-        self._answers.append((tell, answer))
+    def add(self, receive: Callable[..., None], *answer: Any) -> None:
+        """`give` will call `receive` with `answer`."""
+        self._answers.append((receive, answer))
 
     def give(self) -> None:
         """Call all, in their order. One that raises is shown as the event loop shows it: others stand behind it."""
         answers, self._answers = self._answers, []
-        for tell, answer in answers:
+        for receive, answer in answers:
             try:
-                tell(*answer)
+                receive(*answer)
             except Exception as error:  # noqa: BLE001 -- see above
                 context = {"message": "a request broke when it was answered", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)

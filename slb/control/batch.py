@@ -1,4 +1,4 @@
-"""What one call of the ledger's script says, as `lua/ledger.lua` reads it."""
+"""One call of the ledger's script, in the form that `lua/ledger.lua` reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,15 +36,15 @@ class Ticket:
 
 @dataclass(slots=True)
 class Batch:
-    """`join`: this holder need not be known yet. `fresh`: the first on its connection. `settling`: it waits for the
-    others to say what they hold. `full`: what it holds (`held`) and what waits (`tickets`, their keys), whatever
+    """`join`: this holder may be new to Redis. `fresh`: the first on its connection. `settling`: it waits for the
+    others to send what they hold. `full`: what it holds (`held`) and what waits (`tickets`, their keys), whatever
     was sent before. `waiting`: some of those, in their order, in other batches too. Else what has changed:
     `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages brought and are used
     (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
     ticket it becomes where it has to wait; `explain`: what the last of them finds is to be reported. `changed`:
     views whose waiting tickets have other candidates now. `drops`: what candidates that were replaced are stored
     under. `bye`: this holder leaves for good. `lacked`: Redis has been asked once, and lacked some of `contents`.
-    `only_took`: it has nothing to say but that."""
+    `only_took`: it carries `took` and nothing else."""
 
     seq: int
     join: bool = False
@@ -98,8 +98,8 @@ _as_they_are = attrgetter(*_AS_THEY_ARE)
 
 
 class Seen(NamedTuple):
-    """The scores `ask` found, of those in flight, at `at` by the event loop's clock; None where there were too many
-    to tell."""
+    """The scores above 0 that `ask` found, at `at` by the event loop's clock; None where there were too many for a
+    reply."""
 
     ask: Ask
     scores: Mapping[str, int] | None

@@ -1,4 +1,4 @@
-"""What a lane has yet to say to Redis, and the batch that says it next. No I/O; the time is passed in."""
+"""What a lane has yet to send to Redis, and the next batch of it. No I/O; the time is passed in."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,9 +10,9 @@ from slb.control.views import Views
 
 class BatchBuilder:
     """`held`, `asks` and `views` are the lane's own, read when a batch is made. Deltas wait here until a batch
-    carries them; a full batch says whole what they would come to, so they end with it. Where more wait than one
-    batch says, those behind it say the rest, and no asks before. Times are the event loop's, in seconds; `beat_due`
-    is when all is sent again at the latest."""
+    carries them; a full batch carries the result of all deltas, so they end with it. Where more tickets wait than
+    fit into one batch, those behind it carry the rest, and no asks before. Times are the event loop's, in seconds;
+    `beat_due` is when all is sent again at the latest."""
 
     def __init__(self, held: Mapping[str, int], asks: Asks, views: Views) -> None:
         self.beat_due = 0.0
@@ -40,7 +40,7 @@ class BatchBuilder:
         self._released[member] = self._released.get(member, 0) + 1
 
     def hurry(self) -> None:
-        """What has been released has waited long enough."""
+        """Releases have waited long enough: a batch is due."""
         self._hurries = True
 
     def leave(self, key: int) -> None:
@@ -61,7 +61,7 @@ class BatchBuilder:
 
     def is_overtaken(self, key: int) -> bool:
         """A reply grants this ticket another slot. Whether it uses one that a message granted, and Redis must have
-        taken back since: then the next batch says all that is held, this slot too."""
+        taken back since: then the next batch carries all that is held, this slot too."""
         if self._taken.pop(key, None) is None:
             return False
         self._full = True
@@ -72,7 +72,7 @@ class BatchBuilder:
         self._changed.add(view)
 
     def look(self) -> None:
-        """There may be an answer to be had: a batch is due, if only an empty one."""
+        """Redis may have an answer: a batch is due, even an empty one."""
         self._look = True
 
     def say_all(self) -> None:
@@ -80,7 +80,7 @@ class BatchBuilder:
         self._full = True
 
     def differs(self) -> None:
-        """Redis counts otherwise. It may, until all of a full batch has been sent."""
+        """Redis's count differs: the next batch is a full one, unless parts of one are still to be sent."""
         self._full = self._full or not self._parts.unsaid
 
     # -- what is due
@@ -97,7 +97,7 @@ class BatchBuilder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether Redis knows of all that has ended here."""
+        """Whether Redis has all releases, departures and accepted grants of this lane."""
         return not (self._released or self._left or self._taken)
 
     def keeps(self) -> set[str]:
@@ -107,10 +107,10 @@ class BatchBuilder:
     # -- batches
 
     def batch(self, now: float, beat: float, settling: bool) -> Batch:
-        """The next one, taken out of here. The first on a connection only looks which Redis that is, and takes
-        nothing out. No ask is sent, or waits in its queue, before it has all: it may have lost what others hold.
-        While `settling` nothing waits there either. All others acknowledge the grants that were taken, until one
-        that does has been run."""
+        """The next one, taken out of here. The first on a connection only checks which Redis that is, and takes
+        nothing out. No ask is sent, or waits in Redis's queue, before Redis has all counts: it may have lost what
+        others hold. While `settling` nothing waits there either. All other batches acknowledge the grants that were
+        taken, until one of them has been run."""
         if self._fresh and not self._join:
             self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)
@@ -162,7 +162,7 @@ class BatchBuilder:
 
     @property
     def _says_more(self) -> bool:
-        """Whether there is more to say, or to ask, than which grants have been taken."""
+        """Whether there is more to send, or to ask, than which grants have been taken."""
         of_itself = self._full or self._look or self._released or self._left or self._changed or self._parts.unsaid
         return bool(of_itself or self._asks.pending or self._join or self._fresh)
 
@@ -178,7 +178,7 @@ class BatchBuilder:
     # -- what became of the batch
 
     def ran(self, batch: Batch) -> None:
-        """Redis knows this holder, and this connection."""
+        """Redis has run `batch`: this holder and this connection are registered."""
         self._join = self._fresh = False
         self._untold = self._untold and not batch.full
         if batch.contents:
@@ -187,23 +187,23 @@ class BatchBuilder:
             self.was_taken(key, member)
 
     def settled(self) -> None:
-        """Redis knows what all holders have: what waits here may have what is free."""
+        """Redis has the counts of all holders: what waits here may have what is free."""
         self._full = self._full or self._owes_queue
 
     def lacks(self, batch: Batch, digests: list[str]) -> None:
-        """Redis has not run it, for want of these candidates: it has them now."""
+        """Redis has not run it, since it lacked these candidates: `batch` carries them now, to be sent again."""
         batch.lacked = True
         self._views.lost()
         packed = {view.digest: view.packed for view in batch.views.values()}
         batch.contents = {digest: packed[digest] for digest in digests}
 
     def failed(self) -> None:
-        """It was run or not: after the first by another connection, one says all."""
+        """It may have been run or not: behind the first batch of the next connection goes a full one."""
         self._fresh = self._untold = self._full = True
         self._views.lost()
 
     def begin_anew(self) -> None:
-        """Redis knows nothing of this holder, nor of its grants."""
+        """Redis has no data of this holder or its grants any more."""
         self._join = True
         self._taken.clear()
         self.failed()

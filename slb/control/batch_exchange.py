@@ -25,14 +25,14 @@ class Decides(Protocol):
     timing: LaneTiming
 
     def is_due(self, now: float) -> bool:
-        """Whether there is anything to say, by the event loop's clock."""
+        """Whether there is anything to send, at `now` by the event loop's clock."""
 
     def next_batch(self) -> Batch:
         """The next one, taken out of the lane."""
 
     def read(self, batch: Batch, reply: dict[str, Any]) -> Batch | None:
-        """Do what the reply says. Returns the batch to be sent behind it, at once; None where nothing is left to
-        send. Raises RedisError, OSError where the reply is of no use."""
+        """Apply the reply. Returns the batch to be sent behind it, at once; None where nothing is left to send.
+        Raises RedisError, OSError where the reply is of no use."""
 
     def fall_behind(self) -> None:
         """Redis has not answered for the budget."""

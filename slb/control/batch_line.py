@@ -20,7 +20,7 @@ from slb.control.wire import OnReply
 
 class BatchLine:
     """Runs `lua/ledger.lua`. `new_holder` makes the names leases are held under; `start`: where the search among
-    equals begins. `on_answer` is called where Redis has forgotten the script, and is asked once more. `sent`: when
+    equals begins. `on_answer` is called where Redis lacked the script, and is called once more. `sent`: when
     the last batch was sent, in seconds of the event loop's clock."""
 
     def __init__(

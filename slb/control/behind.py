@@ -1,4 +1,4 @@
-"""Redis has its data, but not all of it: what it lacks of what this instance knows, older or evicted."""
+"""Redis has its data, but not all of it: which entries of this instance it lacks, older or evicted."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Behind:
     evicted: int
 
     def log(self, redis: str) -> None:
-        """One line, when it is found."""
+        """Write one log line, when it is found."""
         event = "redis_evicted" if self.evicted else "redis_came_back_behind"
         _log.warning(event, changes=self.evicted or len(self.lost), writing_back=True, redis=redis)
 
@@ -42,7 +42,7 @@ async def behind(good: Snapshot, found: Snapshot, evictions: Evictions, now: flo
 
 async def undoes(good: Snapshot, found: Snapshot, log: History) -> bool:
     """Whether `found` has something else than `good`, though `log`, read no earlier, has no newer change of it:
-    another instance, which knows less, is writing the table back."""
+    another instance, with an older table, is writing the table back."""
     slices = Slices()
     for entry in differing(good, found):
         if entry is not None and good.history.of.get(entry, 0) > log.revision(entry):
@@ -52,7 +52,7 @@ async def undoes(good: Snapshot, found: Snapshot, log: History) -> bool:
 
 
 async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
-    """What they are in `good`."""
+    """The states of these entries in `good`."""
     slices = Slices()
     found: dict[str, State] = {}
     for entry in entries:

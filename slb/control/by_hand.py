@@ -10,8 +10,8 @@ from slb.control.slices import Slices
 
 
 class ByHand:
-    """Finds them among what is read, and gives them their numbers. `refused` knows whether Redis takes writes;
-    `dirty` gets what is to be read again."""
+    """Finds them among what is read, and gives them their numbers. `refused` shows whether Redis accepts writes;
+    `dirty` gets the keys that are to be read again."""
 
     def __init__(self, changes: Changes, recovery: Recovery, refused: RefusedWrites, dirty: Dirty) -> None:
         self._changes = changes
@@ -20,8 +20,8 @@ class ByHand:
         self._dirty = dirty
 
     async def among(self, changed: Iterable[str | None]) -> list[str]:
-        """Of these the entries that have no number. What is found at the start is as it is, and what Redis has lost
-        has its numbers."""
+        """The entries of these that have no number. Empty at the start, and while Redis lacks entries: those that
+        it has lost have numbers."""
         found: list[str] = []
         if self._recovery.has_synced and self._recovery.is_settled:
             slices = Slices()
@@ -32,8 +32,8 @@ class ByHand:
         return found
 
     async def is_lost(self, found: Collection[str]) -> bool:
-        """Whether what looks like changes by hand is the loss of others: another instance, which knows less, has
-        written back what it knew, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
+        written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
         is_lost = False
         if found:
             with self._refused.passed_over():

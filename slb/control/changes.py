@@ -1,5 +1,5 @@
-"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and what this instance
-knows of it."""
+"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and this instance's copy
+of it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -14,26 +14,26 @@ OnWritten = Callable[[Sequence[Row], Sequence[bool], int], None]
 """Called with rows, for each whether something came or went, and the number they have."""
 
 _MOST_BYTES = 32 << 20
-"""Of the log, as Redis counts it: what is larger than 15,000 of the longest entries is none of ours."""
+"""Of the log, as Redis counts it: the size of 15,000 of the longest entries. A larger key is not slb's."""
 
 _AT_ONCE = 100
 """Changes by hand that get their number in one call."""
 
 _ALL_AT_ONCE = 10_000
-"""Twice what the log holds. More by hand at once are one change of everything."""
+"""Twice what the log holds. More changes by hand at once get one number, as a change of everything."""
 
 _FLOOR = "floor"
 
 
 class Change:
-    """`lua/change.lua`: whatever slb writes of the table."""
+    """`lua/change.lua`: all writes of slb to the table."""
 
     def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
         self._script = connection.client.register_script(changes_source("leases", "change"))
         self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:
-        """For each row whether something came or went. Nothing is asked for nothing."""
+        """For each row whether something was added or removed. Without rows Redis is not called."""
         if not rows:
             return []
         args = [text for operation, _, given in rows for text in (operation, len(given), *given)]
@@ -47,13 +47,13 @@ class Change:
 
 
 class WriteBack:
-    """`lua/write_back.lua`: what Redis has lost, where it is newer than what stands there."""
+    """`lua/write_back.lua`: writes entries that Redis has lost, where they are newer than its own."""
 
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(changes_source("leases", "write_back"))
 
     async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
-        """`rows`: entries and what they are. How many could not be written: a key of another type is in the way."""
+        """`rows`: entries and their states. Returns how many were not written, for a key of another type."""
         names, args = [keys.CHANGES], []
         for entry, each in rows:
             names.append(entry.partition(" ")[0])
@@ -63,7 +63,7 @@ class WriteBack:
         return int((await self._script(keys=[*names, keys.LEASES], args=args))[1]) if args else 0
 
     async def finish(self, floor: int) -> None:
-        """All has been written that is known as of `floor`."""
+        """Report that this instance's table as of `floor` has been written."""
         await self._script(keys=[keys.CHANGES], args=[floor])
 
 
@@ -102,8 +102,8 @@ def _given(each: State) -> list[str]:
 
 
 class Changes:
-    """What this instance knows. `history` goes with the mirror: a number is in it once the mirror shows its change.
-    Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
+    """This instance's copy of the log. `history` goes with the mirror: a number is in it once the mirror shows its
+    change. Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
     `written`: what this instance wrote since. Numbers it was given for that, and for changes by hand, are compared
     with the log as well: a Redis that lacks them is as old as one that lacks what was read."""
 
@@ -119,7 +119,7 @@ class Changes:
         self._floor_ahead = 0
 
     async def read(self, whole: bool = False) -> History:
-        """The log, or what is new in it since it was last read. One that ends before that is read whole."""
+        """The log, or its new part since the last reading. One that ends before that is read whole."""
         since, known = 0 if whole else self.read_to, max(self.read_to, self._numbered_to)
         reply = await self._read(keys=[keys.CHANGES], args=[since, _MOST_BYTES, keys.LONGEST_ENTRY])
         if not reply:
@@ -137,7 +137,7 @@ class Changes:
         return found
 
     async def arrived(self, found: History) -> None:
-        """This was read; what the mirror shows is still of before."""
+        """Take up what was read of the log; the mirror does not show it yet."""
         slices = Slices()
         for entry, number in found.of.items():
             self._wait(entry, number)
@@ -153,14 +153,14 @@ class Changes:
         return self._ahead
 
     def explain(self, entry: str) -> bool:
-        """Whether a change of it has a number that the mirror does not show yet. Otherwise it was made by hand."""
+        """Whether the log has a change of `entry` that the mirror does not show yet; else it was made by hand."""
         waiting = self._ahead.get(keys.key_of(entry), {})
         ahead = max(waiting.get(entry, 0), waiting.get(keys.whole_of(entry), 0), self._floor_ahead)
         return ahead > self.history.revision(entry)
 
     async def lacks(self, entries: Collection[str]) -> bool:
-        """Whether Redis has an older number of one of these than is known here: it has lost a change of it, and
-        what it has instead was not made by hand."""
+        """Whether Redis has an older number of one of these than this instance: it has lost a change of it, and
+        its value was not set by hand."""
         slices = Slices()
         mine: dict[str, int] = {}
         for entry in entries:
@@ -180,8 +180,8 @@ class Changes:
         return any(max(floor, own, whole) < number for number, own, whole in there)
 
     async def number(self, entries: Collection[str]) -> set[str]:
-        """Give changes made by hand their numbers; the keys of those to which another instance has given one, to be
-        read again: what was read of them may be older than that number."""
+        """Give changes made by hand their numbers. Returns the keys of those that another instance has numbered:
+        they are to be read again, since what was read of them may be older than that number."""
         taken: set[str] = set()
         wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
         for start in range(0, len(wanted), _AT_ONCE):
@@ -206,7 +206,7 @@ class Changes:
             self._numbered_to = max(self._numbered_to, number)
 
     async def begin(self) -> None:
-        """Make the log of a Redis that has none: whatever is there now has changed by then."""
+        """Make the log of a Redis that has none; its floor covers all entries that are there now."""
         await self.number([_FLOOR])
 
     async def shown(self, names: Iterable[str]) -> None:
@@ -225,8 +225,8 @@ class Changes:
         await self.shown(list(self._ahead))
 
     def with_written(self, shown: Snapshot) -> Snapshot:
-        """The table as this instance knows it: what the mirror shows, and what it wrote itself (shown or not, its
-        number read or not), unless a later change has been read."""
+        """This instance's newest table: what the mirror shows, and what the instance wrote itself (shown or not,
+        its number read or not), unless a later change has been read."""
         behind: dict[str, State] = {}
         for entry, number, value in self.written.made():
             waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
@@ -245,7 +245,7 @@ class Changes:
         return table
 
     def forget(self) -> None:
-        """What is in Redis now is another table: what was known is not of it."""
+        """Redis has another table now: drop the copy of the log of the old one."""
         self.history = History()
         self.written.forget()
         self._ahead.clear()

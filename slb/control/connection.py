@@ -72,7 +72,7 @@ class Connection:
 
     @property
     def up(self) -> bool:
-        """Whether Redis answers, as far as the watcher knows."""
+        """Whether Redis answers, as the watcher last found."""
         return self._metrics.redis_up
 
     @property

@@ -1,4 +1,4 @@
-"""What one instance and Redis say of one pool: which batch is sent next, and what is done with its reply.
+"""One instance's exchange with Redis for one pool: which batch is sent next, and what is done with its reply.
 
 Redis gets what is held here in deltas while all is well, and whole (a full batch) at first, with each beat, and
 after anything that went wrong. A batch that has failed may have been run or not: the full one behind it makes that
@@ -95,7 +95,7 @@ class Dialogue:
         return batch
 
     def read(self, batch: Batch, reply: dict[str, Any]) -> Batch | None:
-        """Do what it says. The batch that is to follow at once, if any: where Redis lacked candidates the same."""
+        """Apply it. Returns the batch to send at once, or None; where Redis lacked candidates, the same batch."""
         if "unknown" in reply and not batch.lacked:
             self._answered_in_part()
             with readable():
@@ -129,7 +129,7 @@ class Dialogue:
             self.exchange.extend()
 
     def _settle(self, batch: Batch, reply: dict[str, Any]) -> bool:
-        """Whether Redis has taken it up, and knows what is held here."""
+        """Whether Redis has applied the batch, and has the count of what is held here."""
         slots = self._slots
         if "granted" not in reply:
             self._answered_in_part()
@@ -158,8 +158,8 @@ class Dialogue:
         return True
 
     def _begin_anew(self, reply: dict[str, Any]) -> None:
-        """Our name is worth nothing any more. Either we were frozen, and our share has been given away: it is added
-        again under another name. Or our lease cannot have ended: then Redis has lost what it knew of all."""
+        """Redis has no holder of our name any more. Either we were frozen, and our slots were given away: they are
+        added again under another name. Or our lease cannot have ended: then Redis has lost all holders."""
         self._slots.builder.begin_anew()
         self._slots.asks.turn_back()
         if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
@@ -169,7 +169,7 @@ class Dialogue:
             raise ConnectionError("Redis has lost the ledger")
 
     def _follow(self, reply: dict[str, Any]) -> None:
-        """What this reply says of Redis itself."""
+        """Apply what this reply shows of Redis itself."""
         asks, settling = self._slots.asks, self.epochs.settling
         was_shared, was_settling = self.state.is_shared, asks.parks
         self.state.follow(reply)

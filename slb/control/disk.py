@@ -1,7 +1,7 @@
 """The last table on disk, so that an instance that starts while Redis is away has something to serve.
 
 A file of JSON lines: a header, one line a route, one an upstream, one for each change that is known, and a last
-line with their number, so that a file cut short is known for one. It is replaced whole by a rename:
+line with their number, so that a file cut short is recognised. It is replaced whole by a rename:
 several instances of a machine may share it, and the last writer wins. Its modification time is when its contents
 were last known to be true.
 """
@@ -168,7 +168,7 @@ def _is_utf8(text: str) -> bool:
 
 def _parsed(written: bytes) -> Snapshot:
     """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished. What it holds
-    is as sound as what the reader lets through: the mirror and the router rely on that."""
+    is checked as strictly as by the reader: the mirror and the router rely on that."""
     header, *lines, last = [orjson.loads(line) for line in written.splitlines()]
     if header["version"] not in (_VERSION, _WITHOUT_HISTORY):
         raise ValueError(f"version {header['version']} of the file is not known")

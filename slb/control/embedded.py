@@ -96,7 +96,7 @@ class EmbeddedServer:
             await to_its_end(lambda: self._under_start_lock(self._leave))
 
     async def suspend(self) -> None:
-        """Stop bringing the server back: from now on its death is wanted."""
+        """Stop restarting the server: from now on its end is intended."""
         if self._reviver is not None:
             self._reviver.cancel()
             with suppress(asyncio.CancelledError):
@@ -104,7 +104,7 @@ class EmbeddedServer:
             self._reviver = None
 
     def resume(self) -> None:
-        """Bring the server back whenever it dies."""
+        """Restart the server whenever it ends."""
         if self._reviver is None:
             self._reviver = asyncio.get_running_loop().create_task(self._keep_alive(), name="embedded-valkey")
 

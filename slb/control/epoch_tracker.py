@@ -1,4 +1,4 @@
-"""How a lane stands with Redis: whether it is the one it was, and knows what all holders have."""
+"""A lane's view of Redis: whether it is the same server and data, and has the counts of all holders."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,14 +31,14 @@ class EpochTracker:
         self._asked_at = 0.0
 
     def redis_time(self, now: float) -> int:
-        """What Redis's clock shows, as far as is known: milliseconds."""
-        said, heard_at = self._clock
-        return said + int((now - heard_at) * 1000)
+        """Redis's clock, estimated from its last reply: milliseconds."""
+        reported, heard_at = self._clock
+        return reported + int((now - heard_at) * 1000)
 
     def trusts(self, granted: Granted, now: float, timing: LaneTiming) -> bool:
         """Whether the grants of a message still stand when Redis learns that they are used, even if it does not
         answer for `silence` before: it is the Redis that answered last, and they are young. When that batch was
-        sent, at the earliest, its clock showed what the reply says."""
+        sent, at the earliest, its clock showed the time in the reply."""
         age = self._clock[0] + (now - self._asked_at) * 1000 - granted.at
         most = (timing.patience - timing.silence) * 500
         is_same = bool(self.steady_since) and not self.settling and granted.epoch == self.epoch
@@ -49,8 +49,8 @@ class EpochTracker:
         return self.epoch not in ("", reply["epoch"])
 
     def renamed(self, reply: Mapping[str, Any], now: float, lease: float) -> bool:
-        """Redis does not know our name: whether because our lease has ended. If so nothing is known of the new one;
-        if not, Redis has lost what it knew of all holders."""
+        """Whether Redis lacks this holder because its lease has ended: the new holder has no epoch or count yet.
+        False where Redis has lost the data of all holders."""
         if now - self._heard < lease or self.has_lost(reply):
             return False
         self._acknowledged = -1
@@ -65,7 +65,7 @@ class EpochTracker:
         self.settling = False
 
     def follow(self, batch: Batch, reply: Mapping[str, Any], sent: float, now: float, timing: LaneTiming) -> None:
-        """What a reply says of Redis itself: to a batch that was run, and sent at `sent`."""
+        """Apply what a reply shows of Redis itself: to a batch that was run, and sent at `sent`."""
         if batch.fresh or self.settling:
             self._follow_settling(reply, now, timing.settle)
         self.epoch = reply["epoch"]
@@ -80,8 +80,8 @@ class EpochTracker:
             self.holders = int(reply["holders"])
 
     def _follow_settling(self, reply: Mapping[str, Any], now: float, patience: float) -> None:
-        """Holders that have pushed are counted in Redis. Where it has lost which there were, those known here are
-        awaited."""
+        """Holders that have pushed are counted in Redis. Where it has lost the list of holders, as many are awaited
+        as there were before."""
         if self.has_lost(reply) or reply["last"] < self._acknowledged:
             self._awaited, self._settled_at = self.holders, now + patience
         behind = reply["pushed"] < max(self._awaited, reply["holders"])

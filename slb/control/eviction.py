@@ -39,9 +39,9 @@ async def warn_of_eviction(connection: Connection) -> None:
 
 
 class Evictions:
-    """`happened`: Redis has evicted keys, perhaps of other programs, since all that is known here stood there. What
-    is missing then may not have been removed. Events tell of slb's own keys at once. The count in INFO, which may
-    be forbidden, has the others, and those of which the event was lost; a server that starts begins it anew."""
+    """`happened`: Redis has evicted keys, perhaps of other programs, since it last had the whole table. Entries
+    missing then may not have been removed. Events report slb's own keys at once. The count in INFO, which may be
+    forbidden, has the others, and those whose event was lost; it is 0 again when a server starts."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,7 +54,7 @@ class Evictions:
         self.happened = False
 
     def heard(self, key: str, event: str) -> None:
-        """A keyspace notification: by it what was removed differs from what was evicted."""
+        """A keyspace notification: it shows whether a key was removed or evicted."""
         if event == _EVICTED:
             self._events += 1
         elif event in _GONE or event in _LESS:

@@ -5,7 +5,7 @@ from slb.control.batch import Batch, Seen
 
 _EVERY = 0.1
 _BURST = 10
-"""Of a view one ask in so many seconds is kept, and of a lane one more; so many come together."""
+"""Of a view one ask in `_EVERY` seconds is explained; beyond that one of a lane, in bursts of `_BURST`."""
 
 
 class Explained:
@@ -17,7 +17,7 @@ class Explained:
         self._paid_until = 0.0
 
     def wants(self, batch: Batch, now: float) -> bool:
-        """Whether Redis is to tell what this batch's last ask finds."""
+        """Whether the reply is to explain the decision of this batch's last ask."""
         if not batch.asks:
             return False
         known = self.seen.get(batch.asks[-1].ask.view)

@@ -1,7 +1,7 @@
 """Whether Redis still has its data, and what to do where it has not. Decisions only; the sync acts on them.
 
-`slb:generation` is there as long as Redis has its data. While it is, Redis is right, even where it is empty. Gone,
-Redis was emptied by an accident: the last good routes are written back, and it is made anew.
+`slb:generation` exists as long as Redis has its data. While it does, Redis is right, even where it is empty. If it
+is missing, Redis lost its data by accident: the last good routes are written back, and the key is made again.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NOTHING = RouteRecord()
 @dataclass(frozen=True, slots=True)
 class RestoreTiming:
     """Seconds. The freshest instance writes back first: the others wait in proportion to the age of their table,
-    and find it done. One that has just started lets those go first that were there before."""
+    and find it done. An instance that has just started waits longer than those that ran before."""
 
     settle: float = 10.0
     share_of_age: float = 0.01
@@ -62,7 +62,7 @@ async def union(good: Snapshot, now: Snapshot, slices: Slices) -> Snapshot:
 
 
 def joined(good: RouteRecord, now: RouteRecord | None) -> RouteRecord:
-    """Members of both; each setting as Redis has it, or else as it was."""
+    """Members of both; each setting from Redis, or else from `good`."""
     found = now or _NOTHING
     settings = with_fields(good.settings or {}, found.settings) or None
     if found.members <= good.members and settings == good.settings:
@@ -71,15 +71,15 @@ def joined(good: RouteRecord, now: RouteRecord | None) -> RouteRecord:
 
 
 def with_fields(good: Mapping[str, str], now: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Each field as Redis has it, or else as it was; `good` itself where that is no other."""
+    """Each field from Redis, or else from `good`; `good` itself where the result is equal."""
     return {**good, **now} if now and not now.items() <= good.items() else good
 
 
 def kept_with(
     good: Snapshot, present: Snapshot, part: Snapshot
 ) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:
-    """The changes of a batch, `part`, while Redis lacks what is known here, `good`: nothing of that goes. `present`
-    is what Redis has, and follows."""
+    """The changes of a batch, `part`, while Redis lacks entries of `good`: none of these is removed. `present` is
+    what Redis has; it is updated with `part`."""
     for path in part.gone:
         present.records.pop(path, None)
     present.records.update(part.records)

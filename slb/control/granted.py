@@ -6,7 +6,7 @@ import orjson
 
 MOST_BYTES = 1 << 16
 MOST_GRANTS = 100
-"""In one message; an instance learns of more by its next batch."""
+"""In one message; an instance gets more with the reply to its next batch."""
 
 
 class Granted(NamedTuple):

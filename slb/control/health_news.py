@@ -29,7 +29,7 @@ REFUSED, SERVED = "refused", "served"
 
 
 class HealthNews:
-    """A hint, no more: an instance that misses one learns the same when the check is due again."""
+    """Messages are hints: an instance that misses one gets the same result when the check is due again."""
 
     def __init__(self, connection: Connection, retry: float = _RETRY) -> None:
         self._connection = connection

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A check that seems to be due here. `state` and `run` are what this instance knows of it; the instance that
-    gets it has it for `hold` seconds."""
+    """A check that seems to be due here. `state` and `run` are this instance's last result of it; the instance that
+    claims the check has it for `hold` seconds."""
 
     member: str
     check: HealthCheck

@@ -1,4 +1,4 @@
-"""When the entries of the table last changed, as one side knows it, and what one side knows to be newer. Pure.
+"""When each entry of the table last changed, in one side's log, and which entries of one side are newer. Pure.
 
 An entry is a member of a route (`keys.membership`), or a field of the settings of a route or of the attributes of
 an upstream (`keys.field_entry`). Each change gives it a number, the next of one counter; what has left has its
@@ -25,8 +25,8 @@ _AT_ONCE = 500
 
 @dataclass
 class History:
-    """`of`: entry -> number. `last`: the highest number given so far, where it was read. `generation`: of which
-    Redis. `is_known` is False of a log in Redis that cannot be read: what is newer is unknown then.
+    """`of`: entry -> number. `last`: the highest number given so far, where it was read. `generation`: of the Redis
+    it was read from. `is_known` is False for a log in Redis that cannot be read: what is newer is unknown then.
     `ends_early`: it ended before a number that this instance had seen given when it asked for it."""
 
     of: dict[str, int] = field(default_factory=dict)
@@ -37,15 +37,15 @@ class History:
     ends_early: bool = False
 
     def logged(self, entry: str) -> int:
-        """The number of its last change, or of its hash as a whole; 0 where neither stands here."""
+        """The number of its last change, or of its hash as a whole; 0 where neither is in this history."""
         return max(self.of.get(entry, 0), self.of.get(keys.whole_of(entry), 0))
 
     def revision(self, entry: str) -> int:
-        """The number of its last change, or one that is not lower."""
+        """The number of its last change, or an upper bound of it."""
         return max(self.logged(entry), self.floor)
 
     def learn(self, entry: str, number: int) -> None:
-        """It has changed at this number, if not later."""
+        """Note that `entry` has changed at this number. A higher one stays."""
         if number > self.revision(entry):
             self.of[entry] = number
 
@@ -61,7 +61,7 @@ class History:
                 yield
 
     def copy(self) -> "History":
-        """One that does not change with this one."""
+        """An independent copy."""
         return replace(self, of=dict(self.of))
 
 
@@ -82,8 +82,8 @@ class Snapshot:
 
 
 class State(NamedTuple):
-    """What an entry is. `value`: whether the member is there, or the hash (empty where there is none); of a `field`
-    that field of it alone. `is_logged`: it has a number of its own above the floor of that history."""
+    """The state of an entry. `value`: whether the member is there, or the hash (empty where there is none); of a
+    `field` that field alone. `is_logged`: it has a number of its own above the floor of that history."""
 
     number: int
     is_logged: bool
@@ -99,7 +99,7 @@ class State(NamedTuple):
 
 
 def state(entry: str, table: Snapshot) -> State | None:
-    """What an entry is in `table`; None where it names nothing that slb reads."""
+    """The state of an entry in `table`; None where it names nothing that slb reads."""
     number, is_logged = table.history.revision(entry), table.history.of.get(entry, 0) > table.history.floor
     key, blank, named = entry.partition(" ")
     path, member = keys.path_of(key) or "", keys.member_of(key) or ""
@@ -123,7 +123,7 @@ def holds_any(key: str, table: Snapshot) -> bool:
 
 
 def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that `mine` knows to be newer; None now and then, where the caller may rest.
+    """The entries that are newer in `mine`; None now and then, where the caller may yield.
 
     What neither log holds is judged by the floors. A floor comes from Redis and never falls there: a lower one
     means that Redis has gone back behind it, so whatever differs is older there, unless it has changed since."""
@@ -172,7 +172,7 @@ def changed_by(
     before: Mapping[str, RouteRecord],
     attributes_before: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
-    """The entries that a batch (None and empty: it has left) changes in the table that was there before."""
+    """The entries of the table before that a batch changes; in the batch None or empty means removed."""
     for path, record in records.items():
         yield from _of_route(path, before.get(path), record)
     for member, each in attributes.items():
@@ -200,8 +200,8 @@ def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] |
 
 
 def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
-    """`table` with these entries in these states; of a whole hash but for the fields that `table` knows to
-    be newer. A route that is left without anything is gone."""
+    """`table` with these entries in these states; a state of a whole hash leaves the fields that are newer in
+    `table`. A route without members and settings is removed."""
     both = Snapshot(dict(table.records), dict(table.attributes), table.generation)
     members: dict[str, set[str]] = {}
     settings: dict[str, Mapping[str, str]] = {}
@@ -227,7 +227,7 @@ def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
 
 
 def _hash_with(before: Mapping[str, str], each: State, key: str, history: History) -> dict[str, str]:
-    """`before` with `each` applied; `history` knows which fields have changed since."""
+    """`before` with `each` applied, but for the fields that have changed since by `history`."""
     value = each.value if isinstance(each.value, Mapping) else {}
     if each.field:
         changed = {each.field}

@@ -1,4 +1,4 @@
-"""What Redis knows of instances: of each a hash for display, its identity, and its place in one list of all."""
+"""What Redis holds of instances: of each a hash for display, its identity, and its place in one list of all."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -34,8 +34,8 @@ class InstanceRecords:
         return dict(zip(listed[::2], map(float, listed[1::2]), strict=True))
 
     async def say(self, instance: str, written: Mapping[str, str], now: int) -> None:
-        """`instance` lives, `now` by Redis's clock; `written` is its hash. That ends with the life that the list
-        tells; list and identity stay for longer."""
+        """Record that `instance` is alive, at `now` by Redis's clock; `written` is its hash, which expires at the
+        end of life in the list; list and identity stay for longer."""
         key, identity = keys.instance_key(instance), keys.identity_key(instance)
         remembered = self._lifetime + int(REMEMBERED * 1000)
         async with self._connection.client.pipeline(transaction=True) as pipe:
@@ -80,7 +80,7 @@ class InstanceRecords:
         await self._connection.client.zrem(keys.INSTANCES, *ids)
 
     async def remove(self, ids: Collection[str]) -> None:
-        """Remove all that is known of these."""
+        """Remove all records of these."""
         async with self._connection.client.pipeline(transaction=True) as pipe:
             pipe.delete(*map(keys.instance_key, ids), *map(keys.identity_key, ids))
             pipe.zrem(keys.INSTANCES, *ids)

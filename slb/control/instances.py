@@ -29,8 +29,8 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """One slb process as others see it. `started` is Unix time, `roles` are comma-separated; `process` is what
-    `slb.control.processes` knows it by, `binding` is its API's address there."""
+    """One slb process as others see it. `started` is Unix time, `roles` are comma-separated; `process` is its
+    identity in `slb.control.processes`, `binding` is its API's address there."""
 
     id: str
     name: str = ""
@@ -54,13 +54,13 @@ _STORED = INSTANCE_FIELDS
 
 class Instances:
     """This process's heartbeat, and the list of all that beat. `known`: the instances that were last seen alive.
-    Each beat finds which have come and which have left; full syncs find the living too, whatever the list says.
-    After an outage of Redis all are missing until they beat again, so one that is missing then is known for a few
-    beats more.
+    Each beat finds which have come and which have left; full syncs find the living too, independent of the list.
+    After an outage of Redis all are missing until they beat again, so one that is missing then stays in `known` for
+    a few beats more.
 
     An instance has died where its process has ended on this machine, or this process has its address now; also one
     that ended before this process began, for a minute. `on_death` is called with the ids of these, and they leave
-    the list. Without it (this process gives back nothing of theirs) they are only not known here any more."""
+    the list. Without it (this process gives back nothing of theirs) they only leave `known`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Instances:
         await self._each_beat(self.beat)
 
     async def follow(self) -> None:
-        """Know which instances beat, without beating, until cancelled."""
+        """Follow which instances beat, without beating, until cancelled."""
         await self._each_beat(self.look)
 
     async def _each_beat(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -117,14 +117,14 @@ class Instances:
             await asyncio.sleep(max(0.0, self._beat - (self._clock() - started)))
 
     async def beat(self) -> None:
-        """Say that this process lives, and see which others do."""
+        """Record that this process is alive, and read which others are."""
         now = await self._records.time()
         ends = await self._records.listed()
         await self._records.say(self._info.id, self._info.as_hash(), now)
         await self._look(ends, now, [self._info])
 
     async def look(self) -> None:
-        """See which instances live, and say nothing."""
+        """Read which instances are alive, and write nothing."""
         now = await self._records.time()
         await self._look(await self._records.listed(), now, [])
 
@@ -197,8 +197,8 @@ class Instances:
         return _by_name(self._see(_infos(found)))
 
     def _see(self, found: Sequence[InstanceInfo], is_steady: bool = False) -> Sequence[InstanceInfo]:
-        """Those of the `found` that have not died. `known` stays the same object while nothing changes, for those
-        who make something of it. None that is missing is spared where it `is_steady`; a full sync's reading may be
+        """Those of the `found` that have not died. `known` stays the same object while nothing changes, for callers
+        that derive data from it. None that is missing is spared where it `is_steady`; a full sync's reading may be
         older than the last beat's."""
         now = self._clock()
         died = self._died.at(now)

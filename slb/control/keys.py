@@ -41,7 +41,7 @@ class and what its tickets avoid):
 | `queue:lines:<holder>` | hash            | its lines = the view under which each stands in `queue:heads:` |
 | `queue:line:<holder> <line>` | sorted set | its tickets that can use the same: ticket, score = its number |
 | `queue:heads:<view> <class>` | sorted set | `<holder> <line>`, score = the number of its first ticket     |
-| `queue:grants`         | hash            | ticket = what it was granted and has not been told of         |
+| `queue:grants`         | hash            | ticket = its grant, while its holder has no word of it        |
 | `queue:granted`        | sorted set      | these tickets, score = when                                   |
 | `queue:granted:<holder>` | sorted set    | those of one holder                                           |
 | `queue:number`         | string          | the last ticket's number; every second is given out          |

@@ -18,7 +18,7 @@ class Lane:
     """`new_holder` makes the name leases are held under. `slots`: what this instance has and asks for; `held` of
     that is the truth about it, whatever decided. While `state` is ready, asks that are patient may be brought here;
     the others not while it is late, for Redis takes longer than the budget, and those of capped routes not while
-    `settling`, for Redis does not know what others hold. `on_change(undecided)` is called when one of the three has
+    `settling`, for Redis lacks what others hold. `on_change(undecided)` is called when one of the three has
     changed, with the asks that this lane can no longer decide; `on_damage` when Redis could not run a batch;
     `on_late` with how many grants were acknowledged that Redis had taken back."""
 
@@ -52,7 +52,7 @@ class Lane:
 
     @property
     def settling(self) -> bool:
-        """Whether Redis does not know yet what all holders have."""
+        """Whether Redis still lacks what some holders have."""
         return self.epochs.settling
 
     async def run(self) -> None:

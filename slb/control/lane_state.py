@@ -8,7 +8,7 @@ from redis.exceptions import InvalidResponse, ResponseError
 
 
 class LaneState:
-    """`ready`: Redis answers (at the start too, until that is known). `late`: it takes longer than the budget.
+    """`ready`: Redis answers (assumed at the start). `late`: it takes longer than the budget.
     `silent`: it did not answer, and `error` is why; `answered`: it ever has. `queued`: how many wait in the whole
     pool; `number`: the last place that was given there before the last batch's asks."""
 
@@ -29,7 +29,7 @@ class LaneState:
 
     @property
     def has_refused(self) -> bool:
-        """Whether Redis refused something since it last did what it was asked: that is no service, however often it
+        """Whether Redis has refused a call since its last success: that counts as no service, however often it
         answers."""
         return isinstance(self._failure, ResponseError | InvalidResponse)
 

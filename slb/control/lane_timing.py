@@ -1,4 +1,4 @@
-"""How long a lane waits for what."""
+"""The time limits of a lane."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class LaneTiming:
     are handed back; so one of them waits for two budgets at most, if it comes while another batch is in flight.
     `silence`: how long Redis may not answer before this instance decides alone. `look`: between two looks of a lane
     that waits in the queue; `patience`: how long a grant may wait to be taken up; where that is not longer than
-    `silence`, none is taken from a message. `settle`: how long others may take to say what they hold after Redis
+    `silence`, none is taken from a message. `settle`: how long others may take to send what they hold after Redis
     has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of
     a batch while this instance decides alone, where `silence` is shorter. `backoff`: before the second attempt of
     those in a row that fail, and doubled up to `longest_backoff` from then on; up to `longest_retry` before this

@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 
 class Renew:
-    """`lua/renew.lua`: one call for registrations that stand and only go on."""
+    """`lua/renew.lua`: one call that extends the leases of registrations and changes nothing else."""
 
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(leases_source("renew"))
@@ -88,7 +88,7 @@ class Leases:
         self._may_look.set()
 
     def leave_to_others(self) -> None:
-        """Look no more: this process hears no renewals from now on, and may be the only one."""
+        """Stop looking: this process gets no renewals from now on, and may be the only one."""
         self._may_look.clear()
 
     async def run(self) -> None:

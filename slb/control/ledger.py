@@ -102,11 +102,11 @@ class Ledger:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for said in await asyncio.gather(*(lane.say_goodbye() for lane in lanes), return_exceptions=True):
-            if isinstance(said, RedisError | OSError | TimeoutError):
-                _log.debug("goodbye_failed", error=str(said))
-            elif said is not None:
-                raise said
+        for error in await asyncio.gather(*(lane.say_goodbye() for lane in lanes), return_exceptions=True):
+            if isinstance(error, RedisError | OSError | TimeoutError):
+                _log.debug("goodbye_failed", error=str(error))
+            elif error is not None:
+                raise error
 
     def _lane_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and self._ended is not None and not self._ended.done():

@@ -76,7 +76,7 @@ class KeyEvents:
 async def switch_on(connection: Connection) -> bool:
     """Add the flags that are missing; False where Redis does not let us see or set them.
 
-    A restart forgets them, and other programs may need flags of their own: only add.
+    A restart removes them, and other programs may need flags of their own: only add.
     """
     client = connection.client
     try:

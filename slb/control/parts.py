@@ -1,4 +1,4 @@
-"""What a holder has and waits for, as much of it as one batch can say."""
+"""What a holder has and waits for, in parts that fit into one batch."""
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -12,8 +12,8 @@ _number = attrgetter("number")
 
 
 class Parts:
-    """`held` and `asks` are the lane's own. A full batch says all that is held, and of the tickets that wait as
-    many as go into one batch: `unsaid` are those that batches behind it say. Beats say all again, a part each."""
+    """`held` and `asks` are the lane's own. A full batch carries all that is held, and as many of the waiting
+    tickets as fit: `unsaid` are those for the batches behind it. Beats send all again, a part each."""
 
     def __init__(self, held: Mapping[str, int], asks: Asks) -> None:
         self.unsaid: list[Ticket] = []
@@ -23,15 +23,15 @@ class Parts:
 
     @property
     def are_one(self) -> bool:
-        """Whether one batch can say all."""
+        """Whether all fits into one batch."""
         return len(self._held) <= MOST_HELD and len(self._asks.queued) <= MOST_WAITING
 
     def begin(self, tickets: bool) -> None:
-        """A full batch is made, and says the `tickets` too, or leaves them to a later one."""
+        """A full batch is made, and carries the `tickets` too, or leaves them to a later one."""
         self.unsaid = sorted(self._asks.queued.values(), key=_number) if tickets else []
 
     def next_unsaid(self) -> list[Ticket]:
-        """Of those that a full batch has to say, the first that wait still."""
+        """The next tickets of a full batch that still wait; they leave `unsaid`."""
         waiting = [ticket for ticket in self.unsaid if ticket.key in self._asks.queued]
         self.unsaid = waiting[MOST_ASKS:]
         return waiting[:MOST_ASKS]

@@ -1,4 +1,4 @@
-"""Places on disk whose contents are believed: a server that answers there, a table that is served.
+"""Places on disk whose contents slb trusts: a server that answers there, a table that is served.
 
 So no other user may own them or write to them. One that may only read finds addresses, and loses that. Symbolic
 links are not followed, and of a file it is what was opened that is looked at: between a look at a name and its use
@@ -117,10 +117,10 @@ def check_way_to(directory: Path, setting: str) -> None:
                 f"{setting}: {passed} belongs to the user {found.st_uid}, who may replace what is in it: "
                 f"chown {os.geteuid()} {passed}, or use another directory"
             )
-        if who := _may_replace(found):
+        if classes := _may_replace(found):
             raise ConfigError(
                 f"{setting}: others may replace what is in {passed} (mode {stat.S_IMODE(found.st_mode):04o}): "
-                f"chmod {who}-w {passed}, or use another directory"
+                f"chmod {classes}-w {passed}, or use another directory"
             )
 
 
@@ -143,8 +143,8 @@ def _may_replace(found: os.stat_result) -> str:
 
 def _is_own_group(gid: int) -> bool:
     """Whether it is this user's primary group, which lists no other user. Where each user has a group of its own
-    the umask is 002, and home directories are open to that group. Users that merely share a primary group are not
-    told from that: to find them, all users would have to be read."""
+    the umask is 002, and home directories are open to that group. Users that merely share a primary group look the
+    same: to find them, all users would have to be read."""
     if gid != os.getegid():
         return False
     with suppress(KeyError):  # in a container neither needs a name; a group without one lists no user

@@ -1,6 +1,6 @@
-"""Which processes of this machine have ended: its kernel knows at once; all others wait for a lease to end.
+"""Which processes of this machine have ended: the kernel shows it at once; elsewhere it shows when a lease ends.
 
-Two processes know of each other where they run in one boot of one kernel and share its process ids: on one host, or
+Two processes see each other where they run in one boot of one kernel and share its process ids: on one host, or
 in one container. A container that is started again has process ids of its own. But where it has the network of the
 one before (a pod's, the host's), an address is the proof: a process that has bound the one another had has proof
 that the other has let go of it. In all other cases what ran there before ends with the lease."""
@@ -19,7 +19,7 @@ _LONGEST_PID = 9
 
 def identity(pid: int | None = None) -> str:
     """This process (or another of this machine), and none before or after it on any machine: boot, namespace of
-    process ids, id, start in ticks. Empty where the system does not tell (it is not Linux)."""
+    process ids, id, start in ticks. Empty where the system does not show it (it is not Linux)."""
     pid, place = pid or os.getpid(), _place("pid")
     started = _started(pid)
     return f"{place} {pid} {started}" if place and started else ""
@@ -27,7 +27,7 @@ def identity(pid: int | None = None) -> str:
 
 def binding(address: str, owner: str) -> str:
     """That `owner`, an `identity`, has bound `address`, alone, until it ends or holds nothing any more: boot and
-    namespace of the network, address, owner. Empty where the system does not tell."""
+    namespace of the network, address, owner. Empty where the system does not show it."""
     place = _place("net")
     return f"{place} {address} {owner}" if place and owner and " " not in address else ""
 

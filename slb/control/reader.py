@@ -34,7 +34,7 @@ class _Names:
 
 
 class GenerationChanged(Exception):
-    """The generation changed while Redis was read: what was read is of two minds."""
+    """The generation changed while Redis was read: what was read is not one consistent state."""
 
 
 class Reader:
@@ -167,7 +167,7 @@ class Reader:
         return hashes
 
     def _hash(self, read: Read, found: Found) -> dict[str, str]:
-        """Empty where there is none. Of one that is too large, what means anything to slb."""
+        """Empty where there is none. Of one that is too large, only the fields that slb uses."""
         written = self._checked(read, found) or ()
         return dict(zip(written[::2], written[1::2], strict=True))
 

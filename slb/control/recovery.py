@@ -25,8 +25,8 @@ _log = structlog.get_logger()
 
 @dataclass
 class _Loss:
-    """Redis has no generation and lacks what is known here: `good` is served with what Redis has, and written
-    back."""
+    """Redis has no generation and lacks entries of this instance: `good` is served together with what Redis has,
+    and written back."""
 
     good: Snapshot
     present: Snapshot
@@ -43,8 +43,8 @@ class SyncTiming:
 
 
 class Recovery:
-    """`judged` compares each full reading with what is known here; `act`, called at `due_at`, gives Redis back what
-    it lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: age of the mirror, in
+    """`judged` compares each full reading with this instance's table; `act`, called at `due_at`, writes back what
+    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: age of the mirror, in
     seconds."""
 
     def __init__(
@@ -81,12 +81,12 @@ class Recovery:
 
     @property
     def is_settled(self) -> bool:
-        """Whether Redis has all that is known to be newer than what it has."""
+        """Whether Redis has all entries that are newer here."""
         return self._loss is None and self._behind is None
 
     @property
     def is_behind(self) -> bool:
-        """Whether Redis has its data, but older data than is known here."""
+        """Whether Redis has its data, but older than this instance's."""
         return self._behind is not None
 
     @property
@@ -101,7 +101,7 @@ class Recovery:
     # -- judging
 
     async def judged(self, found: Snapshot) -> Snapshot:
-        """What to serve, given that Redis has what was `found`."""
+        """The table to serve, given that Redis has what was `found`."""
         if found.generation is None:
             self._behind = None
             await self._look_for_loss(found)
@@ -123,17 +123,17 @@ class Recovery:
     def changes_of(
         self, part: Snapshot
     ) -> tuple[Mapping[str, RouteRecord | None], Mapping[str, Mapping[str, str]]]:
-        """What a partial reading changes in the table: of what Redis has lost, nothing goes."""
+        """The changes of a partial reading to the table: entries that Redis has lost are not removed."""
         if self._loss is not None:
             return kept_with(self._loss.good, self._loss.present, part)
         return {**part.records, **dict.fromkeys(part.gone)}, part.attributes
 
     async def _look_for_newer(self, found: Snapshot) -> None:
-        """Redis has its data, perhaps of some time ago. What is known to be newer stays, and is written back."""
+        """Redis has its data, perhaps of some time ago. Entries that are newer here stay, and are written back."""
         known = self._changes.history
         was_behind, self._behind = self.is_behind, None
         if known.generation not in (None, found.generation):
-            self._changes.forget()  # another table has taken the place of the one that was known
+            self._changes.forget()  # another table has replaced the one that was read
             found.history = await self._changes.read(whole=True)
         elif found.history.is_known and (was_behind or self._may_lack(found)):
             self._behind = await behind(self._last_good() or Snapshot(), found, self.evictions, self._clock())
@@ -142,11 +142,11 @@ class Recovery:
         self._changes.history.generation = found.generation
 
     def _may_lack(self, found: Snapshot) -> bool:
-        """Whether it may be older than what is known here, or lack some of it."""
+        """Whether `found` may be older than this instance's table, or lack some of it."""
         return found.history.ends_early or self.is_in_doubt or self.evictions.happened
 
     async def _look_for_loss(self, found: Snapshot) -> None:
-        """Without a generation from the start and an unbroken connection, what is gone was removed, not lost."""
+        """Set the loss, if any. Without a generation from the start and an unbroken connection there is none."""
         is_doubtful = self._is_doubted or self.generation is not None or self.evictions.happened
         if self._loss is not None or not is_doubtful:
             return
@@ -160,13 +160,13 @@ class Recovery:
             )
 
     async def _undoes(self, good: Snapshot, found: Snapshot) -> bool:
-        """Whether another instance is writing back what this one knows to have changed since."""
+        """Whether another instance is writing back entries that have changed since, by this instance's log."""
         log = await self._changes.read(whole=True)
         return log.is_known and await undoes(good, found, log)
 
     def _last_good(self) -> Snapshot | None:
-        """A table, and when it changed. The mirror is not that while Redis lacks what is known: then it shows also
-        what others write back, even what is known here to have left."""
+        """The last complete table with its history; None without one. The mirror does not serve while Redis lacks
+        entries: then it also shows what others write back, even entries that were removed by this history."""
         if self._loss is not None:
             return self._loss.good
         return self.table() if self._mirror.ready else self.kept

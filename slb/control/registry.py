@@ -24,7 +24,7 @@ ToRegister = tuple[str, str, Mapping[str, str]]
 _DELETE_AT_ONCE = 200
 _MOST_TRACED = 1000
 _PATIENCE = 0.25
-"""Seconds for what is shown beside what this instance knows by itself."""
+"""Seconds to wait for what is shown in addition to this instance's own data."""
 
 
 class _Wanted(NamedTuple):
@@ -41,9 +41,9 @@ class Registry:
     RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
     Refused where a key holds something of another type. Names are in normal form.
 
-    `mirror` is what this instance knows: how many routes name a member, whose hash goes with the last of them, and
-    what Redis may have lost of a route that is removed. Without it hashes stay until the watcher finds them
-    orphaned. `on_written` is called with each change, before the method returns.
+    `mirror`: how many routes name a member (its hash is deleted with the last of them), and what Redis may have
+    lost of a route that is removed. Without it hashes stay until the watcher finds them orphaned. `on_written` is
+    called with each change, before the method returns.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class Registry:
         return replies_of("leave", rows, replies)
 
     async def leases(self, items: Sequence[tuple[str, str]]) -> list[float | None] | None:
-        """Of each registration the seconds until it ends, None where it stands for good. None where Redis does not
-        say, or not soon: it is only shown."""
+        """Of each registration the seconds until it ends, None where it has no lease. None for the whole list where
+        Redis does not answer soon: it is only for display."""
         if not self._connection.up:
             return None
         try:
@@ -106,8 +106,8 @@ class Registry:
             return None
 
     async def settings(self, path: str) -> dict[str, str]:
-        """The route's settings as they are written; empty where there are none. Where there are so many fields that
-        they cannot be settings, those that are."""
+        """The route's settings as they are written; empty where there are none. Of a hash too large for settings
+        only the fields that are settings."""
         async with self._answering():
             await self._check([_settings_of(path)])
             written = own((await self._read_many.first("h", keys.settings_key(path))).reply)
@@ -138,8 +138,8 @@ class Registry:
             await self._change(rows)
 
     async def delete_route(self, path: str) -> bool:
-        """Remove the route's members and settings, and the attributes of those that no other route names; True
-        where there was any, or is known here to have been: Redis may have lost it, and would be given it back."""
+        """Remove the route's members and settings, and the attributes of those that no other route names. True
+        where there was any, in Redis or in the mirror: what Redis has lost would be written back otherwise."""
         known = self._mirror.records.get(path) if self._mirror else None
         async with self._answering():
             members = sorted({*await self._members(path), *(known.members if known else ())})
@@ -151,8 +151,8 @@ class Registry:
     async def reset(self) -> int:
         """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
 
-        The generation stays, or is made: it shows every instance that this emptiness is the truth, and
-        all counts as changed, what Redis had lost before among it.
+        The generation stays, or is made: it shows every instance that Redis is empty on purpose. All
+        entries count as changed, also those that Redis had lost before.
         """
         routes: set[str | None] = set()
         await self._ensure_generation()
@@ -183,11 +183,11 @@ class Registry:
                 yield ours[start : start + _DELETE_AT_ONCE]
 
     def _is_last_use(self, member: str, paths: Collection[str]) -> bool:
-        """Whether, as far as is known, no route but `paths` names `member`."""
+        """Whether, by the mirror, no route but `paths` names `member`."""
         return self._mirror is not None and self._mirror.uses(member, paths) <= 0
 
     async def _members(self, path: str) -> list[str]:
-        """Of a set that is too large none: what their attributes were is found orphaned."""
+        """The members of the route; none for a set that is too large: their attributes are removed as orphans."""
         found = (await self._read_many.first("s", keys.route_key(path))).reply
         if isinstance(found, ResponseError) and _is_wrong_type(found):
             return []
@@ -247,5 +247,5 @@ def _is_wrong_type(error: ResponseError) -> bool:
 
 
 def _cleared(key: str, members: Sequence[str]) -> Row:
-    """Of very many members no trace is left one by one."""
+    """The row that removes a set; without its members where they are too many to log one by one."""
     return "clear", key, members if len(members) <= _MOST_TRACED else ()

@@ -13,8 +13,8 @@ from slb.control.wire import OnReply, Wire
 
 
 class _Call:
-    """`answer`: what a task awaits, where one does: it may be cancelled. `forgotten`: Redis did not know the
-    script."""
+    """`answer`: the future that a task awaits, if any: it may be cancelled. `forgotten`: the error where Redis
+    lacked the script."""
 
     __slots__ = ("answer", "command", "forgotten", "on_reply")
 
@@ -26,7 +26,7 @@ class _Call:
 
     @property
     def is_cancelled(self) -> bool:
-        """It is not to be run any more, where it was not."""
+        """Whether its caller is cancelled: it is not to be sent again."""
         return self.answer is not None and self.answer.done()
 
 
@@ -34,7 +34,7 @@ class ScriptLine:
     """Made without being connected; a call connects where that is needed. Calls may be made while others are under
     way: they run in the order they were made, and the end of the connection ends all of them. It has no deadline of
     its own, and no call is run twice: the caller bounds the call, and drops the line where it has not ended.
-    `on_forgotten` is called when Redis has answered a call that it does not know the script."""
+    `on_forgotten` is called when Redis has answered a call with NOSCRIPT."""
 
     def __init__(self, new_wire: Callable[[], Wire], source: str) -> None:
         self._new_wire = new_wire
@@ -67,9 +67,9 @@ class ScriptLine:
         on_reply: OnReply,
         answer: asyncio.Future[Any] | None = None,
     ) -> None:
-        """Call the script: `on_reply` gets its reply, or a RedisError; the first call on a connection brings the
-        script along. Where Redis forgot it later, it is brought again, and so are the calls that did not run, but
-        for those whose `answer` is there already."""
+        """Call the script: `on_reply` gets its reply, or a RedisError; the first call on a connection loads the
+        script. Where Redis drops it later, it is loaded again, and calls that did not run are sent again, but for
+        those whose `answer` is there already."""
         call = _Call(self._command(keys, args), on_reply, answer)
         wire = self._wire
         if wire is None or wire.lost is not None:
@@ -87,7 +87,7 @@ class ScriptLine:
         return b"*%d\r\n%b%b" % (3 + len(keys) + len(args), self._head, pack_words(*args))
 
     def drop(self) -> None:
-        """Close the connection: what is under way fails, and what it still owes is never read."""
+        """Close the connection: calls under way fail, and their replies are never read."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -114,8 +114,8 @@ class ScriptLine:
             self._send_again(wire)
 
     def _overtaken(self) -> None:
-        """A later call has run, since another instance loaded the script meanwhile: an earlier one must not any
-        more."""
+        """A later call has run, since another instance loaded the script meanwhile: an earlier one must not run
+        after it, and fails."""
         for earlier in self._forgotten:
             earlier.on_reply(earlier.forgotten)
         self._forgotten.clear()

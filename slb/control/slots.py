@@ -1,5 +1,5 @@
 """One pool's slots, as this instance has them: which it holds, which are asked for, and what Redis has yet to be
-sent of that. No I/O: batches are sent in `dialogue`, which brings here what their replies say."""
+sent of that. No I/O: batches are sent in `dialogue`, which applies their replies here."""
 
 from collections import Counter
 from collections.abc import Container
@@ -16,8 +16,8 @@ _REFUSALS = frozenset({"pool_saturated", "queue_full"})
 
 
 class Slots:
-    """`held` is the truth about this instance, whatever decided: by member, how many. `asks`: those that want one;
-    `views`: the candidates of their routes; `builder` makes up what Redis is sent; `answers`: to asks, not yet
+    """`held`: the slots this instance has, by member, however they were decided. `asks`: those that wait for one;
+    `views`: the candidates of their routes; `builder` builds what Redis is sent; `answers`: to asks, not yet
     given."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Slots:
     # -- what the gate does
 
     def view(self, name: str, candidates: tuple[Candidate, ...]) -> bool:
-        """The candidates of a route from now on. Whether Redis has to know, for tickets wait there."""
+        """Set the candidates of a route. Returns whether Redis has to be sent them, for tickets wait there."""
         if self.views.put(name, candidates) and any(
             ticket.ask.view == name for ticket in self.asks.known_to_redis()
         ):
@@ -44,8 +44,8 @@ class Slots:
         self.views.forget(lambda name: name not in names and name not in in_use)
 
     def leave(self, ask: Ask) -> bool:
-        """The asking request has left: what is granted to it all the same is given back. Whether Redis has to
-        know."""
+        """The asking request has left: what is granted to it all the same is given back. Returns whether Redis has
+        to be informed."""
         key = self.asks.leave(ask)
         if key is not None:
             self.builder.leave(key)
@@ -59,7 +59,7 @@ class Slots:
         self._give_back(member)
 
     def in_vain(self, name: str, candidates: tuple[Candidate, ...]) -> list[Ask]:
-        """Of those that wait in a route with these candidates now, which can use none of them."""
+        """The asks that wait in a route and can use none of its candidates, which are these now."""
         left = {each.member for each in candidates}
         waiting = [ticket.ask for ticket in self.asks.queued.values() if ticket.ask.view == name]
         return [ask for ask in waiting if len(ask.avoid) >= len(left) and left.issubset(ask.avoid)]

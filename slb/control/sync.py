@@ -68,7 +68,7 @@ class Sync:
 
     @property
     def is_settled(self) -> bool:
-        """Whether Redis has all that is known to be newer than what it has."""
+        """Whether Redis has all entries that are newer here."""
         return self._recovery.is_settled
 
     def staleness(self) -> float:
@@ -124,7 +124,7 @@ class Sync:
                 self._disk.still_true()
 
     async def _read_and_judged(self) -> tuple[Snapshot, Snapshot]:
-        """What to serve, and what Redis has."""
+        """The table to serve, and the table that Redis has."""
         found = await self._read()
         if self.on_instances is not None:
             self.on_instances(found.instances)
@@ -181,7 +181,7 @@ class Sync:
 
     async def _read(self) -> Snapshot:
         """Everything, and before it the log: what changes meanwhile is read again. The log is whole where it is
-        compared with what is known here."""
+        compared with this instance's."""
         for _ in range(_READ_TRIES):
             whole = await self._recovery.evictions.begin() or self._recovery.is_in_doubt
             try:
@@ -195,7 +195,7 @@ class Sync:
         raise TimeoutError("Redis changes its generation, or evicts keys, faster than it can be read")
 
     def _has_no_log(self, found: Snapshot) -> bool:
-        """Whether Redis has its data, of before there was a log."""
+        """Whether Redis has its data, from a version without a log."""
         return found.generation is not None and found.history.is_known and not found.history.last
 
     async def _differs(self, served: Snapshot) -> bool:

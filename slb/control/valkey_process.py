@@ -146,8 +146,8 @@ class ValkeyProcess:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ConfigError(f"the embedded Valkey cannot be run: {error}") from None
         if done.returncode != 0:
-            said = done.stdout.decode(errors="replace").strip().splitlines()
-            raise ConfigError(f"the embedded Valkey does not start: {said[-1] if said else self._last_words()}")
+            lines = done.stdout.decode(errors="replace").strip().splitlines()
+            raise ConfigError(f"the embedded Valkey does not start: {lines[-1] if lines else self._last_words()}")
 
     def _command(self) -> list[str]:
         options = {
@@ -175,9 +175,9 @@ class ValkeyProcess:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError as error:
             return str(error)
-        said = lines[-1] if lines else "its log is empty"
-        way_out = f"; without {self._directory}/{_DATA} it starts empty" if _OF_ITS_DATA.search(said) else ""
-        return f"{said} ({self._log} says more{way_out})"
+        last = lines[-1] if lines else "its log is empty"
+        way_out = f"; without {self._directory}/{_DATA} it starts empty" if _OF_ITS_DATA.search(last) else ""
+        return f"{last} ({self._log} says more{way_out})"
 
 
 def write_fault(directory: Path) -> str:

@@ -1,4 +1,4 @@
-"""The candidates of a lane's routes, as the gate knows them and as the script reads them."""
+"""The candidates of a lane's routes, in the form of the gate and in the form the script reads."""
 
 import hashlib
 from collections.abc import Callable, Iterable

@@ -253,7 +253,7 @@ class _Fault(Exception):
 
 async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
     """Run all, until one ends or fails; raise what it failed with. Not a TaskGroup: in Python 3.11 that leaves
-    its own cancellation counted, and `raise_if_cancelled` could not tell it from a cancellation from outside."""
+    its own cancellation counted, and `raise_if_cancelled` could not distinguish it from one from outside."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -26,7 +26,7 @@ class Wire(asyncio.Protocol):
     """Begins to connect when made; commands may be sent at once. The login goes before the first of them in one
     write, so that a far Redis is asked once; where a database has to be selected they wait until it is.
 
-    The first failure ends it: `lost` says why, and another one has to be made. It has no deadline but that of
+    The first failure ends it: `lost` has the cause, and another one has to be made. It has no deadline but that of
     connecting. `on_push` is called with what comes while no command awaits a reply, and once with the end."""
 
     def __init__(self, endpoint: Endpoint, on_push: OnReply | None = None) -> None:

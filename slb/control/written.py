@@ -18,14 +18,14 @@ _NO_ENTRY = frozenset({"lease", "all"})
 
 
 class Written:
-    """By entry the last number and what it was made, until `known`."""
+    """For each entry its last number and new state, until `known` is called."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, bool | Mapping[str, str]]] = {}
 
     def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> bool:
-        """All of this was written under one number. Whether any of it has that number in the log. The oldest are
-        forgotten where there are too many."""
+        """Note rows that were written under one number. Returns whether any of them has that number in the log.
+        Above `_MOST` entries the oldest are dropped."""
         is_logged = False
         for row, reply in zip(rows, replies, strict=True):
             if reply or row[0] not in _IF_DONE:
@@ -38,17 +38,17 @@ class Written:
         return is_logged
 
     def known(self, entry: str, number: int) -> None:
-        """This number of it has been read from the log."""
+        """The log has been read up to `number` of `entry`: own writes up to it are dropped here."""
         noted = self._of.get(entry)
         if noted is not None and noted[0] <= number:
             del self._of[entry]
 
     def number(self, entry: str) -> int:
-        """Under which it was written; 0 where it was not, or that is known."""
+        """The number it was written under; 0 where it was not written, or the log has been read up to there."""
         return self._of.get(entry, (0,))[0]
 
     def made(self) -> Iterator[tuple[str, int, bool | Mapping[str, str]]]:
-        """Entries, their numbers, and what they were made: as `State.value` has it."""
+        """Entries, their numbers and their new values, in the form of `State.value`."""
         for entry, (number, value) in self._of.items():
             yield entry, number, value
 
@@ -58,7 +58,7 @@ class Written:
 
 
 def _made(row: Row) -> Iterator[tuple[str, bool | Mapping[str, str]]]:
-    """The entries of a row, and what it makes of them."""
+    """The entries of a row, and their new values."""
     operation, key, given = row
     if operation in ("join", "leave", "expire", "clear"):
         yield from ((f"{key} {member}", operation == "join") for member in given)

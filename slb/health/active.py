@@ -1,7 +1,7 @@
 """Active health checks: each check of each upstream is made once per interval by the whole fleet.
 
 Every instance asks, many checks at a time, which are due; each falls to the first that
-asks, and all use its result. While Redis is away each instance makes all checks itself and goes by its own results.
+asks, and all use its result. While Redis is away each instance makes all checks itself and uses its own results.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ class Active:
                 self._follow(each, answer)
 
     def told(self, watched: Watched, state: str, run: int) -> None:
-        """What the fleet has found. A fleet that knows nothing yet changes nothing that is known here."""
+        """Take over the fleet's result. Where the fleet has none yet, the local result stays."""
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
@@ -153,7 +153,7 @@ class Active:
         return Ask(watched.upstream.member, check, tally.state.value, tally.run, hold)
 
     def _follow(self, watched: Watched, answer: Answer) -> None:
-        """Take up what is known, make the check where it is this instance's, and ask again when it is due."""
+        """Apply the fleet's result, make the check where it is claimed here, and ask again when it is due."""
         self.told(watched, answer.state, answer.run)
         if answer.claim:
             task = asyncio.create_task(self._check(watched, answer.claim))
@@ -181,7 +181,7 @@ class Active:
                 self._reporting.add_done_callback(self._reported)
 
     async def _report(self) -> None:
-        """Tell the fleet what was found. What comes while a call is under way goes with the next."""
+        """Send the fleet the results. Those that come while a call is under way go with the next."""
         while self._found:
             some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
             try:

@@ -36,7 +36,7 @@ class Roster:
         self._table: Table | None = None
 
     def named(self, key: str) -> Watched | None:
-        """What is watched under a key of Redis."""
+        """The check with this key in Redis; None where none is watched."""
         return self._by_key.get(key)
 
     async def follow(self, table: Table) -> None:
@@ -54,7 +54,7 @@ class Roster:
             await slices.rest()
 
     def _change(self, path: str, route: Route | None) -> None:
-        """The new before the old: what both ask for goes on as it was."""
+        """The new route before the old: a check of both goes on without a break."""
         old = self._routes.pop(path, None)
         if route is not None:
             self._routes[path] = route

@@ -24,8 +24,8 @@ _GAP = 0.1
 
 
 class News(Protocol):
-    """Tells what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
-    `SERVED`, which `tell` lets them know."""
+    """Gives what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
+    `SERVED`, which `tell` publishes to them."""
 
     async def run(self, heard: Callable[[str, str, int], None]) -> None: ...
     async def tell(self, member: str, news: str) -> None: ...
@@ -33,7 +33,7 @@ class News(Protocol):
 
 class HealthService:
     """`passive.failed` and `passive.refused` are for the proxy to call; `run` does all else. `carries_traffic`:
-    what others' requests were refused counts here."""
+    refusals that other instances met count here."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class HealthService:
             await set_within(self._wake, min(dues) - self._clock() if dues else None)
 
     def _listen(self, active: Active, roster: Roster) -> None:
-        """Hear what others find; without traffic, from the first check on. Raises what ended it: it is to go on for
-        ever."""
+        """Follow what other instances find; without traffic, from the first check on. Raises the exception that
+        ended the task: it should not end."""
         if self._listening is not None and self._listening.done():
             self._listening.result()
         if self._listening is None and (self._carries_traffic or active.due() is not None):
@@ -114,7 +114,7 @@ class HealthService:
             active.told(watched, state, run)
 
     def _tell(self, member: str, refused: bool) -> None:
-        """One after another, the last of each member: as many may go at a time as there are."""
+        """Publish one news after another, the last of each member."""
         self._untold[member] = REFUSED if refused else SERVED
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell_all())

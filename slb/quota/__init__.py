@@ -1,1 +1,1 @@
-"""The quota router: who may call which model now, and how long the others wait."""
+"""The quota router: which caller may call which model now, and how long the others wait."""

@@ -8,7 +8,7 @@ from math import ceil
 from slb.quotas import Advice
 
 LOW, HIGH = 25, 1_000
-"""Milliseconds of waiting: none to speak of, and as bad as it gets. Longer waits need not be told apart."""
+"""Milliseconds of waiting: up to `LOW` they add nothing to the score, from `HIGH` on the most."""
 
 FEWEST = 4
 """Callers, where the models can take so many."""
@@ -16,7 +16,7 @@ FEWEST = 4
 
 @dataclass
 class Decided:
-    """`waits`: how often callers were told to wait so many milliseconds, at most `HIGH`."""
+    """`waits`: how often callers were given each wait, in milliseconds, at most `HIGH`."""
 
     calls: int = 0
     admits: int = 0

@@ -28,7 +28,7 @@ class RouterUnreachable(SlbError):
 
 
 class CallRefused(SlbError):
-    """The router understood and said no: asking again cannot help. `reason` is its name for it, such as
+    """The router refused the request: asking again cannot help. `reason` is the error's name, such as
     `estimate_exceeds_limit`; `no_router` where something else answers at its address."""
 
     def __init__(self, status: int, reason: str, detail: str) -> None:
@@ -143,6 +143,6 @@ def _judged(status: int, content: bytes) -> Any:
     if status >= 500 or (status < 400 and not isinstance(answer, dict)):
         raise _Unanswered(f"{status} {content[:200].decode(errors='replace')}")
     if status >= 400:
-        said = answer if isinstance(answer, dict) else {}
-        raise CallRefused(status, str(said.get("error", "refused")), str(said.get("detail", "")))
+        body = answer if isinstance(answer, dict) else {}
+        raise CallRefused(status, str(body.get("error", "refused")), str(body.get("detail", "")))
     return answer

@@ -1,4 +1,4 @@
-"""A caller's side of the quota router: ask, wait, call, stay alive, say when it is done.
+"""A caller's side of the quota router: ask, wait, call, send heartbeats, report the end.
 
     async with Router.at("http://127.0.0.1:8081") as router:
         async with router.admitted(estimated_tokens=1800) as task:
@@ -48,7 +48,7 @@ class LeaseLapsed(SlbError):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now: ask again in so many milliseconds. `reason` is there where it is not for want of room."""
+    """Not now: ask again in so many milliseconds. `reason` is empty where slots or tokens are short."""
 
     milliseconds: int
     reason: str | None = None
@@ -60,7 +60,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Now, and this model. `lease_ms`: how long the router waits for a heartbeat, where it says so."""
+    """Now, and this model. `lease_ms`: how long the router waits for a heartbeat, where the reply has it."""
 
     model_backend_id: str
     task_id: str
@@ -69,7 +69,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`backpressure_score`: 0 nobody waits, 1 all wait long. `suggested_parallelism`: workers in all."""
+    """`backpressure_score`: 0 no caller waits, 1 all wait long. `suggested_parallelism`: workers in all."""
 
     backpressure_score: float
     suggested_parallelism: int
@@ -78,8 +78,8 @@ class Advice:
 class Router:
     """The router, for one caller or many at once; use it with `async with`.
 
-    `beat` is the seconds between heartbeats where the router does not say how long a lease is: a third of its
-    `quota_lease` at most. `grace`: seconds for which who leaves, or closes, waits to give back what was admitted.
+    `beat` is the seconds between heartbeats where the router's reply has no lease: a third of its `quota_lease` at
+    most. `grace`: seconds that a cancelled caller, or `close`, waits until what was admitted is given back.
     """
 
     def __init__(self, asking: Asking, beat: float = DEFAULT_BEAT, grace: float = DEFAULT_GRACE) -> None:
@@ -141,9 +141,9 @@ class Router:
     async def admit(
         self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
     ) -> "Task":
-        """Ask and wait as told until a model takes the task; enter what is returned at once.
+        """Ask, and wait as answered, until a model takes the task. Enter the returned Task at once.
 
-        `models` are those that will do. Bound the wait with `asyncio.timeout`: who leaves gives back what was
+        `models` are those that will do. Bound the wait with `asyncio.timeout`: a cancelled call gives back what was
         admitted meanwhile. Raises CallRefused, RouterUnreachable, TypeError for `models` that are no list.
         """
         key = uuid4().hex
@@ -154,7 +154,7 @@ class Router:
     async def schedule(
         self, estimated_tokens: int, models: Sequence[str] | None = None, idempotency_key: str | None = None
     ) -> Admission | Wait:
-        """One question. With a key it is safe to ask anew where an answer was lost, and who was told to wait and
+        """One question. With a key it is safe to ask again where an answer was lost, and a caller that waited and
         comes back has its place."""
         body: dict[str, Any] = {"estimated_tokens": estimated_tokens}
         if isinstance(models, str):
@@ -205,8 +205,8 @@ class Router:
             more = f"&after={tasks[-1]['task_id']}"
 
     async def finish(self, task_id: str, actual_tokens: int | None, leaving: bool = False) -> dict[str, Any] | None:
-        """Complete, even where the caller is cancelled meanwhile. None where the router cannot be told: the task's
-        lease will lapse instead. Who is `leaving` waits for no more than the grace; it is tried on behind them."""
+        """Complete, even where the caller is cancelled meanwhile. None where the router is not reached: the task's
+        lease will lapse instead. `leaving`: wait no longer than the grace; attempts go on in the background."""
         completing = asyncio.create_task(self._completed(task_id, actual_tokens))
         try:
             done, _ = await asyncio.wait([completing], timeout=self._grace if leaving else None)
@@ -240,7 +240,7 @@ class Task:
     """One admitted task; `async with` it while its model is called.
 
     Set `actual_tokens` once they are known (0 where the model was never called): the estimate is settled by it.
-    `lapsed` turns True when the router says that the lease is gone. The block goes on then, or, with
+    `lapsed` turns True when the router replies that the lease is gone. The block goes on then, or, with
     `interrupt`, is cancelled and ends with LeaseLapsed.
     """
 

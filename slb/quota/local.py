@@ -13,7 +13,7 @@ NO_SHARE = "no_local_share"
 """Redis is away, and this instance's part of a limit is nothing, or less than what is asked for."""
 
 AWAY_WAIT = 1_000
-"""Milliseconds a caller is told to wait while Redis is away, and up to a tenth more."""
+"""Milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added."""
 
 _UNIT = 60_000
 """Tokens are counted in parts so small that a token a minute is one part a millisecond."""
@@ -64,7 +64,7 @@ class LocalShare:
         self._keys: dict[str, str] = {}
 
     def follow(self, models: Iterable[tuple[str, Limits]]) -> None:
-        """Redis is away: what holds from now on, as it was last known."""
+        """Redis is away: these models and limits, the last ones read, are in effect from now on."""
         if self._is_alone:
             return
         self._is_alone = True
@@ -85,8 +85,8 @@ class LocalShare:
             del self._ended[task]
 
     def schedule(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
-        """Admit it as `task` where a slot and tokens are free here; else every wait says why. `jitter`: 0 to 1000,
-        at random."""
+        """Admit it as `task` where a slot and tokens are free here; else a wait with its reason. `jitter`: a random
+        number from 0 to 1000."""
         if again := self._again(estimate, models, key):
             return again
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000

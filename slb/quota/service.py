@@ -42,8 +42,8 @@ _log = structlog.get_logger()
 
 
 class QuotaService:
-    """`share` decides here, for this instance's share of each limit, while Redis is away; without one callers are
-    told to wait then: a quota is a promise."""
+    """`share` decides here, for this instance's share of each limit, while Redis is away. Without a share callers
+    wait then: a quota is a promise."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class QuotaService:
     # -- what callers ask
 
     async def schedule(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision:
-        """Admit it, say how long to wait, or why never. Raises ScriptFailed."""
+        """The task admitted, a wait in milliseconds, or why it is refused for good. Raises ScriptFailed."""
         task = self._new_task()
         decision = await self._decide(task, estimate, models, key)
         match decision:
@@ -170,7 +170,7 @@ class QuotaService:
             self._has_news.set()
 
     async def _follow(self) -> None:
-        """Know the models, in case Redis goes, or loses them."""
+        """Read the models repeatedly, for a time when Redis is away or has lost them."""
         while True:
             try:
                 await self._look()

@@ -1,1 +1,1 @@
-"""The mirror in memory: which route a path takes, and who serves it."""
+"""The mirror in memory: which route a path takes, and which upstreams serve it."""

@@ -1,4 +1,4 @@
-"""Makes what was found of upstreams take effect: on the routes that use them, the metrics and the log."""
+"""Applies results of checks and requests: to the routes that use an upstream, the metrics and the log."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ _log = structlog.get_logger("slb.health")
 
 
 class Availability:
-    """One for each process. Panic begins and ends where a route is refreshed or made; each is said once."""
+    """One for each process. Panic begins and ends where a route is refreshed or made; each is logged once."""
 
     def __init__(self, mirror: Mirror, metrics: Metrics) -> None:
         self._mirror = mirror
@@ -22,7 +22,7 @@ class Availability:
         metrics.upstreams_up = self._upstreams_up
 
     def _upstreams_up(self) -> Iterable[tuple[str, bool]]:
-        """Of those that somebody has judged: a series for each of a hundred thousand others says nothing."""
+        """Only upstreams with a check or an ejection: for the others, up to 100,000, a series has no use."""
         judged = {member for member, _ in self._metrics.ejections}
         for route in self._mirror.table.routes.values():
             if route.settings.health_check is not None:
@@ -33,19 +33,19 @@ class Availability:
                 yield live.member, up
 
     def knows(self, upstream: LiveUpstream) -> bool:
-        """Whether a route still names it; one of its name that came later is another."""
+        """Whether a route still names this very object: a member that was removed and added again is a new one."""
         return self._mirror.upstream(upstream.member) is upstream
 
     def moved(self, upstream: LiveUpstream, before: State, after: State, why: str) -> None:
         """Log a transition."""
         if after in (State.DOWN, State.EJECTED):
-            told = _log.warning
-        else:  # that an upstream is up is no news where nothing else was known
-            told = _log.debug if before is State.UNKNOWN else _log.info
-        told("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
+            log = _log.warning
+        else:  # an upstream whose first result is "up" is the normal case
+            log = _log.debug if before is State.UNKNOWN else _log.info
+        log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
 
     def refresh(self, members: Iterable[str]) -> None:
-        """Let routes use what these members have become."""
+        """Refresh the routes of these members, whose availability has changed."""
         for route in self._mirror.refresh(frozenset(members)):
             self.note_panic(route)
 
@@ -64,5 +64,5 @@ class Availability:
             _log.info("panic_ends", route=route.path, upstreams=upstreams, serving=len(route.serving))
 
     def forget_route(self, path: str) -> None:
-        """A route is gone."""
+        """The route was removed."""
         self._metrics.panicking.discard(path)

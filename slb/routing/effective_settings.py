@@ -1,7 +1,7 @@
-"""Which of the settings written for a route hold.
+"""Which of the settings written for a route are in effect.
 
-One that somebody makes bad by hand is told as a fault, and holds on as it was: a cap with a typing error in it is
-still a cap.
+A setting that is changed by hand to an invalid value is reported as a fault, and its last valid value stays in
+effect: a typing error must not remove a cap.
 """
 
 from collections.abc import Container, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 from slb.model import RouteRecord, usable_settings
 
 Judged = dict[str, tuple[list[str], Mapping[str, Any]]]
-"""path -> one sentence for each setting at fault, and what holds in the place of those: for routes made anew."""
+"""path -> one sentence for each setting at fault, and the fields in effect instead: for routes made anew."""
 
 
 class EffectiveSettings:
@@ -21,16 +21,16 @@ class EffectiveSettings:
         self._standing: dict[str, Mapping[str, Any]] = {}
 
     def fields(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
-        """Of the hash in `record`: the fields that hold, and one sentence for each at fault. In its place stands
-        what it was before, where this process has seen that."""
+        """Of the hash in `record`: the fields in effect, and one sentence for each at fault. A field at fault has
+        its last valid value, where this process has seen one."""
         written = record.settings or {}
         kept, faults = usable_settings(written)
         standing = self._standing.get(path, {})
         return {**{name: value for name, value in standing.items() if name in written}, **kept}, faults
 
     def judge(self, path: str, new: RouteRecord, old: RouteRecord | None, judged: Judged) -> dict[str, Any]:
-        """The fields that hold once `new` follows `old`. What else there is to know is noted in `judged`: nothing
-        changes before `adopt`."""
+        """The fields in effect once `new` replaces `old`. The result is also noted in `judged`: nothing changes
+        before `adopt`."""
         written = new.settings or {}
         kept, faults = usable_settings(written)
         standing: dict[str, Any] = {}
@@ -41,7 +41,7 @@ class EffectiveSettings:
         return {**standing, **kept}
 
     def adopt(self, judged: Judged) -> None:
-        """What was judged holds from now on."""
+        """What was judged is in effect from now on."""
         for path, (faults, standing) in judged.items():
             self.forget(path)
             if faults:
@@ -50,11 +50,11 @@ class EffectiveSettings:
                 self._standing[path] = standing
 
     def forget(self, path: str) -> None:
-        """This route is gone."""
+        """This route was removed."""
         self.faults.pop(path, None)
         self._standing.pop(path, None)
 
     def keep(self, paths: Container[str]) -> None:
-        """All other routes are gone."""
+        """All routes but `paths` were removed."""
         for path in [path for path in (*self.faults, *self._standing) if path not in paths]:
             self.forget(path)

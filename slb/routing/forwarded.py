@@ -1,8 +1,8 @@
-"""What of a request's path goes on to its upstream: the path that was matched, in the segments that were written.
+"""Which path an upstream is sent: the path that was matched, in the segments that were written.
 
-An upstream that reads a path in another way than slb would serve what no route exposes. So nothing goes on that
-servers resolve in different ways, or not at all: dot segments, and empty segments where the route's own path has to
-stand. All functions take a path that `normal_path` accepts, and a few passes over it, whatever stands there.
+An upstream that reads a path in another way than slb would serve what no route exposes. So nothing is forwarded
+that servers resolve in different ways, or not at all: dot segments, and empty segments inside the route's own path.
+All functions take a path that `normal_path` accepts, and need a few passes over it, for any content.
 """
 
 import re
@@ -21,9 +21,9 @@ _SLASHES = re.compile(r"/++")
 _PARAMETER = "%3B"
 """A `;` in a normal path."""
 _PARAMETERS = re.compile(r";[^/]*+")
-"""As servers find them that look before decoding."""
+"""Parameters as found by servers that split before decoding."""
 _PARAMETERS_DECODED = re.compile(r"(?:;|%3[Bb])[^/]*+")
-"""And after it."""
+"""Parameters as found by servers that split after decoding."""
 
 
 def forwarded(path: str, route: str, strip: bool) -> str:
@@ -31,7 +31,7 @@ def forwarded(path: str, route: str, strip: bool) -> str:
 
     Every segment is as it was written. Dot segments are resolved, and then empty segments dropped: `/p1/x/..` is
     `/p1/`. Elsewhere empty segments are dropped only before the end of the route's path, and the first may never be
-    one: `//host/x` is read as the path /x by whoever takes the target for a URL (RFC 3986, 4.2).
+    one: software that parses the target as a URL reads `//host/x` as the path /x (RFC 3986, 4.2).
     """
     path = _without_dots(path)
     if not strip and "//" not in path:
@@ -78,7 +78,7 @@ def _without_dots(path: str) -> str:
 
 
 def _end_of(route: str, path: str) -> int:
-    """Where the segments end in `path` that are those of `route`."""
+    """The index in `path` where the route's own segments end."""
     end = 0
     for _ in range(route.count("/") if route != "/" else 0):
         segment = _SEGMENT.match(path, end)

@@ -1,8 +1,8 @@
 """Passive health: an upstream that keeps failing requests is ejected for a while, each time for longer.
 
-Each instance and each library ejects for itself, by what its own requests met: an upstream one cannot reach may
-serve the others well. The exception is a refused connection: nobody listens there, which one attempt shows as well
-as five, and to one instance as well as to all. So the fleet is told, and takes it out for a short while.
+Each instance and each library ejects for itself, by the results of its own requests: an upstream that one of them
+cannot reach may serve the others well. The exception is a refused connection. It means that no process listens at
+the address, for any instance. So one attempt is enough: it is published, and the fleet ejects it for a short time.
 """
 
 import math
@@ -26,8 +26,8 @@ _REFUSED_FOR = 1.0
 started again is back soon, and to try it costs each instance one attempt at most. Each time in succession it is
 twice as long, as after failures."""
 _HEARSAY_AGAIN = 60.0
-"""Seconds for which an instance that was served where others were refused goes by its own requests only: one with a
-broken way to an upstream would take it from all others again and again."""
+"""Seconds for which an instance that was served where others were refused uses only its own results: otherwise one
+instance with a broken network path would eject the upstream for all others again and again."""
 
 
 @dataclass(slots=True)
@@ -46,12 +46,12 @@ class _Record:
 
 
 class Passive:
-    """`failed` is called for each failed request; success is `upstream.failures = 0`, set by whoever sees it.
-    `tell(member, refused)` lets the fleet know that a member refuses connections, or (False) has served again.
+    """`failed` is called for each failed request; the code that sees a success sets `upstream.failures = 0`.
+    `tell(member, refused)` publishes to the fleet that a member refuses connections, or (False) has served again.
 
-    Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) says
-    when and for how long. `wake` is called where `due` has become earlier. What is held against an upstream ends
-    with it: at the very swap, since one of its name may come back with the next.
+    Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides
+    when and for how long. `wake` is called where `due` has become earlier. The record of an upstream ends with it:
+    at the same swap, since one of its name may come back with the next.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Passive:
             self._hold_back(upstream, hearsay=True)
 
     def passed(self, upstream: LiveUpstream) -> None:
-        """A check of `upstream` has passed: somebody listens there."""
+        """A check of `upstream` has passed: a process listens there."""
         if self._let_back_early(self._records.get(upstream.member), "a check passes"):
             self._tell(upstream.member, False)
 
     def due(self) -> float | None:
-        """When `sweep` has something to do next; None while nobody is out or on probation."""
+        """When `sweep` has work next; None while no upstream is ejected or on probation."""
         now = self._clock()
         times = (
             each.until if each.state is State.EJECTED else now + _LOOK_AGAIN for each in self._records.values()
@@ -123,7 +123,7 @@ class Passive:
         return min(times, default=None)
 
     def sweep(self) -> None:
-        """Let those back whose hold-off is over, and trust those that have served since."""
+        """End the ejections whose time is over, and the probation of upstreams that have served since."""
         now = self._clock()
         for record in list(self._records.values()):
             if record.state is State.EJECTED and record.until <= now:
@@ -137,7 +137,7 @@ class Passive:
             self._disproved.pop(member, None)
 
     def _record_of(self, upstream: LiveUpstream) -> _Record | None:
-        """What is held against it now."""
+        """Its record; None without one. The record of an upstream that has served since is closed here."""
         record = self._records.get(upstream.member)
         if record is None or record.state is not State.PROBATION or upstream.failures:
             return record
@@ -155,7 +155,7 @@ class Passive:
         return found
 
     def _hold_back(self, upstream: LiveUpstream, hearsay: bool) -> bool:
-        """Take out one that refuses connections; whether that is new here."""
+        """Eject an upstream that refuses connections. Returns whether it was not ejected here before."""
         record, routes = self._record_of(upstream), self._ejecting(upstream)
         if (record is not None and record.state is State.EJECTED) or not routes or not _has_others(routes):
             return False
@@ -186,7 +186,7 @@ class Passive:
         self._wake()
 
     def _let_back_early(self, record: _Record | None, why: str) -> bool:
-        """One that was out for refusing connections; whether it was."""
+        """End the ejection of an upstream that refused connections. Returns whether there was one."""
         if record is None or record.state is not State.EJECTED or not record.refused:
             return False
         self._let_back(record, why)
@@ -217,7 +217,7 @@ class Passive:
 
 
 def _has_others(routes: Sequence[Route]) -> bool:
-    """Whether one more upstream may leave all of them."""
+    """Whether one more upstream may be ejected from all of them."""
     return all(may_eject_one_more(route.upstreams, route.settings.max_ejected) for route in routes)
 
 

@@ -1,6 +1,6 @@
 """Keeps the rings of routes that go by a key in step with the table.
 
-A swap of the table says who is there; what follows from it (additions collected, rings made and faded in) takes
+A swap of the table gives the members. What follows (additions are collected, rings are built and faded in) takes
 time, and is done here beside the traffic, a slice at a time.
 """
 

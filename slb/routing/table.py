@@ -34,7 +34,7 @@ class Route:
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow what has become of the upstreams' availability."""
+        """Apply the availability that its upstreams have now."""
         serving, ill = served(self.upstreams, self.settings)
         fade_in = self.settings.fade_in if self.policy.ring is None else 0.0  # a ring fades in by itself
         self.view = RouteView(serving, ill, fade_in, self.policy.greedy)
@@ -54,7 +54,7 @@ class Route:
 
 
 class Table:
-    """All routes at one moment. Never changed, only replaced: whoever holds one sees one consistent picture.
+    """All routes at one moment. Never changed, only replaced: a reference to it gives one consistent view.
     `counted`: path -> Route of those that are counted, which may be few of many."""
 
     __slots__ = ("_depth", "_routes", "counted")
@@ -94,7 +94,7 @@ class Table:
         """The route with the longest prefix of whole segments; `path` is in normal form.
 
         `/api` takes /api and /api/x, not /apix. A route without members still matches: it answers 503 rather
-        than let its requests fall through to somebody else's.
+        than send its requests to a shorter route's upstreams.
         """
         routes = self._routes
         extra = path.count("/") - self._depth

@@ -1,4 +1,4 @@
-"""How many routes name each member, so that one that leaves with its last route is known for it at once."""
+"""How many routes name each member, so that a member without a route is found at once."""
 
 from collections.abc import Generator, Iterator, Mapping
 from itertools import chain
@@ -9,7 +9,7 @@ Shift = dict[str, int]
 """member -> by how much its uses change."""
 
 Settled = tuple[dict[str, int], list[str]]
-"""How many routes name each of some members, and who of them is named by none."""
+"""How many routes name each of some members, and which members no route names."""
 
 _SLICE = 1000
 """Members only counted between two yields: well under 5 ms of work."""
@@ -26,8 +26,8 @@ class Uses:
         return self._of.get(member, 0)
 
     def add(self, shift: Shift) -> Generator[None, None, Settled]:
-        """What will be once `shift`, which is given away, has taken effect: to be settled before anything else is
-        added. Yields between slices."""
+        """The counts after `shift`, for `settle`, which has to be called before the next `add`. The caller must not
+        use `shift` again. Yields between slices."""
         gone: list[str] = []
         for count, member in enumerate(shift if self._of else (), 1):
             shift[member] = left = shift[member] + self.of(member)
@@ -38,7 +38,7 @@ class Uses:
         return shift, gone
 
     def settle(self, settled: Settled) -> list[str]:
-        """So be it; the members that no route names any more."""
+        """Put the counts from `add` into effect. Returns the members that no route names any more."""
         uses, gone = settled
         if self._of:
             self._of.update(uses)
@@ -50,7 +50,7 @@ class Uses:
 
 
 def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) -> None:
-    """Add to `shift` what one route's change does."""
+    """Add the effect of one route's change to `shift`."""
     for member in new.members if new else ():
         shift[member] = shift.get(member, 0) + 1
     for member in old.members if old else ():
@@ -60,8 +60,8 @@ def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) 
 def note_changes(
     old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord | None], shift: Shift, is_part: bool = False
 ) -> Iterator[None]:
-    """Add to `shift` what lies between two tables, in slices; `is_part`: what `new` has no word of stays. Routes
-    that are the same object cost little."""
+    """Add the difference of two tables to `shift`, in slices; `is_part`: routes that `new` lacks stay. Routes that
+    are the same object cost little."""
     done = 0
     for path in chain(new, () if is_part else (path for path in old if path not in new)):
         before, after = old.get(path), new.get(path)

@@ -1,11 +1,11 @@
 -- Which instance runs which health check now. A check that is due goes to the first that asks, and is due again
 -- after its hold.
 -- KEYS: one key a check, slb:{health}:...; a string "due state run", due in milliseconds of this server's clock.
--- ARGV[1]: how many checks the caller can run at most. Then for each key four: the state and the run the caller
---   knows of, the hold and the life of the key in milliseconds.
+-- ARGV[1]: how many checks the caller can run at most. Then for each key four: the caller's state and run, the
+--   hold and the life of the key in milliseconds.
 -- Reply for each key: {claim (0 where it is not the caller's), milliseconds until it is due, state, run}.
--- What stands there is taken up, unless it was not kept for more than a hold (this server was away): then
--- what the caller has seen meanwhile is newer. A caller that knows nothing ("unknown") leaves it as it is.
+-- The stored state is used, unless it was not renewed for more than a hold (this server was away): then
+-- the caller's is newer. A caller without a result ("unknown") leaves it as it is.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local room = tonumber(ARGV[1])

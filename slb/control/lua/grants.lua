@@ -1,4 +1,4 @@
--- Who in the queue is granted what, and hears of it; it stands behind queue.lua.
+-- Which tickets get grants, and the messages of them; it stands behind queue.lua.
 -- Reply: the queue's functions, and the tables `taken` and `silent`.
 local granted = {}  -- instance -> what its tickets have been granted in this run: {ticket, member} each
 local MOST_TOLD = 100  -- grants in one message
@@ -39,7 +39,7 @@ local function forget_grant(ticket)
   redis.call('ZREM', GRANTED_OF .. owner(ticket), ticket)
 end
 
--- Grants that a holder does not know of, as far as Redis knows.
+-- A holder's grants that it has not acknowledged yet.
 local function pending(id)
   local tickets, found = redis.call('ZRANGE', GRANTED_OF .. id, 0, -1), {}
   for first = 1, #tickets, CHUNK do
@@ -57,15 +57,15 @@ local function pending(id)
   return found
 end
 
--- Take back a grant that nobody has taken up. True where a slot has become free.
+-- Take back a grant that is not taken up. True where a slot has become free.
 local function ungrant(ticket, record)
   forget_grant(ticket)
   return add(owner(ticket), record[2], -1) ~= 0
 end
 
--- Its holder uses a grant that it was told of by message. Whether it had been taken back meanwhile, and maybe given to
--- another ticket: then it counts beside that. One that a reply told of since, or that was acknowledged before, has left
--- no trace, and is counted already.
+-- Its holder uses a grant that came by message. Whether it had been taken back meanwhile, and maybe given to
+-- another ticket: then it counts beside that. One that was in a reply since, or was acknowledged before, has left
+-- no record, and is counted already.
 local function acknowledge(ticket, member)
   local record = read_grant(redis.call('HGET', GRANTS, ticket) or '')
   if record and record[2] == member then
@@ -89,8 +89,8 @@ local function take_back(ticket, id, record)
   push(ticket, record[3])
 end
 
--- Grants that nobody has taken up for so many milliseconds: their tickets keep their places, but the next is served
--- first. How many; at most so many in one call.
+-- Take back grants not taken up for `patience` ms: their tickets keep their places, but the next is served first.
+-- Returns how many; there is a maximum for one call.
 local function take_back_lapsed(patience, besides)
   local taken_back = 0
   for _, ends in ipairs({{'-inf', now - patience}, {'(' .. string.format('%.0f', now + patience), '+inf'}}) do
@@ -165,8 +165,8 @@ local function read_classes()
   return passes, classes, virtual, owed
 end
 
--- Give free slots to who waits: the class with the lowest pass first, and in it who came first. Where more than
--- MOST_SERVED could be served (a cap was raised, many upstreams joined), OWED says so, and the next call goes on.
+-- Give free slots to tickets: the class with the lowest pass first, in it the first ticket. Where more than
+-- MOST_SERVED could be served (a cap was raised, many upstreams joined), OWED is set, and the next call goes on.
 -- Whether it came to an end.
 local function serve_queue()
   if size == 0 then
@@ -190,7 +190,7 @@ local function serve_queue()
     if found then
       take_out(found.ticket, found.fields, 0)
       grant(found.ticket, found.packed, found.member)
-      -- Who was passed over for long, unable to use what there was, has lent its share and not saved it.
+      -- A class that was passed over for long, unable to use free slots, has lent its share, not saved it.
       virtual = math.max(virtual, passes[class])
       passes[class] = virtual + 1 / found.fields[3]
       redis.call('HSET', CLASSES, VIRTUAL, string.format('%.17g', virtual),
@@ -217,11 +217,11 @@ local function serve()
   return ended
 end
 
--- How many hear what the tickets of an instance have been granted: pool, time, epoch, and [ticket, member] of each. Of
--- more than MOST_TOLD it learns by its next batch, as of all that it does not take from the message.
+-- How many receive the message of an instance's grants: pool, time, epoch, and [ticket, member] of each. Those
+-- beyond MOST_TOLD come with the reply to its next batch, as do all it does not take from the message.
 local function publish(channel, pool, grants)
-  local told = {pool = pool, at = now, epoch = epoch or redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
-  local heard = redis.pcall('PUBLISH', channel, cjson.encode(told))  -- it is a hint: an ACL may forbid it
+  local news = {pool = pool, at = now, epoch = epoch or redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
+  local heard = redis.pcall('PUBLISH', channel, cjson.encode(news))  -- it is a hint: an ACL may forbid it
   return type(heard) == 'number' and heard or 0
 end
 
@@ -243,12 +243,12 @@ local function pass_over(grants, lease, patience)
   return passed_over
 end
 
--- Tell the instances of their grants; what is taken back at once goes to the next. Times in milliseconds.
+-- Publish their grants to instances; what is taken back at once goes to the next. Times in milliseconds.
 local function announce(channel, pool, lease, patience)
   while next(granted) do
-    local told, passed_over = granted, false
+    local sent, passed_over = granted, false
     granted = {}
-    for instance, grants in pairs(told) do
+    for instance, grants in pairs(sent) do
       if publish(channel .. instance, pool, grants) == 0 then
         passed_over = pass_over(grants, lease, patience) or passed_over
       end

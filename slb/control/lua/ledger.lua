@@ -1,10 +1,10 @@
--- One batch of one instance in one pool: what it gives back, who of its own has left, and what it asks for.
+-- One batch of one instance in one pool: what it gives back, which tickets have left, and what it asks for.
 -- ARGV: the batch as JSON (see control/batch.py), the channel grants are announced on, the pool's name.
 -- Reply, JSON: {"gone": true, "epoch"} where this holder is not known (its lease has ended, or Redis has lost it);
 --   {"stale": true, "epoch"} for a batch that was given up, and comes late; {"unknown": [view, ...]} where it names
 --   candidates that are not stored here, and nothing was done: it is to be sent again with them; else
 --   {"granted": [[ticket, member], ...], "late": how many of the grants in `took` had been taken back, "answers": one
---   for each ask, "holders": how many there are, "pushed": how many of them have said what they hold since the epoch
+--   for each ask, "holders": how many there are, "pushed": how many of them sent what they hold since the epoch
 --   began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "number": the last place in
 --   the queue that was given before this batch (false where none of it may queue), "seen": the scores above 0 that the
 --   last ask found (none where `explain` does not ask for them, or there are too many), "differs": whether what this
@@ -17,10 +17,10 @@ local id = batch.id
 local asks, release, leave = batch.asks or {}, batch.release or {}, batch.leave or {}
 local waiting, views, contents = batch.waiting or {}, batch.views or {}, batch.contents or {}
 life, is_beat, caller = batch.life, batch.full or batch.beat, id
-local MOST_SEEN = 100  -- upstreams whose scores are told to who asks why
+local MOST_SEEN = 100  -- upstreams whose scores an explanation has
 
 -- A key that is not of its type fails the first command that reads it; reap.lua mends it, and the full batch behind
--- an error says whatever this one had said.
+-- an error has all that this one had.
 local lease = redis.call('ZSCORE', HOLDERS, id)
 local queued = redis.call('HLEN', TICKETS)
 local granted = redis.call('ZCARD', GRANTED)
@@ -34,7 +34,7 @@ if known.err then
   if lease then
     return redis.error_reply('DAMAGED ' .. HELD .. id .. ': ' .. known.err)
   end
-  redis.call('DEL', HELD .. id)  -- nobody else would: it belongs to no holder
+  redis.call('DEL', HELD .. id)  -- nothing else would: it belongs to no holder
   known = {}
 end
 local may_queue = #waiting > 0
@@ -91,7 +91,7 @@ for view, candidates in pairs(contents) do
   end
 end
 
--- What has been replaced goes, for each of these costs every score that changes: whoever has it still is asked for it.
+-- Replaced views go, for each costs a write at every change of a score: a holder that uses one sends it again.
 for _, view in ipairs(batch.drops or {}) do
   if is_stored(view) then
     forget_view(view)
@@ -160,11 +160,11 @@ end
 -- Whether more can be served than one call serves.
 local owed = queued > 0 and redis.call('HEXISTS', CLASSES, OWED) == 1
 
--- What a batch says to those who wait, or may free for them.
+-- What of a batch concerns the queue, or may free slots for it.
 local function follow_queue()
   need_queue()
 
-  -- Grants not taken up are counted for this holder, and it does not know of them yet.
+  -- Grants not taken up are counted for this holder, which does not have them yet.
   local function with_pending(truth, grants, adds)
     for _, record in pairs(grants) do
       if adds or truth[record[2]] then
@@ -199,7 +199,7 @@ local function follow_queue()
     end
   end
 
-  -- Of this holder's tickets only those go on that it says wait.
+  -- Of this holder's tickets only those in its batch go on.
   local function drop_others(tickets)
     local waits = {}
     for _, key in ipairs(tickets) do
@@ -225,7 +225,7 @@ local function follow_queue()
     changed = true
   end
 
-  -- What this instance truly holds and who truly waits with it, whatever stood here.
+  -- What this instance holds and which tickets wait there, whatever stood here.
   if batch.full then
     local grants, truth = queue.pending(id), batch.held or {}
     if batch.bye then
@@ -267,7 +267,7 @@ local function follow_queue()
   end
   keep_waiting(waiting)
 
-  -- A beat that is not full says how much it counts, and a part of it whole; another part each time.
+  -- A beat that is not full has its counts, and a part of it whole; another part each time.
   if batch.beat and not batch.full then
     local grants, tickets, pending_now = queue.pending(id), 0, 0
     for _ in pairs(grants) do
@@ -291,17 +291,17 @@ local function follow_queue()
   end
 end
 
--- Most batches change nothing for those who wait; what a hand has damaged there the next beat mends.
+-- Most batches change nothing in the queue; what was damaged by hand there the next beat mends.
 local serves = queued > 0 and (changed or freed or owed or #leave > 0)
 if is_beat or #waiting > 0 or serves or has_pending or has_lapsed or known[2] or batch.changed then
   follow_queue()
 end
 queued = queue and queue.size() or queued
 
--- After each step nobody waits who could use what is free: so what is free now is nobody's turn before this one's.
+-- After each step no ticket waits that could use a free slot: so what is free now is for this batch's asks.
 local answers, seen = {}, nil
 
--- What is in flight now, for who asks why: member -> score.
+-- What is in flight now, for an explanation: member -> score.
 local function look_at()
   local found = redis.call('ZRANGE', INFLIGHT, 0, -1, 'WITHSCORES')
   seen = {}
@@ -331,14 +331,14 @@ for index, ask in ipairs(asks) do
   if explains and tonumber(string.match(views[ask[2]], '^%d+')) <= MOST_SEEN then
     look_at()
   end
-  local waits = owed and ask[7] > 0  -- others do who could use what is free
+  local waits = owed and ask[7] > 0  -- tickets do that could use it
   local member = not waits and slot_for(ask, batch.start + index)
   if member then
     add(id, member, 1)
     answers[index] = member
   elseif ask[7] == 0 then
     answers[index] = 'pool_saturated'
-  elseif ask[8] == 0 and queued >= ask[7] then  -- whoever had a place or a slot is as one who waits already
+  elseif ask[8] == 0 and queued >= ask[7] then  -- one that had a place or a slot keeps its place
     answers[index] = 'queue_full'
   else
     need_queue()
@@ -358,7 +358,7 @@ if is_beat or has_pending then
 end
 
 write()
-if batch.bye then  -- it has given all back, and is no longer one of those who share
+if batch.bye then  -- it has given all back, and is no holder any more
   redis.call('ZREM', HOLDERS, id)
   redis.call('DEL', HELD .. id, LINES .. id)
 end

@@ -1,6 +1,6 @@
 -- Gives changes that were made by hand their number, once: the first instance that sees one does.
 -- Begins with lua/revisions.lua. KEYS[1]: slb:changes. ARGV: entries ("floor" for all at once), each followed by the
--- number under which the caller knows it.
+-- number it has at the caller.
 -- Reply: for each its new number; 0 where it has changed under a number that the caller has not read yet.
 mend()
 local number = next_number()

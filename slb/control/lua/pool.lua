@@ -1,8 +1,8 @@
--- What the ledger's scripts share: one pool's scores, who holds how much of them, and its queue. Behind
+-- What the ledger's scripts share: one pool's scores, what each holder has of them, and its queue. Behind
 -- pool_keys.lua it stands in front of ledger.lua and reap.lua when they are loaded; slots are given out and taken back
 -- here and nowhere else.
--- What a call costs does not grow with the upstreams or with who waits: nothing here walks all of either. It grows by
---   a few commands for each version of the candidates in use (`LIVE`) and for each class.
+-- The cost of a call does not grow with upstreams or tickets: nothing here walks all of either. It grows by a few
+--   commands for each version of the candidates in use (`LIVE`) and for each class.
 local CHUNK = 250  -- members that one command takes
 
 local function is_member(name)
@@ -12,7 +12,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local is_beat = false  -- whether the time of what is looked at is renewed
-local caller  -- the holder whose batch this is: what it is granted it is told at once
+local caller  -- the holder whose batch this is: its grants are in the reply
 local epoch  -- what messages of grants name, where it has been read
 local life  -- milliseconds until a key goes that is not renewed; nil where keys keep the time they have
 
@@ -83,7 +83,7 @@ end
 
 -- Views: the candidates of routes, each version stored once for all holders that have it. It is named by its size and
 -- its digest. VIEW has each member's "<place> <capacity> <slots>"; LOADS and PLACES those with room, by their score per
--- slot and by their place, and at the end LAST, which is no member: so they stay, and the time they have, where nobody
+-- slot and by their place, and at the end LAST, which is no member: so they stay, and keep their TTL, where none
 -- has room.
 local LAST = ''
 local live
@@ -114,7 +114,7 @@ end
 -- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
 -- the end: a slot that is given back and taken by the next moves nothing.
 local PAGE, NO_ROOM, UNKNOWN = 32, math.huge, -1  -- the last two in the place of loads
-local page = 4  -- how many are read at once, for one that avoids nobody; PAGE at most
+local page = 4  -- how many are read at once, where none is avoided; PAGE at most
 local near = {}
 local moved = {}  -- view -> member -> the load it is stored with
 
@@ -215,7 +215,7 @@ local function store_view(view, candidates)
   keep_view(view)
 end
 
--- The one place where a score and what somebody holds of it change, together.
+-- The one place where a score and a holder's part of it change, together.
 local function add(id, member, change)
   local holds = held_by(id, member)
   change = is_member(member) and math.max(change, -holds) or 0
@@ -257,7 +257,7 @@ local function write()
   end
 end
 
--- Whether it may be taken; where a view says so of one that has no room, the view is wrong, and mended.
+-- Whether it may be taken; where a view lists one that has no room, the view is wrong, and mended.
 local function may_take(view, member, avoid)
   if avoid and avoid[member] then
     return false
@@ -269,7 +269,7 @@ local function may_take(view, member, avoid)
   return false
 end
 
--- Where more are equal than are read, `start` says which of them.
+-- Where more are equal than are read, `start` decides.
 local function read_near(view, start)
   local key, from = LOADS .. view, 0
   local found = redis.call('ZRANGE', key, 0, page - 1, 'WITHSCORES')
@@ -294,7 +294,7 @@ local function read_near(view, start)
   return read
 end
 
--- Where all that was read are to be avoided: the first who is not.
+-- Where all that were read are to be avoided: the first that is not.
 local function first_behind(view, avoid)
   local rank = 0
   while true do
@@ -311,7 +311,7 @@ local function first_behind(view, avoid)
   end
 end
 
--- Of what is near, the least loaded and its load; of equals the one that `start` says.
+-- Of what is near, the least loaded and its load; of equals by `start`.
 local function least_of(read, avoid, start)
   local members, loads = read.members, read.loads
   local least, ties = NO_ROOM, 0
@@ -335,7 +335,7 @@ local function least_of(read, avoid, start)
 end
 
 -- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
--- the first. What it costs grows with those to be avoided alone, and who names them pays for them.
+-- the first. The cost grows only with those to be avoided, and is charged to the ask that names them.
 local function least_loaded(view, avoid, start)
   while true do
     local read = near[view] or read_near(view, start)
@@ -383,7 +383,7 @@ local function first_in_order(view, avoid, named)
   return nil
 end
 
--- Who gets a slot, or nil where nobody has room. `named`: false where the least loaded is wanted.
+-- The member to take a slot of, or nil where none has room. `named`: false for the least loaded.
 local function choose(view, avoid, named, start)
   if named then
     return first_in_order(view, avoid, named)

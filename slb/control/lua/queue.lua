@@ -4,7 +4,7 @@
 
 -- The queue. A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one
 -- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
--- first number of each line, by the view it goes by and by class: who is next is found without looking at who is not.
+-- first number of each line, by its view and by class: the next ticket is found without reading the others.
 
 local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''
@@ -40,7 +40,7 @@ local function pass_of(value)
   return value and value >= 0 and value < MOST and value or 0
 end
 
--- Whether a holder has let a grant lapse, or could not be told of one, and has said nothing since: its tickets keep
+-- Whether a holder has let a grant lapse, or got no message of one, and has sent nothing since: its tickets keep
 -- their places, and are passed over.
 local silent = {}
 local function is_silent(id)

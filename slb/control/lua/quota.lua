@@ -1,8 +1,8 @@
 -- What the callers of one instance ask of the quota router, decided one after another in one step; with no question,
--- only what has lapsed is reclaimed. Behind quota_state.lua, which says what the keys are, quota_promises.lua,
+-- only what has lapsed is reclaimed. Behind quota_state.lua, which lists the keys, quota_promises.lua,
 -- quota_models.lua, quota_waits.lua and quota_decide.lua.
 -- ARGV[1], JSON: {"asks": [...], "lease", "longest", "kept": milliseconds (see Rules), "at": the time in milliseconds, in
---   tests and simulations; otherwise this server's clock tells it}. An ask, and its reply:
+--   tests and simulations; otherwise this server's clock}. An ask, and its reply:
 --   ["schedule", task, estimate, jitter, key, models or false]: {"admitted", model, task}, {"wait", ms, reason} or
 --     {"denied", reason, model, tokens}
 --   ["complete", task, tokens or -1] and ["heartbeat", task]: {the task's state, empty where it is not known}
@@ -14,7 +14,7 @@
 --   ["advice"]: {calls, admits, running, slots, wait, count, wait, count, ...}
 --   ["restore", {{model, tokens a minute, slots, weight, burst, paused}, ...}]: as put for those that are not known,
 --     with empty buckets, for they were lost; how many. Once after each loss, unless there are none
--- An ask that fails by a fault of ours, or of what stands in Redis: {"failed", what Redis says of it}.
+-- An ask that fails by a fault of ours, or of data in Redis: {"failed", Redis's error message}.
 -- Reply: {now, since when Redis has known anything, how many were reclaimed, a reply for each ask}.
 local MOST_MODELS = 500
 local RESTORED_WITHIN = 10000  -- milliseconds after a loss; later models that are not there may have been deleted
@@ -116,7 +116,7 @@ function answer.put(id, ...)
     return {'put', row}
   end
   present[3] = text(model.weight)
-  if model.gone > 0 or table.concat(present, ' ') ~= limits_of(model) then  -- a weight moves nobody's place
+  if model.gone > 0 or table.concat(present, ' ') ~= limits_of(model) then  -- a weight moves no place
     void_places(model)
   end
   set_limits(model, row)

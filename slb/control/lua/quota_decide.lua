@@ -1,12 +1,12 @@
--- Who may go: weighted deficit round robin over what buckets and slots allow. Behind quota_waits.lua, and before
--- quota.lua, which says what is asked.
+-- Which model: weighted deficit round robin over what buckets and slots allow. Behind quota_waits.lua, and before
+-- quota.lua, which lists the asks.
 -- A model can take a request when it has a slot and tokens for it beyond what is promised to others. Where several can,
 -- each is given its weight, round by round, until one has saved up the estimate; among those that have, the next in
 -- turn takes it. Models that cannot take it save too, but no more than a bucket: so shares follow the weights as far as
 -- limits allow, and no further.
 local due_alike
 
--- Those anonymous callers who are to be back by now: "estimate subset" = their promises, the first first.
+-- The anonymous callers that are due by now: "estimate subset" = their promises, the first first.
 local function find_alike()
   local known = {}
   due_alike = {}
@@ -91,7 +91,7 @@ local function find_usable(named, estimate, jitter)
   elseif estimate > roomiest.bucket then
     return nil, denied('estimate_exceeds_limit', roomiest.id, roomiest.bucket)
   elseif #usable == 0 then
-    return nil, told(PAUSED_WAIT + floor(PAUSED_WAIT * jitter / 10000), 'paused')
+    return nil, deferred(PAUSED_WAIT + floor(PAUSED_WAIT * jitter / 10000), 'paused')
   end
   return usable
 end

@@ -1,11 +1,11 @@
--- What the quota router's script knows: the clock, buckets, slots; promises follow in quota_promises.lua, models and
+-- What the quota router's script stores: clock, buckets, slots; promises follow in quota_promises.lua, models and
 -- tasks in quota_models.lua. Times are milliseconds of this server's clock. Tokens in a bucket are counted in 1/60000,
 -- so that a limit of one token a minute is one unit a millisecond: all numbers are whole.
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 models     sorted set: every model, all with score 0, so that they stand in the order of their bytes
 --   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
 --   3 state      hash: model = what `save` writes
---   4 clock      hash: now, since (the first call: another one is a loss), spare (until then nobody is reclaimed),
+--   4 clock      hash: now, since (the first call: another one is a loss), spare (until then none is reclaimed),
 --                cursor (served last), number (of promises), restored (the models, since then), shift (by how much
 --                this server's clock was set back: times are never less than they were)
 --   5 running:   model: sorted set, task, score = when it was admitted
@@ -15,7 +15,7 @@
 --   9 key:       idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
 --  10 leases     sorted set: task, score = when it lapses
 --  11 abandoned  sorted set: task, score = when it was reclaimed
---  12 window:    second: hash, calls, admits, and how often a wait of so many milliseconds was told
+--  12 window:    second: hash, calls, admits, and how often each wait was answered, in milliseconds
 --  13 far:       model: sorted set, those promises whose caller comes back before they are due, score = when
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
@@ -198,8 +198,8 @@ local function kept(model)
   return floor(model.long * model.stretch / (1000 * model.slots))
 end
 
--- Milliseconds between two who wait: with fewer than 16 slots up to four times as long as one is kept. Where nothing is
--- known yet, a task has run for so long, and may for as long again.
+-- Milliseconds between two waits: with fewer than 16 slots up to four times as long as a slot is kept. Where none
+-- is measured yet, a task has run for so long, and may for as long again.
 local function apart(model)
   if model.long == 0 then
     local first = call('ZRANGE', RUNNING .. model.id, 0, 0, 'WITHSCORES')
@@ -209,9 +209,8 @@ local function apart(model)
   return max(1, floor(kept(model) * max(1000, min(4000, floor(16000 / model.slots))) / 1000))
 end
 
--- A caller has come back that was told when there would be room. `stretch` rests where one in 14 finds none. What is
--- learned waits for 32 samples of how long slots are held; who was told when much shorter was thought enough teaches
--- nothing.
+-- A caller with a promised time has come back. `stretch` is stable where one in 14 finds no room. It changes only
+-- after 32 samples of how long slots are held; a promise made with a much shorter estimate does not count.
 local function came_back(model, promise, found_room)
   if promise.kept == 0 then
     if found_room then

@@ -1,10 +1,10 @@
 -- How long callers wait, and the places they are given meanwhile: behind quota_models.lua, before quota_decide.lua.
--- A place is a promise of tokens and a slot for a moment. A caller that would have to wait for longer than callers may
--- be told comes back sooner, is told the rest, and keeps its place.
+-- A place is a promise of tokens and a slot for a moment. A caller whose wait is longer than the longest that is
+-- answered comes back sooner, gets the rest, and keeps its place.
 -- Milliseconds. TICK: waits end on whole ones of these. FLOOR: no wait is shorter. LEEWAY: by so much tokens may be
--- late for a caller that comes when told: callers are not on time to the millisecond, and what a full bucket cannot
--- hold while one is late the next would lack. FARTHEST: nothing is promised for later than in a day. MOST_NAMELESS:
--- callers without a key that do not wait as told leave room for those that have one.
+-- late for a caller that is on time: callers are not exact to the millisecond, and what a full bucket cannot hold
+-- while one is late the next would lack. FARTHEST: nothing is promised for later than in a day. MOST_NAMELESS:
+-- callers without a key that come too early leave room for those that have one.
 local TICK, FLOOR, LEEWAY, PAUSED_WAIT = 100, 50, 20, 1000
 local MOST_PROMISES, MOST_NAMELESS, FARTHEST = 10000, 5000, 86400000
 local counted, cursor_place = {}, 1
@@ -14,13 +14,13 @@ local function add_up(field)
   counted[field] = (counted[field] or 0) + 1
 end
 
-local function told(ms, reason)
+local function deferred(ms, reason)
   add_up('calls')
   add_up(text(min(ms, 1000)))
   return {'wait', ms, reason or ''}
 end
 
--- Whether there is no slot beyond those that run and are kept for callers due soon. `own`: the place of who asks.
+-- Whether there is no slot beyond those that run and are kept for callers due soon. `own`: the caller's place.
 local function is_taken(model, own)
   if model.running >= model.slots or model.running + model.callers < model.slots then
     return model.running >= model.slots
@@ -30,7 +30,7 @@ local function is_taken(model, own)
   return model.running + others - ((own and own.due <= soon) and 1 or 0) >= model.slots
 end
 
--- Milliseconds until the tokens are there beyond what is promised. Tokens that are there now go to whoever comes along,
+-- Milliseconds until the tokens are there beyond what is promised. Tokens that are there now go to the next caller,
 -- unless those due before the bucket has been filled anew would lack them.
 local function find_tokens(model, estimate, own)
   local wait = wait_for_tokens(model, estimate, model.tokens - (own and estimate or 0), 0)
@@ -42,13 +42,13 @@ local function find_tokens(model, estimate, own)
   return wait
 end
 
--- Milliseconds until there is one, and after whoever comes before. Who came when told and found none goes before all
--- but those to whom the same has happened.
+-- Milliseconds until there is one, and after all places before. A caller that was on time and found none goes
+-- before all but others of that kind.
 local function wait_for_slot(model, is_overdue)
   if is_overdue and kept(model) > 0 then
     return max(0, model.head - now) + kept(model), kept(model)
   end
-  if not model.last then  -- when the last of those who wait is due: looked up once in a call
+  if not model.last then  -- when the last waiting caller is due: looked up once in a call
     model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
   end
   local between = apart(model)
@@ -100,7 +100,7 @@ local function tick(at)
 end
 
 -- When to come for a place that is due then; where that is too long, sooner by up to a tenth of the longest wait, so
--- that not all who are told it come at once.
+-- that not all of these come at once.
 local function back_for(due, jitter)
   if due - now <= asked.longest then
     return due
@@ -112,7 +112,7 @@ local function set_back(model, member, due, back)
   if back < due and call('ZADD', FAR .. model.id, text(back), member) == 1 then
     count_far(model, 1)
     kept_keys[FAR .. model.id] = true
-    kept_keys[PROMISES .. model.id] = true  -- never gone before the other: who comes back stands in both
+    kept_keys[PROMISES .. model.id] = true  -- never gone before the other: a caller back early is in both
   end
 end
 
@@ -140,8 +140,8 @@ local function sooner(model, promise)
   return tick(now + wait)
 end
 
--- The answer to a caller that comes before its place is due: nothing has changed. But who came only to be told the rest
--- may find that those before it have gone, or take less than was thought.
+-- The answer to a caller that comes before its place is due: nothing has changed. But if it came only for the rest
+-- of its wait, those before it may have gone, or take less than expected.
 local function rest(model, promise, jitter)
   local far = model.far > 0 and call('ZSCORE', FAR .. model.id, promise.member)
   local due = promise.due
@@ -162,12 +162,12 @@ local function rest(model, promise, jitter)
     call('PEXPIRE', KEY .. promise.key, 2 * asked.longest + 60000)
   end
   promise.is_done = true
-  return told(max(FLOOR, back - now))
+  return deferred(max(FLOOR, back - now))
 end
 
 -- The answer to a caller that gets a place: later than what is needed by up to a tenth, never sooner; and by no more
 -- than a quarter of the time the bucket could still fill in, since what it cannot hold is lost, or of the time between
--- two who wait for a slot, which would stand empty. `overdue`: the place it had until now.
+-- two that wait for a slot, which would be idle. `overdue`: the place it had until now.
 local function give(usable, lacks, estimate, subset, key, jitter, overdue)
   local best
   local first, promised = turn(usable), 0
@@ -192,5 +192,5 @@ local function give(usable, lacks, estimate, subset, key, jitter, overdue)
     end
     make_promise(best, due, back, estimate, long, subset, key)
   end
-  return told(back - now)
+  return deferred(back - now)
 end

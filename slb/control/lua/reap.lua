@@ -1,11 +1,11 @@
--- Once a second, by whoever comes first: what the dead held is given back, once; grants nobody took up go to the next;
--- scores are made the sum of what is held, and what a hand has damaged is mended. A call takes about a millisecond at
--- most: of the dead it takes apart so much, and of what is there it looks at a slice, at another one each time.
+-- Once a second, by the first caller: slots of dead holders are given back, once; grants not taken up go to the
+-- next; scores are made the sum of what is held, and damage by hand is mended. A call takes about a millisecond at
+-- most: it takes apart a part of the dead, and looks at a slice of what is there, another one each time.
 -- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
---   one whole lease yet, and everybody may look dead who is not; so they do to a call it was frozen over); how old a
+--   one whole lease yet, and live holders may look dead; so they do to a call it was frozen over); how old a
 --   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name; how
 --   long a key is kept in ms; whether a call has met damage ('1'); then the ids of instances that are known to have
---   died: their leases are over, and it is everybody's turn.
+--   died: their leases are over, and the call need not be due.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back, whether there is more to take apart now}.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -30,8 +30,8 @@ local function of_type(key, wanted)
   return true
 end
 
--- In each period one that may reap runs, and one that may not: the first does not wait for the second. What is left to
--- take apart waits for nobody's turn. All others end here, so that a fleet does not cost one run for each instance.
+-- In each period one call that may reap runs, and one that may not: the first does not wait for the second. What is
+-- left to take apart does not wait. All others end here, so that a fleet does not cost a run for each instance.
 local REAPED, period = KEYS[10], tonumber(ARGV[4])
 of_type(REAPED, 'string')
 local turn, ends = string.match(redis.call('GET', REAPED) or '', '^(%l+) (%d+)$')
@@ -61,7 +61,7 @@ end
 life, is_beat = tonumber(ARGV[7]), true
 local queue = open_queue(redis.call('HLEN', TICKETS))
 
--- Who is no holder any more comes back under another name, whatever of it is still here.
+-- A holder that was removed comes back under another name, whatever of it is still here.
 local reaped, holders, alive = 0, {}, {}
 local stored = redis.call('ZRANGE', HOLDERS, 0, -1, 'WITHSCORES')
 for index = 1, #stored, 2 do
@@ -110,7 +110,7 @@ for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
   if not (of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')) then
     forget_view(view)
   elseif not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
-    forget_view(view)  -- whoever goes by it says it again
+    forget_view(view)  -- a lane that uses it sends it again
     repaired = repaired + 1
   end
   for _, class in ipairs(classes) do
@@ -198,7 +198,7 @@ for _, id in ipairs(redis.call('ZRANGE', DYING, 0, -1)) do
   holders[#holders + 1] = id  -- what they hold still counts
 end
 
--- The queue loses what belongs to nobody, and what is not to be read.
+-- Remove from the queue what has no holder or cannot be read.
 local last_number = 0
 local function look_at_ticket(ticket, packed)
   local fields = queue.is_ticket(ticket) and queue.read_ticket(packed or '')
@@ -308,7 +308,7 @@ local function names_in(list)
   return {unpack(fields, first + 1, math.min(last + 1, #fields))}
 end
 
--- What slb cannot have written there goes.
+-- Remove what slb cannot have written.
 local function drop_name(list, name)
   if list[1] == INFLIGHT then
     redis.call('ZREM', INFLIGHT, name)

@@ -17,7 +17,7 @@ for index, key in ipairs(KEYS) do
     redis.call('SET', key, claim .. ' ' .. state .. ' ' .. run, 'PX', life)
     counted = counted + 1
     if before ~= state then
-      -- A hint: where an ACL forbids it, the others learn of it when the check is due again.
+      -- A hint: where an ACL forbids it, the others get it when the check is due again.
       redis.pcall('PUBLISH', ARGV[1], key .. ' ' .. state .. ' ' .. run)
     end
   end

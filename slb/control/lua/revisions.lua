@@ -1,4 +1,4 @@
--- What every change of the table leaves behind, so that a Redis that comes back with older data is known for one.
+-- What every change of the table leaves behind, so that a Redis that comes back with older data is detected.
 -- KEYS[1]: slb:changes, a sorted set: entry = the number of its last change. An entry is "<route's set> <member>",
 -- "<key of a hash> <field>", or the key of a hash that was replaced or removed whole: that is a number of each of its
 -- fields. "floor": all that does not stand here has changed at this number, or before. What has left has

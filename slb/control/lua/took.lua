@@ -1,7 +1,7 @@
--- A batch that says nothing but which grants its holder uses by now: behind each grant that came by a message there is
+-- A batch that has only the grants its holder uses by now: behind each grant that came by a message there is
 -- one. Where they all stand as they were granted, and nothing else is to be done, that is noted in these few commands,
 -- and nothing that follows is made: ledger.lua stands behind. Else the batch is run as any other.
--- A holder with other grants hears of these by the reply of an ordinary batch.
+-- A holder with other grants gets them by the reply of an ordinary batch.
 -- ARGV[4]: the holder, absent in all other batches; ARGV[5]: the batch's number; behind them a ticket and its member
 --   for each grant.
 if ARGV[4] then
