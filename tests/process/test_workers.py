@@ -58,7 +58,9 @@ def alive(pid: int) -> bool:
 
 async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey, "--name", "box")
-    instances = (await slb.json(f"{serving.api}/instances"))["instances"]
+    async with within(10):
+        while len(instances := (await slb.json(f"{serving.api}/instances"))["instances"]) < WORKERS:
+            await asyncio.sleep(0.05)
     assert sorted(each["name"] for each in instances) == ["box/0", "box/1"]
     assert f"with {WORKERS} workers" in serving.line
     assert NO_ROUTES not in serving.line
