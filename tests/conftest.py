@@ -33,7 +33,7 @@ LONGEST = (
     "tests/proxy/test_fuzz.py",
     "tests/process/test_leases.py",
     "tests/redis/test_ledger_damage.py",
-    "tests/unit/bench/",
+    "tests/unit/bench/test_scale.py",
     "tests/process/test_prometheus.py",
     "tests/test_e2e.py",
 )
