@@ -24,12 +24,40 @@ settings.load_profile("slb")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST = ("tests/chaos/", "tests/proxy/test_fuzz.py", "tests/proxy/test_judge.py")
+LONGEST = (
+    "tests/redis/test_quota_invariants.py",
+    "tests/process/test_bench",
+    "tests/proxy/test_judge.py",
+    "tests/chaos/",
+    "tests/test_install.py",
+    "tests/proxy/test_fuzz.py",
+    "tests/process/test_leases.py",
+    "tests/redis/test_ledger_damage.py",
+    "tests/unit/bench/test_scale.py",
+    "tests/process/test_prometheus.py",
+    "tests/test_e2e.py",
+)
+"""The beginnings of the longest tests' names, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first, after the shuffle: at the end other workers would have nothing to do beside them."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    """Let each worker begin with some of the longest tests, after the shuffle: at the end of the run others would
+    have nothing to do beside them. `--dist worksteal` gives each worker one part of the list, all of one length."""
+    longest = sorted((item for item in items if _rank(item) < len(LONGEST)), key=_rank)
+    others = [item for item in items if _rank(item) == len(LONGEST)]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    count, items[:] = len(items), []
+    for worker in range(workers):
+        part = longest[worker::workers]
+        fill = (count - len(items)) // (workers - worker) - len(part)
+        items += part + others[: max(0, fill)]
+        del others[: max(0, fill)]
+    items += others
+
+
+def _rank(item: pytest.Item) -> int:
+    """The place in LONGEST; behind them all for other tests."""
+    return next((place for place, each in enumerate(LONGEST) if item.nodeid.startswith(each)), len(LONGEST))
 
 
 @pytest.hookimpl(optionalhook=True)

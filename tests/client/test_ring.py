@@ -25,7 +25,8 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "skipper_ring.json"
-RING = {"policy": "consistent_hash", "fade_in": "0", "ring_debounce": "0"}
+RING = {"policy": "consistent_hash", "fade_in": "0", "ring_debounce": "0", "connect_timeout": "30s"}
+"""The usual timeout of a connect is short for a busy machine."""
 PLAIN = {**RING, "load_signal": "off"}
 SAMPLE = 60
 """Keys of each case: every one is a call on a socket. All are held to the ring itself elsewhere."""

@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.demo.processes import Process, Processes
+from tests.support.fork_server import ForkedProcess, ForkedProcesses, ForkServer
 from tests.support.waiting import patience, soon, within
 
 _RUN_TIMEOUT = 30.0
@@ -40,12 +41,16 @@ class Serving:
 
 
 class Commands:
-    """Starts commands with private directories; `session` is for asking what they serve."""
+    """Starts commands with private directories, by `server` where there is one; `session` is for asking what they
+    serve."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, server: ForkServer | None = None) -> None:
         self.directory = directory
         self.session = ClientSession(timeout=ClientTimeout(total=patience(20)))
-        self._processes = Processes(directory, patience(1))
+        self._server = server
+        self._processes = (
+            ForkedProcesses(directory, patience(1), server) if server else Processes(directory, patience(1))
+        )
         self._names = 0
 
     async def close(self) -> None:
@@ -56,16 +61,7 @@ class Commands:
         self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = _RUN_TIMEOUT
     ) -> Result:
         """Run a command to its end."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "slb",
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **(env or {})},
-        )
+        process = await self._command(arguments, {**os.environ, **(env or {})})
         try:
             out, err = await soon(process.communicate(), timeout)
         except TimeoutError:
@@ -74,6 +70,19 @@ class Commands:
             raise
         assert process.returncode is not None
         return Result(process.returncode, out.decode(), err.decode())
+
+    async def _command(
+        self, arguments: Sequence[str], env: Mapping[str, str]
+    ) -> asyncio.subprocess.Process | ForkedProcess:
+        if self._server:
+            return await self._server.start(*arguments, env=env)
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "slb", *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+        )
 
     async def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
         """Start a command that stays."""

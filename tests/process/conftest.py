@@ -1,6 +1,6 @@
 """Real `slb` processes, all of them gone when the test is."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +8,21 @@ from pytest_aiohttp import AiohttpServer
 
 from tests.process.commands import Commands
 from tests.process.streams import echo_and_stream
+from tests.support.fork_server import ForkServer
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Of all tests of this pytest process."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture
-async def slb(tmp_path: Path) -> AsyncIterator[Commands]:
+async def slb(tmp_path: Path, fork_server: ForkServer) -> AsyncIterator[Commands]:
     """Starts and runs `slb` commands."""
-    commands = Commands(tmp_path)
+    commands = Commands(tmp_path, fork_server)
     yield commands
     await commands.close()
 

@@ -11,8 +11,9 @@ from websockets.asyncio.client import connect
 from slb.names import join_member
 from tests.process.commands import Commands, Serving
 from tests.process.test_serve import in_flight
+from tests.process.test_workers import until_all_ready
 from tests.support.valkey import Valkey
-from tests.support.waiting import soon, until_found
+from tests.support.waiting import eventually, soon, until_found
 
 GET = b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -71,26 +72,26 @@ async def test_with_a_drain_delay_new_connections_are_served_while_readyz_says_n
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_no_connection_that_was_made_is_broken(slb: Commands, valkey: Valkey, workers: int) -> None:
     """A client without a break: each connection is made anew, and once it is made its request is answered."""
+    _, member = await slb.upstream("a")
+    valkey.admin.sadd("slb_p", member)
     serving = await slb.until_ready(await slb.serve("--workers", str(workers), redis=valkey.url))
-    await slb.upstream("a", "--register", serving.api, "--path", "/p")
-    await slb.until_status(f"{serving.url}/p", 200)
-    clients = [asyncio.create_task(made_anew(*address(serving))) for _ in range(8)]
-    await asyncio.sleep(0.2)
+    await until_all_ready(slb, serving)
+    results: list[bytes] = []
+    clients = [asyncio.create_task(made_anew(*address(serving), results)) for _ in range(8)]
+    await eventually(lambda: len(results) > len(clients))
     os.kill(serving.process.pid, signal.SIGTERM)
     assert await serving.process.ended() == 0
-    results = [result for client in clients for result in await client]
-    assert len(results) > len(clients)
+    await asyncio.gather(*clients)
     assert [result for result in results if not result.startswith(b"HTTP/1.1 200 ")] == []
 
 
-async def made_anew(host: str, port: int) -> list[bytes]:
-    """Answers, until no connection can be made; b"" where one was made and then broke."""
-    answers: list[bytes] = []
+async def made_anew(host: str, port: int, answers: list[bytes]) -> None:
+    """Add to `answers` until no connection can be made; b"" where one was made and then broke."""
     while True:
         try:
             reader, writer = await asyncio.open_connection(host, port)
         except OSError:
-            return answers
+            return
         try:
             writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
             answers.append(await reader.read())
@@ -122,9 +123,9 @@ async def test_streams_and_websockets_go_on_until_they_end(slb: Commands, servin
 async def test_an_upload_goes_on_until_it_ends_and_is_answered(
     slb: Commands, valkey: Valkey, origin: str, workers: int
 ) -> None:
+    valkey.admin.sadd("slb_p", origin)
     serving = await slb.until_ready(await slb.serve("--workers", str(workers), redis=valkey.url))
-    await slb.run("register", "/p", origin, "--url", serving.api)
-    await slb.until_status(f"{serving.url}/p/ok", 200)
+    await until_all_ready(slb, serving)
     reader, writer = await asyncio.open_connection(*address(serving))
     writer.write(b"POST /p/upload HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + bytes(30_000))
     await in_flight(slb, serving, 1)

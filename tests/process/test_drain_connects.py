@@ -10,6 +10,7 @@ import pytest
 from tests.process.commands import Commands, Serving
 from tests.process.test_drain import until_draining
 from tests.process.test_serve import in_flight
+from tests.process.test_workers import until_all_ready
 from tests.proxy.harness import OK, Handler, MakeOrigin, Origin, Request
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience, within
@@ -34,11 +35,13 @@ async def origins() -> AsyncIterator[MakeOrigin]:
 async def serve(
     slb: Commands, valkey: Valkey, workers: int, settings: tuple[str, ...], *origins: Origin
 ) -> Serving:
-    """With `/p` that leads to all of `origins`."""
+    """With `/p` that leads to all of `origins`, in every worker."""
+    valkey.admin.sadd("slb_p", *(origin.member for origin in origins))
+    for setting in settings:
+        name, value = setting.split("=")
+        valkey.admin.hset("slb:route:/p", name, value)
     serving = await slb.until_ready(await slb.serve("--workers", str(workers), redis=valkey.url, env=ANEW))
-    for origin in origins:
-        assert (await slb.run("register", "/p", origin.member, "--url", serving.api)).code == 0
-    assert (await slb.run("route", "set", "/p", *settings, "--url", serving.api)).code == 0
+    await until_all_ready(slb, serving)
     return serving
 
 

@@ -130,7 +130,7 @@ async def test_told_twice_with_nothing_to_cut_off_it_ends_as_if_told_once(
     started = await slb.serve("--workers", str(workers), redis=valkey.url, env={"SLB_DRAIN_DELAY": "61s"})
     serving = await slb.until_ready(started)
     os.kill(serving.process.pid, signal.SIGINT)
-    await eventually(lambda: bool(events(serving, "stopping")))
+    await eventually(lambda: len(events(serving, "stopping")) == workers, what="each has had the first signal")
     os.kill(serving.process.pid, signal.SIGINT)
     assert await serving.process.ended() == 0
     assert not events(serving, "requests_cut_off")

@@ -20,19 +20,20 @@ NO_ROUTES = ": no routes are known, and every request gets 503 not_ready"
 
 
 async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
-    """All workers ready, and a registered upstream at /p."""
+    """All workers ready, each with an upstream at /p."""
+    _, member = await slb.upstream("a", "--slots", "4")
+    valkey.admin.sadd("slb_p", member)
     serving = await slb.until_ready(await slb.serve("--workers", str(WORKERS), *arguments, redis=valkey.url))
     await until_all_ready(slb, serving)
-    await slb.upstream("a", "--register", serving.api, "--path", "/p", "--slots", "4")
     await slb.until_status(f"{serving.url}/p", 200)
     return serving
 
 
 async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
-    """Their process ids."""
+    """Their process ids; none where the process has no workers."""
     async with within(30):
         while True:
-            workers = (await slb.json(f"{serving.api}/status"))["workers"]
+            workers = (await slb.json(f"{serving.api}/status")).get("workers", [])
             if all(worker["ready"] for worker in workers):
                 return [worker["pid"] for worker in workers]
             await asyncio.sleep(0.05)
@@ -58,7 +59,9 @@ def alive(pid: int) -> bool:
 
 async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey, "--name", "box")
-    instances = (await slb.json(f"{serving.api}/instances"))["instances"]
+    async with within(10):
+        while len(instances := (await slb.json(f"{serving.api}/instances"))["instances"]) < WORKERS:
+            await asyncio.sleep(0.05)
     assert sorted(each["name"] for each in instances) == ["box/0", "box/1"]
     assert f"with {WORKERS} workers" in serving.line
     assert NO_ROUTES not in serving.line

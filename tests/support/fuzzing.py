@@ -1,8 +1,8 @@
-"""How long tests look for examples that fail: SLB_FUZZ_SECONDS, 20 unless it is set; CI has 60."""
+"""How long tests look for examples that fail: SLB_FUZZ_SECONDS, 10 unless it is set; CI has 60."""
 
 import os
 
-SECONDS = float(os.environ.get("SLB_FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("SLB_FUZZ_SECONDS", "10"))
 
 
 def examples(of_60_seconds: int) -> int:
