@@ -29,6 +29,7 @@ def answer(**more: Any) -> str:
         ("POST", 200, '{"added": true}', Kind.REFUSED, f'{NO_SLB} 200 {{"added": true}}'),
         ("POST", 301, "", Kind.REFUSED, f"{NO_SLB} 301 "),
         ("POST", 200, "[" * 5000, Kind.REFUSED, f"{NO_SLB} 200 {'[' * 200}"),
+        ("POST", 400, "", Kind.REFUSED, f"{URL} answered 400 "),
         ("POST", 403, "no \n way", Kind.REFUSED, f"{URL} answered 403 no way"),
         ("POST", 408, "", Kind.FAILED, f"{URL} answered 408 "),
         ("POST", 429, "", Kind.FAILED, f"{URL} answered 429 "),
