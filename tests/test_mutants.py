@@ -8,7 +8,7 @@ import pytest
 
 from tools.mutants import __main__ as command
 from tools.mutants.edits import mutants
-from tools.mutants.rooms import sources, stages
+from tools.mutants.rooms import Stage, sources, stages
 
 ROOT = Path(__file__).parent.parent
 ARGUED = tomllib.loads((ROOT / "tools" / "mutants" / "argued.toml").read_text())["mutant"]
@@ -100,6 +100,36 @@ def test_what_is_broken_is_there_and_its_own_tests_come_first() -> None:
     assert "tests/proxy/test_ring.py" in far.files
     assert stages(ROOT, "slb/balance/ring.py", is_near=True) == [own, near]
     assert not set(own.files) & set(near.files)
+
+
+def test_what_takes_longest_comes_last() -> None:
+    *_, far = stages(ROOT, "slb/proxy/pool.py")
+    slow, quick = (far.files.index(f"tests/proxy/test_{each}.py") for each in ("draining", "upstream_connections"))
+    assert slow > quick
+
+
+def test_with_nothing_broken_each_file_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[tuple[str, ...]] = []
+
+    def passes(_copy: Path, stage: Stage, _seconds: float) -> int:
+        run.append(stage.files)
+        return 0
+
+    monkeypatch.setattr(command, "_run", passes)
+    copies = command.Copies(tmp_path, workers=0)
+    copies.seconds(Stage(("a", "b")), tmp_path)
+    copies.seconds(Stage(("a", "b", "c")), tmp_path)
+    copies.seconds(Stage(("b", "c")), tmp_path)
+    assert run == [("a", "b"), ("c",)]
+
+
+@pytest.mark.parametrize("code", [1, None])
+def test_tests_that_fail_or_hang_with_nothing_broken_end_the_run(
+    code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda *_: code)
+    with pytest.raises(RuntimeError, match="a b"):
+        command.Copies(tmp_path, workers=0).seconds(Stage(("a", "b")), tmp_path)
 
 
 @pytest.mark.parametrize("entry", ARGUED, ids=lambda entry: f"{entry['path']}: {entry['after']}")
