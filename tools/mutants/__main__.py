@@ -3,7 +3,7 @@
     python -m tools.mutants [--seed N] [--count N] [--workers N] [--near] [FILE...]    # what `make mutants` runs
 
 Prints each change and what became of it, and how many were noticed; ends with 1 where that is less than 90 %. Test
-files that do not run the function of a change are not asked about it. A change that makes no difference is argued in
+files that do not run the function of a change are not asked about it. One that makes no difference is argued in
 argued.toml, and not tried. The place of a change in the sample depends on nothing but itself and the seed.
 """
 
@@ -48,8 +48,8 @@ Outcome = Literal["caught", "timed out", "survived", "stillborn"]
 
 
 class Copies:
-    """Copies of the tree, one for each worker, and what is known of each test file where nothing is broken: how long
-    it takes, and what it runs."""
+    """Copies of the tree, one for each worker. And of each test file how long it takes and what it runs, with nothing
+    broken."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._free: SimpleQueue[Path] = SimpleQueue()
