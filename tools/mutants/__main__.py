@@ -48,8 +48,8 @@ Outcome = Literal["caught", "timed out", "survived", "stillborn"]
 
 
 class Copies:
-    """Copies of the tree, one for each worker. And of each test file how long it takes and what it runs, with nothing
-    broken."""
+    """Copies of the tree, one for each worker; and how long each test file takes with nothing broken, and what it
+    runs."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._free: SimpleQueue[Path] = SimpleQueue()
