@@ -34,7 +34,7 @@ _LATE = (
 _BEYOND = {
     "admission": (*_of_redis("ledger_above_cap", "ledger_queue", "ledger_unsure"), "tests/proxy/test_slots.py"),
     "balance": ("tests/client/*.py", "tests/proxy/test_ring*.py"),
-    "control": _of_redis("evicted", "eviction", "hostile_keys", "known_by_one", "ledger_*", "old_data", "registry", "sync"),
+    "control": _of_redis("evict*", "hostile_keys", "known_by_one", "ledger_*", "old_data", "registry", "sync"),
     "proxy": ("tests/proxy/*.py",),
     "quota": _of_redis("quota_*"),
     "routing": ("tests/client/*.py", "tests/unit/health/*.py", "tests/proxy/test_ring*.py"),
