@@ -138,6 +138,19 @@ def test_only_the_files_that_run_a_function_are_asked_about_a_change_in_it(
     assert found == {2: both.files[:1], 4: both.files[1:], 6: both.files}
 
 
+@pytest.mark.parametrize(("files", "processes"), [(1, 0), (2, 2)])
+def test_few_files_are_run_by_one_process(
+    files: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda *_: 0)
+    tree = small_tree(tmp_path)
+    monkeypatch.setattr(command, "ROOT", tree)
+    (change,) = (each for each in mutants("slb/x.py", b"x = 1"))
+    some = ("tests/test_one.py", "tests/test_two.py")[:files]
+    asked, _ = command.Copies(tmp_path, workers=0).asked(change, Stage(some, 2), tree)
+    assert asked == Stage(some, processes)
+
+
 @pytest.mark.parametrize("processes", [0, 2])
 def test_where_not_all_that_tests_run_has_been_seen_they_are_always_asked(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -76,8 +76,11 @@ class Copies:
             self._learn(unknown, copy)
             share = (time.monotonic() - began) / len(unknown.files)
             self._seconds.update(dict.fromkeys(unknown.files, share))
-        asked = stage._replace(files=self._reach.of(mutant, (ROOT / mutant.path).read_bytes(), stage.files))
-        return asked, 30 + 4 * sum(self._seconds[each] for each in asked.files)
+        files = self._reach.of(mutant, (ROOT / mutant.path).read_bytes(), stage.files)
+        seconds = sum(self._seconds[each] for each in files)
+        if len(files) < stage.processes:  # starting so many would take longer
+            return Stage(files), 30 + 4 * seconds * stage.processes
+        return Stage(files, stage.processes), 30 + 4 * seconds
 
     def _learn(self, stage: Stage, copy: Path) -> None:
         with TemporaryDirectory(prefix="slb-mutants-") as records:
@@ -151,7 +154,7 @@ def outcome(mutant: Mutant, copies: Copies, near: bool) -> Outcome:
             if code is None:
                 return "timed out"
             if code:
-                return "stillborn" if code in _NOT_COLLECTED and not stage.processes else "caught"
+                return "stillborn" if code in _NOT_COLLECTED and not asked.processes else "caught"
     return "survived"
 
 
