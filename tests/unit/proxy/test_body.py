@@ -242,3 +242,14 @@ def test_a_body_passed_on_with_its_trailers_ends_where_it_did(payloads: list[byt
     kept = [trailer for trailer in trailers if not trailer.startswith(b"Expires")]
     wire = b"".join(map(chunk, payloads)) + last_chunk(trailers)
     assert outcome([wire + REST]) == (True, b"".join(payloads), REST, kept)
+
+
+def test_a_chunked_body_has_more_only_where_its_turn_was_over_before_its_bytes() -> None:
+    body = ChunkedBody()
+    assert not body.has_more
+    body.feed(b"1\r\na\r\n" * 101)
+    assert body.has_more
+    body.feed(b"")
+    assert not body.has_more
+    body.feed(b"5\r\nhal")
+    assert not body.has_more
