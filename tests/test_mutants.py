@@ -1,5 +1,6 @@
 """The tool behind `make mutants`: which changes it finds, and what it makes of their tests."""
 
+import shutil
 import textwrap
 import tomllib
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from tools.mutants import __main__ as command
 from tools.mutants.edits import mutants
-from tools.mutants.rooms import sources, stages
+from tools.mutants.rooms import Stage, sources, stages
 
 ROOT = Path(__file__).parent.parent
 ARGUED = tomllib.loads((ROOT / "tools" / "mutants" / "argued.toml").read_text())["mutant"]
@@ -100,6 +101,94 @@ def test_what_is_broken_is_there_and_its_own_tests_come_first() -> None:
     assert "tests/proxy/test_ring.py" in far.files
     assert stages(ROOT, "slb/balance/ring.py", is_near=True) == [own, near]
     assert not set(own.files) & set(near.files)
+
+
+def test_what_takes_longest_comes_last() -> None:
+    *_, far = stages(ROOT, "slb/proxy/pool.py")
+    slow, quick = (far.files.index(f"tests/proxy/test_{each}.py") for each in ("draining", "upstream_connections"))
+    assert slow > quick
+
+
+def small_tree(folder: Path) -> Path:
+    """A program of three functions: each test file runs one, and an import the third."""
+    files = {
+        "slb/__init__.py": "",
+        "slb/x.py": "def one():\n    return 1\ndef two():\n    return 2\ndef new():\n    return 3\nx = new()\n",
+        "tests/test_one.py": "from slb.x import one\ndef test_it():\n    assert one() == 1\n",
+        "tests/test_two.py": "from slb.x import two\ndef test_it():\n    assert two() == 2\n",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    shutil.copytree(ROOT / "tools" / "mutants", folder / "tools" / "mutants")
+    return folder
+
+
+def test_only_the_files_that_run_a_function_are_asked_about_a_change_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = small_tree(tmp_path)
+    monkeypatch.setattr(command, "ROOT", tree)
+    copies, both = command.Copies(tmp_path, workers=0), Stage(("tests/test_one.py", "tests/test_two.py"))
+    found = {
+        each.line: copies.asked(each, both, tree)[0].files
+        for each in mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
+        if each.kind == "constant"
+    }
+    assert found == {2: both.files[:1], 4: both.files[1:], 6: both.files}
+
+
+@pytest.mark.parametrize(("files", "processes"), [(1, 0), (2, 2)])
+def test_few_files_are_run_by_one_process(
+    files: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda *_: 0)
+    tree = small_tree(tmp_path)
+    monkeypatch.setattr(command, "ROOT", tree)
+    (change,) = (each for each in mutants("slb/x.py", b"x = 1"))
+    some = ("tests/test_one.py", "tests/test_two.py")[:files]
+    asked, _ = command.Copies(tmp_path, workers=0).asked(change, Stage(some, 2), tree)
+    assert asked == Stage(some, processes)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_where_not_all_that_tests_run_has_been_seen_they_are_always_asked(
+    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = small_tree(tmp_path)
+    with (tree / "tests" / "test_two.py").open("a") as file:
+        file.write("import subprocess\n")
+    monkeypatch.setattr(command, "ROOT", tree)
+    change = next(each for each in mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes()) if each.line == 2)
+    both = Stage(("tests/test_one.py", "tests/test_two.py"), processes)
+    assert command.Copies(tmp_path, workers=0).asked(change, both, tree)[0].files == both.files
+
+
+def test_with_nothing_broken_each_file_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[tuple[str, ...]] = []
+
+    def passes(_copy: Path, stage: Stage, *_: object) -> int:
+        run.append(stage.files)
+        return 0
+
+    monkeypatch.setattr(command, "_run", passes)
+    tree = small_tree(tmp_path)
+    (change, *_) = mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
+    monkeypatch.setattr(command, "ROOT", tree)
+    copies, one, two = command.Copies(tmp_path, workers=0), "tests/test_one.py", "tests/test_two.py"
+    for files in ((one,), (one, two), (two,)):
+        copies.asked(change, Stage(files), tree)
+    assert run == [(one,), (two,)]
+
+
+@pytest.mark.parametrize("code", [1, None])
+def test_tests_that_fail_or_hang_with_nothing_broken_end_the_run(
+    code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda *_: code)
+    (change, *_) = mutants("slb/x.py", b"x = 1")
+    with pytest.raises(RuntimeError, match="a b"):
+        command.Copies(tmp_path, workers=0).asked(change, Stage(("a", "b")), tmp_path)
 
 
 @pytest.mark.parametrize("entry", ARGUED, ids=lambda entry: f"{entry['path']}: {entry['after']}")

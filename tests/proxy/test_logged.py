@@ -1,10 +1,12 @@
 """What the access log tells of a request."""
 
 import asyncio
+import contextlib
 
 from structlog.testing import capture_logs
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.support.waiting import soon
 
 
 async def test_a_request_is_logged_with_where_it_went(proxy: Proxy, origin: Origin) -> None:
@@ -71,3 +73,21 @@ async def test_what_failed_at_an_upstream_is_always_logged(proxies: MakeProxy, o
     proxy.route("/", await origins(hang_up), eject_after="0")
     await asyncio.gather(*(proxy.get("/") for _ in range(20)))
     assert [line["reason"] for line in proxy.logged()] == ["upstream_reset"] * 20
+
+
+async def test_a_reply_that_broke_off_is_logged_with_the_bytes_that_were_still_to_come(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    async def breaks(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        request.wire.close()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(breaks))
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    with contextlib.suppress(ConnectionError):
+        await soon(wire.reader.read())
+    await proxy.at_rest()
+    (line,) = proxy.logged()
+    assert (line["bytes_out"], line["owed"]) == (4, 96)

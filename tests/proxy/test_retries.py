@@ -54,6 +54,18 @@ async def test_a_get_that_was_not_served_goes_to_another_upstream(
     assert proxy.metrics.retries[str(code)] == len(bad.requests) == 2
 
 
+async def test_a_request_that_was_sent_before_counts_as_unsent_where_its_last_upstream_takes_no_connection(
+    proxies: MakeProxy, origins: MakeOrigin, refusing: Refusing
+) -> None:
+    proxy = await proxies()
+    bad, closed = await origins(status(503)), refusing()
+    proxy.route("/", bad, closed, eject_after="0", policy="round_robin")
+    for _ in range(2):  # one begins here, the other there
+        await proxy.get("/")
+    counted = proxy.metrics.traffic.routes["/"].upstreams[closed]
+    assert (counted.unsent, counted.seconds) == (1, 0.0)
+
+
 @pytest.mark.parametrize("code", [400, 404, 429, 500, 501])
 async def test_other_errors_are_answers(proxies: MakeProxy, origins: MakeOrigin, origin: Origin, code: int) -> None:
     proxy = await proxies()

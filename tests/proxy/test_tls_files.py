@@ -137,6 +137,13 @@ def test_upstream_files_that_cannot_be_used_end_the_start(authority: Authority, 
         UpstreamTls(Settings(upstream_certificate=rubbish), Metrics())
 
 
+def test_files_of_both_sides_are_checked_at_the_start(authority: Authority, tmp_path: Path) -> None:
+    own = authority.issue("a", "a.test")
+    check_files(Settings(tls_certificates=(own,), upstream_ca=Path(own.partition(":")[0])))
+    with pytest.raises(ConfigError, match="upstream_ca: "):
+        check_files(Settings(tls_certificates=(own,), upstream_ca=tmp_path / "none.pem"))
+
+
 def test_an_expired_certificate_is_served_with_a_warning(authority: Authority) -> None:
     ended = datetime.now(UTC) - timedelta(days=1)
     metrics = Metrics()

@@ -1,8 +1,10 @@
 """Bodies on their way: how much of one is kept, who is held back, and how long the upstream may take."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -183,3 +185,25 @@ async def test_an_upstream_that_reads_slowly_is_given_the_time_it_takes(proxies:
             assert proxy.inflight() == 1
             await eventually(lambda: not proxy.inflight())  # it reads no more
     assert proxy.counted() == {(504, "upstream_timeout"): 1}
+
+
+async def test_a_reply_that_breaks_while_chunks_wait_for_their_turn_ends_both(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
+    """What is left of the upload for the turns to come is nobody's then."""
+
+    async def breaks(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        request.wire.reset()
+
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    proxy = await proxies()
+    proxy.route("/", await origins(breaks), retries="0")
+    wire = await proxy.connect()
+    chunks = b"1\r\na\r\n" * (1 << 14)
+    await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+    with contextlib.suppress(ConnectionError):
+        await soon(wire.reader.read())
+    await proxy.at_rest()
+    assert errors == []

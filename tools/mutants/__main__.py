@@ -2,9 +2,9 @@
 
     python -m tools.mutants [--seed N] [--count N] [--workers N] [--near] [FILE...]    # what `make mutants` runs
 
-Prints each change that no test noticed, and how many were noticed; ends with 1 where that is less than 90 %. A
-change that makes no difference is argued in argued.toml, and not tried. The place of a change in the sample depends
-on nothing but itself and the seed.
+Prints each change and what became of it, and how many were noticed; ends with 1 where that is less than 90 %. Test
+files that do not run the function of a change are not asked about it. One that makes no difference is argued in
+argued.toml, and not tried. The place of a change in the sample depends on nothing but itself and the seed.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from tools.mutants.edits import Mutant, mutants
+from tools.mutants.reach import Reach
 from tools.mutants.rooms import Stage, sources, stages
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,7 +37,10 @@ _LONGEST = 1800.0
 """Seconds for tests with nothing broken."""
 _LAST_STEPS = 30.0
 """Seconds for what an interrupted test still has to end."""
-_PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:randomly", "--hypothesis-seed=0", "--no-header", "--tb=no")
+_PYTEST = (
+    *("-m", "pytest", "-x", "-q", "-p", "no:randomly", "--hypothesis-seed=0", "--no-header", "--tb=no"),
+    "--timeout=120",  # seconds for one test
+)
 _NOT_COLLECTED = (2, 4)
 """How pytest ends where a test file cannot be imported. So it does where one of several processes has failed."""
 
@@ -44,11 +48,13 @@ Outcome = Literal["caught", "timed out", "survived", "stillborn"]
 
 
 class Copies:
-    """Copies of the tree, one for each worker, and how long the tests of a stage take where nothing is broken."""
+    """Copies of the tree, one for each worker; and how long each test file takes with nothing broken, and what it
+    runs."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._free: SimpleQueue[Path] = SimpleQueue()
-        self._seconds: dict[Stage, float] = {}
+        self._reach = Reach()
+        self._seconds: dict[str, float] = {}
         for number in range(workers):
             self._free.put(_copy_to(folder / str(number)))
 
@@ -61,14 +67,30 @@ class Copies:
         finally:
             self._free.put(copy)
 
-    def seconds(self, stage: Stage, copy: Path) -> float:
-        """How long a stage may take. Raises RuntimeError where its tests fail, twice, with nothing broken."""
-        if stage not in self._seconds:
+    def asked(self, mutant: Mutant, stage: Stage, copy: Path) -> tuple[Stage, float]:
+        """What of a stage may notice a change, and for how many seconds it may run. Raises RuntimeError where its
+        tests fail, twice, with nothing broken."""
+        unknown = stage._replace(files=tuple(each for each in stage.files if each not in self._seconds))
+        if unknown.files:
             began = time.monotonic()
-            if _run(copy, stage, _LONGEST) and _run(copy, stage, _LONGEST):
-                raise RuntimeError(f"tests fail with nothing broken: {' '.join(stage.files)}")
-            self._seconds[stage] = time.monotonic() - began
-        return 30 + 4 * self._seconds[stage]
+            self._learn(unknown, copy)
+            share = (time.monotonic() - began) / len(unknown.files)
+            self._seconds.update(dict.fromkeys(unknown.files, share))
+        files = self._reach.of(mutant, (ROOT / mutant.path).read_bytes(), stage.files)
+        seconds = sum(self._seconds[each] for each in files)
+        if len(files) < stage.processes:  # starting so many would take longer
+            return Stage(files), 30 + 4 * seconds * stage.processes
+        return Stage(files, stage.processes), 30 + 4 * seconds
+
+    def _learn(self, stage: Stage, copy: Path) -> None:
+        with TemporaryDirectory(prefix="slb-mutants-") as records:
+            code = _run(copy, stage, _LONGEST, Path(records))
+            self._reach.learn(Path(records), copy)
+        if code != 0 and _run(copy, stage, _LONGEST) != 0:
+            raise RuntimeError(f"tests fail with nothing broken: {' '.join(stage.files)}")
+        for each in stage.files:
+            if code or "subprocess" in (copy / each).read_text():  # not all that it runs has been seen
+                self._reach.learn_nothing(each)
 
 
 def _copy_to(folder: Path) -> Path:
@@ -85,12 +107,16 @@ def _copy_to(folder: Path) -> Path:
     return folder
 
 
-def _run(copy: Path, stage: Stage, seconds: float) -> int | None:
-    """How pytest ends; None where it does not in time."""
+def _run(copy: Path, stage: Stage, seconds: float, records: Path | None = None) -> int | None:
+    """How pytest ends; None where it does not in time. What its tests run is written to `records`."""
     processes = ("-n", str(stage.processes)) if stage.processes else ("-p", "no:xdist")
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    recorder: tuple[str, ...] = ()
+    if records is not None:
+        environment["SLB_MUTANTS_RECORD"] = str(records / "record")
+        recorder = ("-p", "tools.mutants.recorder")
     running = subprocess.Popen(
-        [sys.executable, *_PYTEST, *processes, *stage.files],
+        [sys.executable, *_PYTEST, *recorder, *processes, *stage.files],
         cwd=copy,
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -120,13 +146,15 @@ def outcome(mutant: Mutant, copies: Copies, near: bool) -> Outcome:
     """What becomes of one change. `near`: by the unit tests alone."""
     with copies.one() as copy:
         for stage in stages(copy, mutant.path, near):
-            seconds = copies.seconds(stage, copy)
+            asked, seconds = copies.asked(mutant, stage, copy)
+            if not asked.files:
+                continue
             with _applied(mutant, copy / mutant.path):
-                code = _run(copy, stage, seconds)
+                code = _run(copy, asked, seconds)
             if code is None:
                 return "timed out"
             if code:
-                return "stillborn" if code in _NOT_COLLECTED and not stage.processes else "caught"
+                return "stillborn" if code in _NOT_COLLECTED and not asked.processes else "caught"
     return "survived"
 
 
@@ -168,6 +196,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             for done in as_completed(running):
                 counted[done.result()] += 1
+                print(f"{counted.total()}/{len(tried)} ", end="")
                 _tell(running[done], done.result())
         finally:
             pool.shutdown(cancel_futures=True)

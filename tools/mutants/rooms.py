@@ -24,10 +24,17 @@ def _of_redis(*subjects: str) -> tuple[str, ...]:
 _LONG = ("test_judge.py", "test_fuzz.py", "test_paths.py", "test_health.py", "test_hostile.py")
 """Take half of the time that `tests/proxy` takes."""
 
+_LATE = (
+    *("test_application_turns.py", "test_cutting_off.py", "test_draining.py", "test_full_upstreams.py"),
+    *("test_interims.py", "test_repeated.py", "test_retries.py"),
+    *("test_trace_context.py", "test_untrusted_headers.py"),
+)
+"""Take half of the remaining time: run after the others, which notice most changes."""
+
 _BEYOND = {
     "admission": (*_of_redis("ledger_above_cap", "ledger_queue", "ledger_unsure"), "tests/proxy/test_slots.py"),
     "balance": ("tests/client/*.py", "tests/proxy/test_ring*.py"),
-    "control": _of_redis("evicted", "hostile_keys", "known_by_one", "ledger_*", "old_data", "registry", "sync"),
+    "control": _of_redis("evict*", "hostile_keys", "known_by_one", "ledger_*", "old_data", "registry", "sync"),
     "proxy": ("tests/proxy/*.py",),
     "quota": _of_redis("quota_*"),
     "routing": ("tests/client/*.py", "tests/unit/health/*.py", "tests/proxy/test_ring*.py"),
@@ -64,6 +71,7 @@ def stages(root: Path, source: str, is_near: bool = False) -> list[Stage]:
     near = [each for each in anywhere if re.search(rf"\b{module}\b", _read(root / each))]
     near += _found(root, [f"tests/unit/{room}/*.py" if room else "tests/unit/*.py"])
     far = [] if is_near else _found(root, _BEYOND.get(room, ("tests/client/*.py",)))
+    far.sort(key=lambda path: Path(path).name in _LATE)
     found: list[Stage] = []
     for files, processes in ((own, 0), (near, 0), (far, 4)):
         earlier = {each for stage in found for each in stage.files}

@@ -35,6 +35,13 @@ def test_ties_among_some_rotate_too() -> None:
     assert {name(policy.pick(RouteView(eligible))) for _ in range(6)} == {"a", "c"}
 
 
+@pytest.mark.parametrize("loads", [(0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 1, 1)])
+def test_the_one_that_is_picked_is_the_first_of_the_order(loads: tuple[int, int, int]) -> None:
+    view = RouteView(tuple(upstream(name, inflight=load) for name, load in zip("abc", loads, strict=True)))
+    picking, ordering = LeastLocal(Random(1)), LeastLocal(Random(1))
+    assert [picking.pick(view) for _ in range(6)] == [ordering.order(view)[0] for _ in range(6)]
+
+
 def test_requests_that_stay_fill_everyone_alike() -> None:
     eligible = (upstream("a", slots=2), upstream("b", slots=1), upstream("c", slots=3))
     policy = LeastLocal(Random(1))

@@ -1,5 +1,7 @@
 """How busy an upstream is found, at times the test sets."""
 
+from math import exp
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,6 +218,15 @@ def test_it_is_stuck_no_more_when_it_completes_one(clock: Clock) -> None:
     assert load_stats.is_stuck(0.001, clock.now)
     load_stats.end(token, completed=True)
     assert not load_stats.is_stuck(0.001, clock.now)
+
+
+def test_the_memory_of_a_slow_upstream_is_as_long_as_eight_of_its_requests_take(clock: Clock) -> None:
+    load_stats = LoadStats(clock)
+    for _ in range(3):
+        served(load_stats, clock, 10.0)
+    _, seconds, count = load_stats.lately(clock.now)
+    _, left, remembered = load_stats.lately(clock.now + 80.0)
+    assert (left / seconds, remembered / count) == pytest.approx((exp(-1), exp(-1)))
 
 
 def test_a_request_that_lasts_is_in_flight_and_no_sign_of_being_stuck(clock: Clock) -> None:

@@ -346,6 +346,17 @@ def test_who_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:
     assert len(step(kept, 107).fading) == 1
 
 
+def test_nor_does_who_comes_later_and_is_taken_along() -> None:
+    first, *others = [LiveUpstream(each.spec, seen=100.0) for each in MANY]
+    kept = RingKeeper(window=30, debounce=2)
+    kept.follow([first], 100)
+    step(kept, 100)
+    kept.follow([first, *others[:2]], 101)
+    kept.follow([first, *others], 102.5)
+    assert step(kept, 103).fading == ()
+    assert len(rings(kept).established) == len(MANY)
+
+
 def test_who_comes_soon_after_a_process_began_fades_in_for_the_others_are_warm() -> None:
     kept = keeper()
     kept.follow([*OLD, *NEW], 1)

@@ -242,3 +242,12 @@ def test_a_body_passed_on_with_its_trailers_ends_where_it_did(payloads: list[byt
     kept = [trailer for trailer in trailers if not trailer.startswith(b"Expires")]
     wire = b"".join(map(chunk, payloads)) + last_chunk(trailers)
     assert outcome([wire + REST]) == (True, b"".join(payloads), REST, kept)
+
+
+def test_a_chunked_body_has_more_only_where_its_turn_was_over_before_its_bytes() -> None:
+    body = ChunkedBody()
+    more = [body.has_more]
+    for data in (b"1\r\na\r\n" * 101, b"", b"5\r\nhal"):
+        body.feed(data)
+        more.append(body.has_more)
+    assert more == [False, True, False, False]

@@ -52,6 +52,19 @@ def test_a_head_is_kept_from_its_second_coming_on() -> None:
     assert parsed == [b"a", b"a"]
 
 
+def test_a_head_counts_for_twice_its_bytes_and_300_and_each_generation_may_have_half_of_the_limit() -> None:
+    parsed: list[bytes] = []
+    cache = HeadCache(noting(parsed), limit=6 * (2 * 500 + 300))
+    one, two, three, four, five, six = (b"%0500d" % number for number in range(6))
+    for block in (one, two, three, four, five, six):
+        for _ in range(2):
+            cache[block]
+    parsed.clear()
+    for block in (six, five, four, three):
+        cache[block]
+    assert parsed == []
+
+
 def test_what_is_asked_for_again_and_again_outlives_what_comes_twice() -> None:
     parsed: list[bytes] = []
     cache = HeadCache(noting(parsed), limit=4000)

@@ -45,3 +45,16 @@ def test_the_idle_connection_that_was_used_last_is_taken_first() -> None:
     pool.put(older, 1.0)
     pool.put(newer, 2.0)
     assert [pool.take(), pool.take(), pool.take()] == [newer, older, None]
+
+
+def test_where_the_upstream_has_left_no_connection_is_kept() -> None:
+    pool, closed = pool_of(limit=0), []
+    idle, lent = connection(), connection()
+    for each in (idle, lent):
+        each.close = lambda each=each: closed.append(each)
+    pool.put(idle, 1.0)
+    pool.close()
+    assert closed == [idle]
+    pool.put(lent, 2.0)
+    assert closed == [idle, lent]
+    assert lent not in pool.idle

@@ -82,3 +82,19 @@ def test_lines_that_vary_count_among_the_headers_there_may_be() -> None:
     assert varying.parse(common + length + b"\r\n").length == 5
     with pytest.raises(Refused):
         varying.parse(common + trace + length + b"\r\n")
+
+
+def test_heads_that_differ_in_lines_that_vary_are_parsed_without_them_and_together_only_twice() -> None:
+    parsed: list[bytes] = []
+    heads = RequestHeads(b"slb-test", 100, trusted=False)
+
+    def parse(block: bytes) -> RequestHead:
+        parsed.append(block)
+        return heads.parse(block)
+
+    varying = VaryingHeads(parse, 100)
+    for number in range(5):
+        varying.parse(
+            b"Host: h\r\nX-Request-Id: %d\r\nUser-Agent: t\r\nContent-Length: %d\r\n\r\n" % (number, number)
+        )
+    assert parsed == [b"Host: h\r\nUser-Agent: t\r\n\r\n"] * 2
