@@ -26,5 +26,5 @@ def test_where_none_was_used_nothing_is_due_for_it() -> None:
     lane = builder()
     lane.take(8, "u0")
     assert not lane.is_overtaken(7)
-    assert not lane.is_full
-    assert lane.batch(0.0, BEAT, settling=False).took == {8: "u0"}
+    batch = lane.batch(0.0, BEAT, settling=False)
+    assert (batch.full, batch.took) == (False, {8: "u0"})
