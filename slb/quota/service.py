@@ -53,13 +53,12 @@ class QuotaService:
         counts: QuotaCounts,
         rng: Random,
         timing: QuotaTiming | None = None,
-        new_task: Callable[[], str] | None = None,
     ) -> None:
         self._lane = QuotaLane(connection, written_rules(rules), self._heard, timing)
         self._share = share
         self._counts = counts
         self._rng = rng
-        self._new_task = new_task or _task_ids()
+        self._new_task = _task_ids()
         self._known: list[ModelState] = []
         self._is_lost = False
         self._has_news = asyncio.Event()

@@ -9,11 +9,12 @@ from typing import NamedTuple
 _PURE = (
     *("admission", "balance", "proxy", "quota", "routing"),
     *("backoff.py", "cookies.py", "model.py", "names.py", "priorities.py", "quotas.py", "registration.py"),
+    *("registration_answer.py", "setting_types.py"),
 )
 _PURE_OF_CONTROL = (
     *("asks", "batch", "batch_builder", "behind", "deadline", "departed", "dirty", "epoch_tracker", "eviction"),
-    *("granted", "heap", "history", "keys", "lane_timing", "old_tables", "orphans", "resp", "settings_faults"),
-    *("skipped", "slices", "views", "written"),
+    *("granted", "heap", "history", "keys", "lane_state", "lane_timing", "old_tables", "orphans", "parts", "resp"),
+    *("settings_faults", "skipped", "slices", "slots", "views", "written"),
 )
 
 
