@@ -12,6 +12,7 @@
 --   before (-1: the holder was not known), "epoch": as long as it stays the same, nothing of this pool has been lost,
 --   "now": ms}.
 --   An answer is a member; or [number, position] of a ticket that waits; or a reason.
+-- Over 300 lines, for it is one call: its steps follow each other, and share what was read before.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
 local asks, release, leave = batch.asks or {}, batch.release or {}, batch.leave or {}

@@ -8,6 +8,7 @@
 --   died: their leases are over, and the call need not be due.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back, whether there is more to take apart now}.
+-- Over 300 lines, for it is one call: its steps follow each other, and share what was read before.
 local lease, may_reap, patience = tonumber(ARGV[1]), now <= tonumber(ARGV[2]), tonumber(ARGV[3])
 local MOST_TAKEN = 100  -- members and tickets of the dead in one call
 local MOST_TICKETS = 30  -- and grants, that are looked at in one call
