@@ -1,7 +1,6 @@
 """Instances of the quota router in a test."""
 
 from collections.abc import Awaitable, Callable
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -30,17 +29,8 @@ class Instance:
         self.metrics = Metrics()
         self.clock = 0
         self.connection = Connection(valkey.url, self.metrics)
-        numbers = count()
         share = LocalShare(rules, lambda: self.clock, lambda: parts) if is_open else None
-        self.quota = QuotaService(
-            self.connection,
-            rules,
-            share,
-            self.metrics.quota,
-            Random(1),
-            timing,
-            lambda: f"t{id(self)}-{next(numbers)}",
-        )
+        self.quota = QuotaService(self.connection, rules, share, self.metrics.quota, Random(1), timing)
 
     async def ask(self, tokens: int, key: str = "", models: list[str] | None = None) -> Decision:
         return await self.quota.schedule(tokens, models, key)
