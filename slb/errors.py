@@ -30,7 +30,9 @@ asks there."""
 NO_ROUTE = Reason("no_route", 404)
 """No route takes this path."""
 UNKNOWN_MODEL = Reason("unknown_model", 404)
-"""The quota router has no model of this id."""
+"""The quota router, or the job dispatcher, has no model of this name."""
+UNKNOWN_JOB = Reason("unknown_job", 404)
+"""No job has this id; or it ended, and its model's `result_ttl` is over."""
 UNKNOWN_TASK = Reason("unknown_task", 404)
 """The quota router never admitted this task, or it ended over an hour ago."""
 METHOD_NOT_ALLOWED = Reason("method_not_allowed", 405)
@@ -43,12 +45,18 @@ IDEMPOTENCY_MISMATCH = Reason("idempotency_mismatch", 409)
 """The key stands for a request with another estimate or other models."""
 TOO_MANY_MODELS = Reason("too_many_models", 409)
 """The quota router has as many models as it may have."""
+JOB_ENDED = Reason("job_ended", 409)
+"""What was asked for cannot be done to a job that has ended."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
 """The body is longer than `max_body`; for the API, than 1 MiB."""
+PAYLOAD_TOO_LARGE = Reason("payload_too_large", 413)
+"""A job's payload is longer than its model's `payload_limit`."""
 URI_TOO_LONG = Reason("uri_too_long", 414)
 """The request line is longer than `max_request_line`."""
 ESTIMATE_EXCEEDS_LIMIT = Reason("estimate_exceeds_limit", 422)
 """The estimate is more tokens than any model that would do ever has at once."""
+IDEMPOTENCY_REUSED = Reason("idempotency_reused", 422)
+"""The job id, or the idempotency key, stands for another job of this model."""
 HEADERS_TOO_LARGE = Reason("headers_too_large", 431)
 """The head has more than `max_head` bytes or `max_headers` fields."""
 INTERNAL = Reason("internal", 500, public="slb failed; its log tells more under this request id")

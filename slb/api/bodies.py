@@ -125,7 +125,7 @@ def registrations(data: Any) -> Sequence[AnyRegistration]:
     try:
         return _ADDRESS_LIST.validate_python(data)
     except ValidationError as error:
-        raise Refused(BAD_REQUEST, _faults_of(error)) from None
+        raise Refused(BAD_REQUEST, faults_of(error)) from None
 
 
 def body_of(kind: type[Body], data: object) -> Body:
@@ -133,10 +133,10 @@ def body_of(kind: type[Body], data: object) -> Body:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise Refused(BAD_REQUEST, _faults_of(error)) from None
+        raise Refused(BAD_REQUEST, faults_of(error)) from None
 
 
-def _faults_of(error: ValidationError) -> str:
+def faults_of(error: ValidationError) -> str:
     """Each fault behind its field, `[2].port: ...` in a list. Where there are more than MOST_FAULTS, just how
     many: a body of 1 MB can have 100,000, and each costs more to tell than to find."""
     if error.error_count() > MOST_FAULTS:

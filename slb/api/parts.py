@@ -1,6 +1,6 @@
 """What the API is made of: every part it calls, passed in by the composition root."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from slb.control.connection import Connection
 from slb.control.instances import Instances
 from slb.control.registry import Registry
 from slb.control.watcher import Watcher
+from slb.job import JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
@@ -32,13 +33,30 @@ class Quota(Protocol):
     async def delete(self, model: str) -> bool: ...
 
 
+class Jobs(Protocol):
+    """The job dispatcher. All but `models` raise Refused, ScriptFailed and RedisUnavailable."""
+
+    @property
+    def models(self) -> Mapping[str, ModelConfig]: ...
+    async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig: ...
+    async def unconfigure(self, model: str) -> bool: ...
+    async def submit(self, request: JobRequest) -> Submitted: ...
+    async def show(self, id_: str, model: str = "") -> JobShown: ...
+    async def wait(self, id_: str, model: str, seconds: float) -> JobShown: ...
+    async def cancel(self, id_: str, model: str = "") -> str: ...
+    async def listed(self, model: str, kind: str, first: int, most: int) -> Sequence[JobShown]: ...
+    async def revive(self, id_: str, model: str = "") -> bool: ...
+    async def remove(self, id_: str, model: str = "") -> bool: ...
+    async def stats(self) -> Mapping[str, ModelStats]: ...
+
+
 async def _no_workers(path: str) -> Sequence[Any]:
     return []
 
 
 @dataclass
 class ApiParts:
-    """`settings` is another after a reload; `quota` is None where that role is off.
+    """`settings` is another after a reload; `quota` and `jobs` are None where that role is off.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
     `ledger` gives which slots are held; `explain` the last decision of a route, from its path and, of a supervisor,
@@ -62,5 +80,6 @@ class ApiParts:
     started: float
     address_rules: AddressRules
     quota: Quota | None = None
+    jobs: Jobs | None = None
     serving: Callable[[], bool] = lambda: True
     workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers

@@ -3,8 +3,8 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from slb.config import Settings
 from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
 from slb.control.endpoint import Endpoint
-from slb.control.resp import PoolParser
+from slb.control.resp import PoolParser, readable
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply, Wire
-from slb.errors import RedisRefused
+from slb.errors import RedisRefused, RedisUnavailable
 from slb.observe.metrics import Metrics
 
 COMMAND_DEADLINE = 2.0
@@ -107,6 +107,21 @@ class Connection:
             self.mark_down(error or "no answer in time")
         else:
             self.mark_up()
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[Any]:
+        """The client, for commands that one deadline holds for together. Redis being away, or refusing, becomes
+        RedisUnavailable with a sentence; an answer of another type than asked for, too."""
+        try:
+            async with asyncio.timeout(self.command_deadline):
+                with readable():
+                    yield self._client
+        except TimeoutError:
+            raise RedisUnavailable(f"Redis did not answer within {self.command_deadline:g} s") from None
+        except ResponseError as error:
+            raise RedisUnavailable(f"Redis refused: {error}") from None
+        except (RedisError, OSError) as error:
+            raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
 
     def script_line(self, source: str) -> ScriptLine:
         """A connection of its own for one script; not connected yet, and without a deadline of its own."""

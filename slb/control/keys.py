@@ -72,6 +72,12 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 | `abandoned`            | sorted set      | an hour each: task, score = when it was reclaimed             |
 | `window:<second>`      | hash            | TTL 2 min: what was decided in it                             |
 
+Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only, which says what each is:
+`job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
+`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`. Jobs that have not
+ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their callback is
+delivered or given up. `slb:jobs:models` is a hash, for good: a model, and what is set on it, as JSON.
+
 Channel `slb:health`: a health check's key and its new state, from the instance that ran it; a member that refuses
 connections, or serves again, from the instance that met it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
@@ -98,6 +104,7 @@ LEASES = "slb:leases"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
+JOB_MODELS = "slb:jobs:models"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -200,6 +207,29 @@ _QUOTA_KEYS = (
 def quota_keys() -> list[str]:
     """The KEYS of the quota router's script; those that end in a colon are the beginnings of one key each."""
     return [f"slb:{{quota}}:{name}" for name in _QUOTA_KEYS]
+
+
+_JOB_KEYS = (
+    *(
+        "job:",
+        "run:",
+        "result:",
+        "queue:",
+        "classes",
+        "number",
+        "delayed",
+        "holders",
+        "held:",
+        "dropped:",
+        "running",
+    ),
+    *("deadlines", "ended", "dead", "callbacks", "counts", "batches"),
+)
+
+
+def job_keys(model: str) -> list[str]:
+    """The KEYS of the jobs' script for one model; those that end in a colon are the beginnings of one key each."""
+    return [f"slb:{{jobs:{model}}}:{name}" for name in _JOB_KEYS]
 
 
 def path_of(key: str) -> str | None:

@@ -184,6 +184,11 @@ def quota_source() -> str:
     return "".join(_source(f"quota_{part}") for part in parts) + _source("quota")
 
 
+def jobs_source() -> str:
+    """`lua/jobs.lua`: control/jobs.py calls it."""
+    return _source("jobs")
+
+
 def own(reply: Any) -> Any:
     """The reply itself. Raises it where it is an error that stood in a reply's place."""
     if isinstance(reply, Exception):

@@ -1,0 +1,167 @@
+"""What callers of the job dispatcher send, and what they are answered. Strict: a wrong type or an unknown field is
+refused by its name."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from slb.api.quota_bodies import ModelId
+from slb.job import JobState, Seconds
+
+MOST_SUBMITTED = 1_000
+"""Jobs in one body."""
+LONGEST_WAIT = 60.0
+"""Seconds an answer may wait for a job's end."""
+
+JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}$", examples=["order-4711"])]
+"""No `.` in it: what signs callbacks separates its parts so."""
+
+
+def _callback(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("has to begin with http:// or https://")
+    return text
+
+
+CallbackUrl = Annotated[str, Field(max_length=2048, pattern=r"^[!-~]*$"), AfterValidator(_callback)]
+
+
+class SubmitBody(BaseModel):
+    """A job. `job_id`: its own id, by which the same job sent again is known; `Idempotency-Key` in the head says the
+    same. `priority`: a class of the model, true for the heaviest, false for the lightest. `deadline`: how long the job
+    may take until it has failed, queueing included. `metadata` comes back with every answer."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: ModelId
+    payload: Any
+    job_id: JobId | None = None
+    callback_url: CallbackUrl | None = None
+    priority: str | bool | None = None
+    deadline: Seconds | None = None
+    max_retries: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    metadata: Any = None
+
+
+class RegisterGpuBody(BaseModel):
+    """An upstream for a model's jobs. `server`: a name for people; `endpoint`: the URL that jobs are posted to;
+    `slots`: how many it runs at once."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: ModelId
+    server: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
+    endpoint: Annotated[str, Field(max_length=2048, examples=["http://10.0.0.7:8000/generate"])]
+    slots: Annotated[int, Field(ge=1, le=1000)] = 1
+
+
+class SubmittedShown(TypedDict):
+    """The job is in Redis. `is_new` is false where it was known; `position`: how many of its class are before it, -1
+    where it does not wait."""
+
+    job_id: str
+    status: JobState
+    position: int
+    is_new: bool
+
+
+class RefusedShown(TypedDict):
+    """Of one job in a list."""
+
+    error: str
+    detail: str
+
+
+class ManySubmitted(TypedDict):
+    """A verdict for each job, in their order."""
+
+    jobs: list[SubmittedShown | RefusedShown]
+
+
+class JobAnswer(TypedDict, total=False):
+    """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it waits."""
+
+    job_id: str
+    model: str
+    status: JobState
+    priority: str
+    attempts: int
+    failures: int
+    submitted_at: float
+    started_at: float
+    completed_at: float
+    upstream: str
+    position: int
+    error: str
+    result: Any
+    metadata: Any
+    callback_attempts: int
+    callback_error: str
+
+
+class JobsAnswer(TypedDict):
+    """`cursor`: where the next page begins; null at the end."""
+
+    jobs: list[JobAnswer]
+    cursor: str | None
+
+
+class JobCancelled(TypedDict):
+    """`was`: the state it was in."""
+
+    job_id: str
+    status: Literal["cancelled"]
+    was: JobState
+
+
+class ModelStatsShown(TypedDict):
+    """Of one model, of all instances. `oldest`: the job that has waited longest, `oldest_since` from when on; `counts`:
+    what happened how often since its first job."""
+
+    queued: int
+    retrying: int
+    processing: int
+    callbacks: int
+    dead_lettered: int
+    ended: int
+    oldest: str | None
+    oldest_since: float | None
+    paused: bool
+    counts: dict[str, int]
+
+
+class StatsShown(TypedDict):
+    models: dict[str, ModelStatsShown]
+
+
+class ConfigShown(TypedDict):
+    """What holds for a model, as it is written."""
+
+    model: str
+    config: dict[str, Any]
+
+
+class ConfigRemoved(TypedDict):
+    model: str
+    removed: bool
+
+
+class GpuRegistered(TypedDict):
+    """Its route, `/jobs/<model>`, is one like any other."""
+
+    model: str
+    path: str
+    target: str
+    added: bool
+
+
+class Revived(TypedDict):
+    """How many dead jobs begin again."""
+
+    retried: int
+
+
+class JobRemoved(TypedDict):
+    job_id: str
+    removed: bool

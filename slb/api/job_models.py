@@ -1,0 +1,121 @@
+"""/admin/register and /admin/model-configs: the GPUs that run jobs, and what holds for a model."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+from aiohttp import web
+from pydantic import ValidationError
+
+from slb.addresses import is_address
+from slb.api.bodies import body_of, faults_of, read_json
+from slb.api.endpoints import Endpoint, change, followed
+from slb.api.job_bodies import ConfigRemoved, ConfigShown, GpuRegistered, RegisterGpuBody
+from slb.api.parts import ApiParts, Jobs
+from slb.api.replies import json_reply
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    REDIS_DOWN,
+    REQUEST_TIMEOUT,
+    UNKNOWN_MODEL,
+    InvalidName,
+    Refused,
+)
+from slb.job import ModelConfig, route_of
+from slb.names import normal_member, split_member
+
+_ROUTE = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "queue_timeout": "30s"}
+"""What a model's route begins with: a job has a slot for itself, and waits in the shared queue for it."""
+_log = structlog.get_logger("slb.api")
+
+
+class JobModelsEndpoint:
+    """Of the job dispatcher's models."""
+
+    def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
+        self._parts = parts
+        self._jobs = jobs
+
+    def endpoints(self) -> list[Endpoint]:
+        path = "/admin/model-configs/{model}"
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        return [
+            change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body),
+            Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL)),
+            Endpoint("PUT", path, self.put, ConfigShown, ModelConfig, body),
+            Endpoint("DELETE", path, self.delete, ConfigRemoved, None, (BAD_REQUEST, REDIS_DOWN)),
+        ]
+
+    async def register(self, request: web.Request) -> web.Response:
+        """Register a GPU server for a model's jobs.
+
+        It becomes an upstream of the route `/jobs/<model>`, which is like any other: health checks, drain and weights
+        hold for it. `DELETE /register` with that path takes it out.
+        """
+        body = body_of(RegisterGpuBody, await read_json(request, self._parts.settings.head_timeout))
+        path, member, endpoint = route_of(body.model), *_target_of(body.endpoint)
+        self._refuse_address(member)
+        if endpoint != (self._jobs.models.get(body.model) or ModelConfig()).endpoint:
+            stored = self._config(body.model).model_dump(exclude_defaults=True)
+            await self._jobs.configure(body.model, {**stored, "endpoint": endpoint})
+        if path not in self._parts.mirror.records:
+            await self._parts.registry.patch_settings(path, _ROUTE)
+        added = await self._parts.registry.register(path, member, {"slots": str(body.slots)})
+        status = await followed(self._parts, lambda mirror: member in _members(mirror, path))
+        if added:
+            _log.info("upstream_added", path=path, upstream=member, server=body.server or None)
+        return json_reply(GpuRegistered(model=body.model, path=path, target=member, added=added), status)
+
+    async def show(self, request: web.Request) -> web.Response:
+        """What holds for a model."""
+        model = request.match_info["model"]
+        if model not in self._jobs.models:
+            raise Refused(UNKNOWN_MODEL, f"model: {model[:200]!r} is not known")
+        return json_reply(_shown(model, self._config(model)))
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Set what holds for a model, for all instances, from the next job on; what is not named takes its default."""
+        model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
+        try:
+            config = await self._jobs.configure(model, data)
+        except ValidationError as error:
+            raise Refused(BAD_REQUEST, faults_of(error)) from None
+        except InvalidName as error:
+            raise Refused(BAD_REQUEST, str(error)) from None
+        _log.info("job_model_configured", model=model)
+        return json_reply(_shown(model, config))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Let the defaults hold again."""
+        model = request.match_info["model"]
+        return json_reply(ConfigRemoved(model=model, removed=await self._jobs.unconfigure(model)))
+
+    def _config(self, model: str) -> ModelConfig:
+        return self._jobs.models.get(model) or ModelConfig()
+
+    def _refuse_address(self, member: str) -> None:
+        _, host, port = split_member(member)
+        refusal = self._parts.address_rules.refusal(host, port) if is_address(host) else None
+        if refusal:
+            raise Refused(BAD_REQUEST, f"endpoint: {refusal}")
+
+
+def _members(mirror: Any, path: str) -> frozenset[str]:
+    record = mirror.records.get(path)
+    return record.members if record is not None else frozenset()
+
+
+def _target_of(url: str) -> tuple[str, str]:
+    """The member, and where on it jobs are posted to."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise Refused(BAD_REQUEST, "endpoint: has to be a URL such as http://10.0.0.7:8000/generate")
+    try:
+        return normal_member(f"{parts.scheme}://{parts.netloc}"), parts.path or "/"
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, f"endpoint: {error}") from None
+
+
+def _shown(model: str, config: ModelConfig) -> ConfigShown:
+    return ConfigShown(model=model, config=config.model_dump(mode="json"))

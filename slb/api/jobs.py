@@ -1,0 +1,284 @@
+"""/queue/...: jobs are submitted, asked for and cancelled; and /admin/dlq, where the dead ones are."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from slb.api.bodies import body_of, read_json
+from slb.api.endpoints import Endpoint
+from slb.api.job_bodies import (
+    LONGEST_WAIT,
+    MOST_SUBMITTED,
+    JobAnswer,
+    JobCancelled,
+    JobRemoved,
+    JobsAnswer,
+    ManySubmitted,
+    RefusedShown,
+    Revived,
+    StatsShown,
+    SubmitBody,
+    SubmittedShown,
+)
+from slb.api.parts import ApiParts, Jobs
+from slb.api.replies import json_reply
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    IDEMPOTENCY_REUSED,
+    JOB_ENDED,
+    PAYLOAD_TOO_LARGE,
+    REDIS_DOWN,
+    REQUEST_TIMEOUT,
+    SCRIPT_FAILED,
+    UNKNOWN_JOB,
+    UNKNOWN_MODEL,
+    InvalidName,
+    Refused,
+)
+from slb.job import ENDED, JobRequest, JobShown, Submitted
+from slb.names import seconds
+
+_KINDS = {
+    "queued": "queued",
+    "retrying": "retrying",
+    "processing": "processing",
+    "ended": "ended",
+    "dead_lettered": "dead",
+}
+_MOST_LISTED = 200
+_CURSOR = re.compile(r"[0-9]{1,9}")
+_KEY = re.compile(r'"?([A-Za-z0-9][A-Za-z0-9_:@+-]{0,127})"?')
+"""An idempotency key: quoted as the IETF's draft has it, or bare, as most clients send it."""
+_RESPOND_ASYNC = "respond-async"
+
+
+class JobsEndpoint:
+    """Decides nothing: see slb/jobs."""
+
+    def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
+        self._parts = parts
+        self._jobs = jobs
+
+    def endpoints(self) -> list[Endpoint]:
+        away = (SCRIPT_FAILED, REDIS_DOWN)
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, *away)
+        job = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, *away)
+        submit = (*body, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
+        named, dead = "/queue/jobs/{id}", "/admin/dlq/{id}"
+        model, page = ("model",), ("model", "cursor")
+        return [
+            Endpoint("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit),
+            Endpoint("POST", "/queue/submit-many", self.submit_many, ManySubmitted, list[SubmitBody], body),
+            Endpoint("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
+            Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*page, "status")),
+            Endpoint("GET", named, self.show, JobAnswer, None, job, query=(*model, "wait")),
+            Endpoint("DELETE", named, self.cancel, JobCancelled, None, (*job, JOB_ENDED), query=model),
+            Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away),
+            Endpoint("GET", "/admin/dlq", self.dead, JobsAnswer, None, job, query=page),
+            Endpoint("POST", "/admin/dlq/retry-all", self.retry_all, Revived, None, job, query=model),
+            Endpoint("POST", f"{dead}/retry", self.retry, Revived, None, job, query=model),
+            Endpoint("DELETE", dead, self.remove, JobRemoved, None, job, query=model),
+        ]
+
+    # -- submitting
+
+    async def submit(self, request: web.Request) -> web.Response:
+        """Submit a job, 202 once it is in Redis.
+
+        The same `job_id` (or `Idempotency-Key`) again is the same job, and never a second one; with another job it is
+        refused. An id is of one model.
+        """
+        submitted = await self._jobs.submit(await self._asked(request))
+        return json_reply(_submitted(submitted), 202)
+
+    async def submit_many(self, request: web.Request) -> web.Response:
+        """Submit up to 1,000 jobs at once, each with a verdict of its own."""
+        data = await read_json(request, self._parts.settings.head_timeout)
+        if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
+            raise Refused(BAD_REQUEST, f"body: has to be a list of at most {MOST_SUBMITTED} jobs")
+        verdicts = await asyncio.gather(*(self._verdict(each) for each in data))
+        return json_reply(ManySubmitted(jobs=verdicts), 202)
+
+    async def _verdict(self, data: object) -> SubmittedShown | RefusedShown:
+        try:
+            return _submitted(await self._jobs.submit(_request_of(body_of(SubmitBody, data))))
+        except Refused as error:
+            return RefusedShown(error=error.reason.name, detail=error.detail)
+
+    async def run(self, request: web.Request) -> web.Response:
+        """Submit a job and wait for its end.
+
+        `wait` is at most 60s, which is also what holds without it; a job that has not ended by then goes on, and is
+        answered as it stands with 202. `Prefer: respond-async` makes this a submit.
+        """
+        wait = _wait(request.query.get("wait"), LONGEST_WAIT)
+        asked = await self._asked(request)
+        submitted = await self._jobs.submit(asked)
+        if _RESPOND_ASYNC in request.headers.get("Prefer", ""):
+            return json_reply(_submitted(submitted), 202)
+        found = await self._jobs.wait(submitted.id, asked.model, wait)
+        return json_reply(shown(found), 200 if found.state in ENDED else 202)
+
+    async def _asked(self, request: web.Request) -> JobRequest:
+        data = await read_json(request, self._parts.settings.head_timeout)
+        key = request.headers.get("Idempotency-Key")
+        if key is None:
+            return _request_of(body_of(SubmitBody, data))
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise Refused(
+                BAD_REQUEST, "Idempotency-Key: has to be 1 to 128 letters, digits and _:@+-, quoted or bare"
+            )
+        body = body_of(SubmitBody, data)
+        if body.job_id not in (None, match[1]):
+            raise Refused(BAD_REQUEST, "job_id: is another one than Idempotency-Key")
+        return _request_of(body.model_copy(update={"job_id": match[1]}))
+
+    # -- asking
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One job, with its result once it has one.
+
+        `wait` (such as 30s, at most 60s) keeps the answer back until the job has ended. Without `model` all models
+        are looked through.
+        """
+        wait = _wait(request.query.get("wait"), 0.0)
+        found = await self._jobs.wait(request.match_info["id"], request.query.get("model", ""), wait)
+        return json_reply(shown(found))
+
+    async def listed(self, request: web.Request) -> web.Response:
+        """Jobs of one model by state, the oldest first.
+
+        `status` is queued, retrying, processing, dead_lettered or ended (completed, failed, cancelled).
+        """
+        status = request.query.get("status", "queued")
+        if status not in _KINDS:
+            raise Refused(BAD_REQUEST, f"status: has to be one of {', '.join(_KINDS)}")
+        return await self._page(request, _KINDS[status])
+
+    async def dead(self, request: web.Request) -> web.Response:
+        """Jobs of one model that were given up: the dead-letter queue."""
+        return await self._page(request, "dead")
+
+    async def _page(self, request: web.Request, kind: str) -> web.Response:
+        cursor = request.query.get("cursor", "0")
+        if not _CURSOR.fullmatch(cursor):
+            raise Refused(BAD_REQUEST, "cursor: is none that slb gave")
+        first = int(cursor)
+        found = await self._jobs.listed(request.query.get("model", ""), kind, first, _MOST_LISTED)
+        more = str(first + _MOST_LISTED) if len(found) == _MOST_LISTED else None
+        return json_reply(JobsAnswer(jobs=[shown(each) for each in found], cursor=more))
+
+    async def stats(self, _: web.Request) -> web.Response:
+        """How many jobs of each model are where."""
+        models = self._jobs.models
+        rows = {
+            model: {
+                "queued": each.queued,
+                "retrying": each.retrying,
+                "processing": each.processing,
+                "callbacks": each.callbacks,
+                "dead_lettered": each.dead,
+                "ended": each.ended,
+                "oldest": each.oldest or None,
+                "oldest_since": each.since or None,
+                "paused": model in models and models[model].paused,
+                "counts": each.counts,
+            }
+            for model, each in (await self._jobs.stats()).items()
+        }
+        return json_reply({"models": rows})
+
+    # -- changing
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        """Cancel a job; the call of one that runs is dropped."""
+        id_ = request.match_info["id"]
+        was = await self._jobs.cancel(id_, request.query.get("model", ""))
+        return json_reply({"job_id": id_, "status": "cancelled", "was": was})
+
+    async def retry(self, request: web.Request) -> web.Response:
+        """Let a dead job begin again."""
+        id_ = request.match_info["id"]
+        if not await self._jobs.revive(id_, request.query.get("model", "")):
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+        return json_reply(Revived(retried=1))
+
+    async def retry_all(self, request: web.Request) -> web.Response:
+        """Let all dead jobs of a model begin again."""
+        model = request.query.get("model", "")
+        retried = 0
+        while found := await self._jobs.listed(model, "dead", 0, _MOST_LISTED):
+            revived = await asyncio.gather(*(self._jobs.revive(each.id, model) for each in found))
+            retried += sum(revived)
+            if not any(revived):
+                break
+        return json_reply(Revived(retried=retried))
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """Forget a dead job."""
+        id_ = request.match_info["id"]
+        if not await self._jobs.remove(id_, request.query.get("model", "")):
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+        return json_reply(JobRemoved(job_id=id_, removed=True))
+
+
+def shown(job: JobShown) -> JobAnswer:
+    """What stands in every answer about a job, and in its callback."""
+    written: Mapping[str, Any] = orjson.loads(job.written) if job.written else {}
+    answer: JobAnswer = {
+        "job_id": job.id,
+        "model": job.model,
+        "status": job.state,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "failures": job.failures,
+        "submitted_at": job.submitted,
+    }
+    if job.position >= 0:
+        answer["position"] = job.position
+    if job.begun:
+        answer["started_at"] = job.begun
+        answer["upstream"] = job.member
+    if job.ended:
+        answer["completed_at"] = job.ended
+    if job.error:
+        answer["error"] = job.error
+    if job.result:
+        answer["result"] = orjson.Fragment(job.result)
+    if "metadata" in written:
+        answer["metadata"] = written["metadata"]
+    if job.told:
+        answer["callback_attempts"] = job.told
+        if job.told_error:
+            answer["callback_error"] = job.told_error
+    return answer
+
+
+def _submitted(job: Submitted) -> SubmittedShown:
+    return SubmittedShown(job_id=job.id, status=job.state, position=job.position, is_new=job.is_new)
+
+
+def _request_of(body: SubmitBody) -> JobRequest:
+    return JobRequest(
+        model=body.model,
+        payload=body.payload,
+        id=body.job_id or "",
+        priority=body.priority,
+        callback_url=body.callback_url or "",
+        metadata=body.metadata,
+        deadline=body.deadline or 0.0,
+        max_retries=body.max_retries,
+    )
+
+
+def _wait(text: str | None, otherwise: float) -> float:
+    try:
+        return min(seconds(text), LONGEST_WAIT) if text is not None else otherwise
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, f"wait: {error}") from None

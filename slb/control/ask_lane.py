@@ -1,0 +1,175 @@
+"""One instance's way to a script in Redis that decides for all instances: one batch in flight, and what is asked
+meanwhile goes with the next. The quota router's asks and those of the jobs go so."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import structlog
+from redis.exceptions import RedisError, ResponseError
+
+from slb.backoff import Backoff
+from slb.control.cancelled import raise_if_cancelled
+from slb.control.connection import is_unmade
+from slb.control.resp import Word, readable
+from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
+from slb.control.script_line import ScriptLine
+from slb.errors import RedisUnavailable, ScriptFailed
+from slb.lifecycle import set_within
+
+Ask = tuple[Any, ...]
+Answer = list[Any]
+"""Texts and whole numbers."""
+
+_MOST_ASKS = 256
+_MOST_FAULTS = 100
+_NO_SERVICE = ("MISCONF", "NOREPLICAS", "BUSY")
+"""How a refusal begins that is for Redis's own state, where it has no exception of its own."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class AskTiming:
+    """Seconds. A batch may take `deadline`; one is sent every `beat` at least, so that what is due is done while no
+    caller asks. A Redis that does not answer is tried again at once, then after `backoff`, and twice as long each
+    time up to `longest_backoff`."""
+
+    beat: float = 1.0
+    deadline: float = 1.0
+    backoff: float = FIRST_PAUSE
+    longest_backoff: float = LONGEST_PAUSE
+
+
+class AskLane:
+    """A kind of lane says how its asks are written and answered. `subject` begins the names of its events; `fields`
+    stand in each. `up`: whether the last batch was answered."""
+
+    subject: ClassVar[str]
+    owner: ClassVar[str]
+    """Whose script it is, for a person."""
+
+    def __init__(self, line: ScriptLine, keys: Sequence[str], timing: AskTiming | None, **fields: str) -> None:
+        self._line = line
+        self._keys = keys
+        self._timing = timing or AskTiming()
+        self._fields = fields
+        self._pending: list[tuple[Ask, asyncio.Future[Answer]]] = []
+        self._wake = asyncio.Event()
+        self._backoff = Backoff()
+        self.up = True
+        self.batches = 0
+        self._faults: set[str] = set()
+
+    def _args(self, asks: list[Ask]) -> list[Word]:
+        """The script's arguments for a batch."""
+        raise NotImplementedError
+
+    def _answers(self, reply: Any) -> list[Answer]:
+        """The answers to its asks, in their order."""
+        raise NotImplementedError
+
+    def _fault_in(self, answer: Answer) -> str | None:
+        """What failed at this ask alone, where a script says so in its answer."""
+        return None
+
+    def _lost(self) -> None:
+        """The batch in flight may have been run, or may be yet: its reply is not known."""
+
+    async def ask(self, *ask: Any) -> Answer:
+        """The reply to one ask. Raises RedisUnavailable, ScriptFailed: then it may have been done or not."""
+        if not self.up:
+            raise RedisUnavailable("Redis does not answer", reached=False)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._pending.append((ask, answer))
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Send batches until cancelled."""
+        try:
+            while True:
+                await self._until_due()
+                batch = self._board()
+                try:
+                    replies = await self._say([ask for ask, _ in batch])
+                except (RedisError, OSError, TimeoutError) as error:
+                    await self._fail(batch, error)
+                else:
+                    self._settle(batch, replies)
+                raise_if_cancelled()
+        finally:
+            self._refuse(self._board(), "slb is stopping")
+            self._line.drop()
+
+    async def _until_due(self) -> None:
+        if self._pending or not self.up:
+            return
+        self._wake.clear()
+        await set_within(self._wake, self._timing.beat)
+
+    def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
+        """Asks whose callers have left meanwhile are not sent."""
+        waiting = [each for each in self._pending if not each[1].done()]
+        self._pending = waiting[_MOST_ASKS:]
+        return waiting[:_MOST_ASKS]
+
+    async def _say(self, asks: list[Ask]) -> list[Answer]:
+        async with asyncio.timeout(self._timing.deadline):
+            reply = await self._line.call(self._keys, self._args(asks))
+        with readable():
+            answers = self._answers(reply)
+            if [type(each) for each in answers] != [list for _ in asks]:
+                raise TypeError("not one reply to each ask")
+        self.batches += 1
+        return answers
+
+    def _settle(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], replies: list[Answer]) -> None:
+        if not self.up:
+            _log.info(f"{self.subject}_shared", **self._fields)
+        self.up = True
+        for (_, answer), reply in zip(batch, replies, strict=True):
+            if (fault := self._fault_in(reply)) is not None:
+                self._note(fault)
+                _end(answer, ScriptFailed(f"{self.owner} script failed in Redis: {fault}"))
+            elif not answer.done():
+                answer.set_result(reply)
+
+    def _note(self, fault: str) -> None:
+        """Once each: it may be met a thousand times a second."""
+        if fault not in self._faults and len(self._faults) < _MOST_FAULTS:
+            self._faults.add(fault)
+            _log.error(f"{self.subject}_script_failed", error=fault, **self._fields)
+
+    async def _fail(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], error: Exception) -> None:
+        """Where Redis does not answer the line is dropped: what it still owes answers no ask any more."""
+        self._lost()
+        if is_script_fault(error):
+            self._note(str(error))
+            for _, answer in batch:
+                _end(answer, ScriptFailed(f"{self.owner} script failed in Redis: {error}"))
+            return
+        if self.up:
+            _log.warning(f"{self.subject}_alone", error=str(error) or "no answer in time", **self._fields)
+        self.up = False
+        waiting, self._pending = self._pending, []
+        self._refuse([*batch, *waiting], str(error) or "no answer in time", reached=not is_unmade(error))
+        self._line.drop()
+        now, timing = asyncio.get_running_loop().time(), self._timing
+        await asyncio.sleep(self._backoff.pause(now, timing.backoff, timing.longest_backoff))
+
+    def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
+        for _, answer in batch:
+            _end(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
+
+
+def is_script_fault(error: Exception) -> bool:
+    """Whether the script itself failed, in a Redis that is well: asking another way, or later, would not help."""
+    is_refusal = type(error) is ResponseError  # what is wrong with Redis has mostly exceptions of its own
+    return is_refusal and "script" in str(error) and not str(error).startswith(_NO_SERVICE)
+
+
+def _end(answer: asyncio.Future[Answer], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

@@ -1,0 +1,210 @@
+"""One instance's way to the jobs of one model in Redis. `lua/jobs.lua` lists the asks and their replies."""
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, NamedTuple
+
+import orjson
+
+from slb.control import keys
+from slb.control.ask_lane import Answer, Ask, AskLane, AskTiming
+from slb.control.connection import Connection
+from slb.control.resp import Word
+from slb.control.scripts import jobs_source
+from slb.job import Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
+
+LEASE = 10.0
+"""Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
+_MOST_CLAIMS = 8
+"""Of one batch: each may have a payload of 1 MiB in its reply."""
+
+
+class Pulse(NamedTuple):
+    """What each reply has besides its answers. `due`: seconds until something is due, None where nothing is;
+    `dropped`: attempts of this holder's that were cancelled, id and token."""
+
+    queued: int
+    due: float | None
+    dropped: tuple[tuple[str, str], ...]
+
+
+class JobLane(AskLane):
+    """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost, others
+    that Redis has under its name begin again. `on_pulse` is called with each reply."""
+
+    subject = "jobs"
+    owner = "the jobs'"
+
+    def __init__(
+        self,
+        connection: Connection,
+        model: str,
+        holder: str,
+        running: Callable[[], Iterable[tuple[str, str]]],
+        on_pulse: Callable[[Pulse], None],
+        timing: AskTiming | None = None,
+        lease: float = LEASE,
+    ) -> None:
+        super().__init__(connection.script_line(jobs_source()), keys.job_keys(model), timing, model=model)
+        self.model = model
+        self.config = ModelConfig()
+        self._holder = holder
+        self._running = running
+        self._on_pulse = on_pulse
+        self._lease = round(lease * 1000)
+        self._batch = 0
+        self._is_unsure = False
+
+    # -- asks
+
+    async def submit(self, job: Submission) -> Submitted | None:
+        """What has become of it; None where its id stands for another job."""
+        given = (job.id, job.priority, job.digest, job.written, job.deadline, int(job.calls_back))
+        verdict, *rest = await self.ask("submit", *given)
+        if verdict == "mismatch":
+            return None
+        is_new = verdict == "new"
+        return Submitted(job.id, is_new, "queued" if is_new else rest[0], rest[0] if is_new else -1)
+
+    async def claim(self, member: str) -> Claimed | None:
+        """The next job, to be run at `member`; None where none waits."""
+        answer = await self.ask("claim", member)
+        if not answer:
+            return None
+        id_, token, attempts, failures, remote, at, written = answer
+        return Claimed(self.model, id_, token, int(attempts), int(failures), remote, at, written)
+
+    async def note_remote(self, job: Claimed, remote: str) -> bool:
+        """Keep the GPU's id of what it runs. Whether the attempt is still this instance's."""
+        return (await self.ask("remote", job.id, job.token, remote)) == [1]
+
+    async def finish(self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0) -> bool:
+        """How an attempt ended: `move` as in `lua/jobs.lua`. Whether it was still this instance's to end."""
+        return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000))) == [1]
+
+    async def cancel(self, id_: str) -> str | None:
+        """The state it was in; None where there is no such job."""
+        answer = await self.ask("cancel", id_)
+        return answer[0] if answer else None
+
+    async def revive(self, id_: str) -> bool:
+        """Let a dead one begin again. Whether there was one."""
+        return (await self.ask("revive", id_)) == [1]
+
+    async def remove(self, id_: str) -> bool:
+        """Forget a dead one. Whether there was one."""
+        return (await self.ask("remove", id_)) == [1]
+
+    async def show(self, id_: str, with_result: bool = True) -> JobShown | None:
+        """One job; None where there is none."""
+        answer = await self.ask("show", id_, int(with_result))
+        return _shown(id_, self.model, answer) if answer else None
+
+    async def ids(self, kind: str, first: int, most: int) -> list[str]:
+        """Jobs that are `queued`, `retrying`, `processing`, `ended` or `dead`, the oldest first."""
+        return await self.ask("list", kind, first, most)
+
+    async def stats(self) -> ModelStats:
+        """How many are where."""
+        queued, retrying, processing, callbacks, dead, ended, oldest, since, *counts = await self.ask("stats")
+        counted = dict(zip(counts[::2], map(int, counts[1::2]), strict=True))
+        return ModelStats(queued, retrying, processing, callbacks, dead, ended, oldest, _seconds(since), counted)
+
+    async def due_callbacks(self, hold: float, most: int) -> list[JobShown]:
+        """Those that are to be sent now; no other instance takes them for `hold` seconds."""
+        rows = await self.ask("callbacks", round(hold * 1000), most)
+        return [_shown(row[0], self.model, row[1:]) for row in rows]
+
+    async def told(self, id_: str, error: str, again: float | None = None, is_over: bool = True) -> None:
+        """A callback was answered, or failed with `error`: `again` in so many seconds, or `is_over`."""
+        ms = round(again * 1000) if again is not None else -2 if error and is_over else -1
+        await self.ask("told", id_, error, ms)
+
+    async def bury(self, holder: str) -> None:
+        """That instance is dead."""
+        await self.ask("bury", holder)
+
+    # -- batches
+
+    def _args(self, asks: list[Ask]) -> list[Word]:
+        self._batch += 1
+        if self._is_unsure:
+            asks = [("hold", *chain.from_iterable(self._running())), *asks]
+        config = self.config
+        head = (self._holder, self._batch, self._lease, round(config.result_ttl * 1000), config.weights, len(asks))
+        return [*head, *chain.from_iterable((name, len(given), *given) for name, *given in asks)]
+
+    def _answers(self, reply: Any) -> list[Answer]:
+        if reply == ["late"]:  # what holds another number under this name is newer
+            raise ValueError("a newer batch of this holder has been run")
+        _, queued, due, dropped, answers = reply
+        pulse = Pulse(queued, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
+        if self._is_unsure:
+            answers = answers[1:]
+            self._is_unsure = False
+        self._on_pulse(pulse)
+        return list(answers)
+
+    def _lost(self) -> None:
+        self._is_unsure = True
+
+
+class JobModels:
+    """What is set on the models, in Redis for all instances. All raise RedisUnavailable."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        """What was set on each model that anything was set on. What cannot be read is left out."""
+        async with self._connection.answering() as redis:
+            stored = await redis.hgetall(keys.JOB_MODELS)
+        return {model: fields for model, text in stored.items() if isinstance(fields := _object(text), dict)}
+
+    async def put(self, model: str, fields: dict[str, Any]) -> None:
+        async with self._connection.answering() as redis:
+            await redis.hset(keys.JOB_MODELS, model, orjson.dumps(fields))
+
+    async def delete(self, model: str) -> bool:
+        async with self._connection.answering() as redis:
+            return bool(await redis.hdel(keys.JOB_MODELS, model))
+
+
+def _object(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _attempt(text: str) -> tuple[str, str]:
+    id_, _, token = text.rpartition(" ")
+    return id_, token
+
+
+def _seconds(milliseconds: str) -> float:
+    return int(milliseconds or 0) / 1000
+
+
+def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
+    state, priority, attempts, failures, begun, ended, error, member, told, told_error, submitted, position = row[
+        :12
+    ]
+    return JobShown(
+        id=id_,
+        model=model,
+        state=state,
+        priority=priority,
+        attempts=int(attempts),
+        failures=int(failures),
+        begun=_seconds(begun),
+        ended=_seconds(ended),
+        error=error,
+        member=member,
+        told=int(told or 0),
+        told_error=told_error,
+        submitted=_seconds(submitted),
+        position=position,
+        written=row[12],
+        result=row[13],
+    )

@@ -1,0 +1,184 @@
+"""The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No I/O."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from slb.names import seconds
+from slb.quotas import checked_model
+from slb.setting_types import LONGEST_DURATION, PrioritiesSetting
+
+JobState = Literal["queued", "retrying", "processing", "completed", "failed", "cancelled", "dead_lettered"]
+"""`lua/jobs.lua` has the moves between them."""
+
+ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "dead_lettered"})
+
+ROUTE = "/jobs/"
+"""Behind it, the model: the route whose upstreams run its jobs."""
+
+MOST_PAYLOAD = 1 << 20
+"""Bytes of a job's payload, and of its result: both stand in Redis, and pass its one thread."""
+
+_CLASSES = (("high", 8), ("normal", 1))
+
+
+def _seconds(value: Any) -> Any:
+    return seconds(value) if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=LONGEST_DURATION)]
+"""A number of seconds, or a text like `250ms` or `2m`."""
+
+
+class ModelConfig(BaseModel):
+    """What is set on a model. Field names and the first six defaults are those that users
+    of GPU dispatchers know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    model_type: Literal["sync", "async"] = "sync"
+    """`sync`: the GPU's answer is the result. `async`: it may answer `processing`, and is asked again."""
+    poll_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
+    """Where an `async` model is asked how its job goes; `{id}` is the id it gave."""
+    id_field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """The field of the GPU's answer that holds that id; `job_id` or `id` unless set."""
+    poll_interval: Seconds = 2.0
+    """How long between two such questions."""
+    max_poll_time: Seconds = 600.0
+    """How long they go on before the attempt has failed."""
+    max_retries: Annotated[int, Field(ge=0, le=10_000)] = 50
+    """Attempts after the first one that failed; then the job is dead-lettered."""
+    retry_backoff: Seconds = 1.0
+    """How long the first retry waits; each one after it twice as long, up to `longest_backoff`, 10 % more or less."""
+    longest_backoff: Seconds = 30.0
+    """The longest wait before a retry."""
+    max_processing_time: Seconds = 600.0
+    """How long one call to the GPU may take before the attempt has failed."""
+    result_ttl: Annotated[Seconds, Field(ge=1)] = 86_400.0
+    """How long an ended job and its result can be asked for."""
+    payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
+    """Bytes of a payload."""
+    result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
+    """Bytes of a GPU's answer. The job of a longer one is dead-lettered: another attempt would end alike."""
+    endpoint: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] = "/generate"
+    """Where jobs are posted to."""
+    priorities: Annotated[PrioritiesSetting, Field(min_length=1)] = _CLASSES
+    """Classes and their weights; within a class jobs run in the order they came."""
+    paused: bool = False
+    """A paused model takes jobs, and begins none."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "ModelConfig":
+        if self.model_type == "async" and not self.poll_endpoint_template:
+            raise ValueError("model_type = async: set poll_endpoint_template, where the GPU tells how a job goes")
+        if self.poll_endpoint_template and "{id}" not in self.poll_endpoint_template:
+            raise ValueError("poll_endpoint_template: has to contain {id}")
+        return self
+
+    def class_of(self, priority: str | bool | None) -> str | None:
+        """The class of a job submitted with it: the heaviest for true, the lightest for false and for none. None
+        where there is no such class."""
+        names = sorted(dict(self.priorities), key=lambda name: (dict(self.priorities)[name], name))
+        if isinstance(priority, str):
+            return priority if priority in names else None
+        return names[-1] if priority else names[0]
+
+    @property
+    def weights(self) -> str:
+        """`class=weight`, with commas."""
+        return ",".join(f"{name}={weight}" for name, weight in self.priorities)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What a caller submits. `id`: its own, or that of its idempotency key; empty: one is made. `deadline` in seconds
+    from now, 0 for none."""
+
+    model: str
+    payload: Any
+    id: str = ""
+    priority: str | bool | None = None
+    callback_url: str = ""
+    metadata: Any = None
+    deadline: float = 0.0
+    max_retries: int | None = None
+
+
+class Submission(NamedTuple):
+    """A job as it is submitted. `written`: payload and all else that is kept of it, as JSON; `digest`: 32 characters,
+    the same for the same job; `deadline` in milliseconds, 0 for none."""
+
+    model: str
+    id: str
+    priority: str
+    digest: str
+    written: bytes
+    deadline: int
+    calls_back: bool
+
+
+class Submitted(NamedTuple):
+    """`is_new`: it was not known under this id; `position`: how many of its class were before it."""
+
+    id: str
+    is_new: bool
+    state: JobState
+    position: int
+
+
+class JobShown(NamedTuple):
+    """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were begun,
+    `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait. `written` and
+    `result` are JSON, empty where they were not asked for."""
+
+    id: str
+    model: str
+    state: JobState
+    priority: str
+    attempts: int
+    failures: int
+    begun: float
+    ended: float
+    error: str
+    member: str
+    told: int
+    told_error: str
+    submitted: float
+    position: int
+    written: str
+    result: str
+
+
+class Claimed(NamedTuple):
+    """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
+    `remote`: the GPU's own id of what it runs for an attempt before, `at` which member."""
+
+    model: str
+    id: str
+    token: str
+    attempts: int
+    failures: int
+    remote: str
+    at: str
+    written: str
+
+
+class ModelStats(NamedTuple):
+    """How many of a model's jobs are where. `oldest`: the job that has waited longest, `since` when, in seconds since
+    the epoch; `counts`: what happened how often since the model's first job."""
+
+    queued: int
+    retrying: int
+    processing: int
+    callbacks: int
+    dead: int
+    ended: int
+    oldest: str
+    since: float
+    counts: dict[str, int]
+
+
+def route_of(model: str) -> str:
+    """`flux` -> `/jobs/flux`. Raises InvalidName."""
+    return ROUTE + checked_model(model)

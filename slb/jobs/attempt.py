@@ -1,0 +1,120 @@
+"""One attempt at a job: the call to the GPU, and where it answers that it goes on, the questions how it goes."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+from urllib.parse import quote
+
+from slb.balance.upstream import LiveUpstream
+from slb.errors import Refused
+from slb.job import Claimed, ModelConfig
+from slb.jobs.verdict import Verdict, verdict_of
+
+_PATIENCE = 5
+"""Questions in a row that may fail before the attempt has."""
+_ASKED_WITHIN = 30.0
+"""Seconds one such question may take."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class AnswerTooLarge(Exception):
+    """The GPU's answer is longer than the model's `result_limit`."""
+
+
+class Caller(Protocol):
+    """Sends one HTTP request to an upstream, over the connections of this process. Raises Refused with why there is no
+    answer, AnswerTooLarge."""
+
+    async def __call__(
+        self,
+        upstream: LiveUpstream,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        most: int,
+    ) -> Answer: ...
+
+
+class Notes(Protocol):
+    """Keeps the GPU's id of what it runs; whether the attempt is still ours."""
+
+    async def __call__(self, job: Claimed, remote: str) -> bool: ...
+
+
+async def run_attempt(
+    job: Claimed, payload: bytes, upstream: LiveUpstream, config: ModelConfig, call: Caller, note_remote: Notes
+) -> Verdict:
+    """Run a job at an upstream to its verdict. What an attempt before left running there is followed; where the
+    upstream does not know it any more, the job is run anew."""
+    if job.remote and job.at == upstream.member and config.poll_endpoint_template:
+        verdict = await _followed(job.remote, upstream, config, call)
+        if verdict.kind != "hopeless":
+            return verdict
+    verdict = await _asked(job, payload, upstream, config, call)
+    if verdict.kind != "processing":
+        return verdict
+    if not await note_remote(job, verdict.remote):
+        return Verdict("failed", error="another instance has taken it over")
+    return await _followed(verdict.remote, upstream, config, call)
+
+
+def headers_of(job: Claimed) -> dict[str, str]:
+    """What stands on each call for a job. `X-Source` lets a GPU prefer callers of its own."""
+    return {
+        "Content-Type": "application/json",
+        "X-Source": "dispatcher",
+        "X-Job-Id": job.id,
+        "X-Job-Attempt": job.token,
+        "Idempotency-Key": job.id,
+    }
+
+
+async def _asked(
+    job: Claimed, payload: bytes, upstream: LiveUpstream, config: ModelConfig, call: Caller
+) -> Verdict:
+    try:
+        answer = await call(
+            upstream,
+            "POST",
+            config.endpoint,
+            headers_of(job),
+            payload,
+            config.max_processing_time,
+            config.result_limit,
+        )
+    except Refused as error:
+        return Verdict("failed", error=str(error))
+    except AnswerTooLarge:
+        return Verdict("refused", error=f"its answer is longer than result_limit, {config.result_limit} bytes")
+    return verdict_of(answer.status, answer.body, config)
+
+
+async def _followed(remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller) -> Verdict:
+    """Ask until the GPU has ended it. `hopeless`: it does not know it."""
+    assert config.poll_endpoint_template is not None
+    target = config.poll_endpoint_template.replace("{id}", quote(remote, safe=""))
+    headers = {"X-Source": "dispatcher"}
+    try:
+        async with asyncio.timeout(config.max_poll_time):
+            failed = 0
+            while True:
+                await asyncio.sleep(config.poll_interval)
+                try:
+                    answer = await call(upstream, "GET", target, headers, b"", _ASKED_WITHIN, config.result_limit)
+                    verdict = verdict_of(answer.status, answer.body, config, is_known=True)
+                except Refused as error:
+                    verdict = Verdict("busy", error=str(error))
+                except AnswerTooLarge:
+                    limit = config.result_limit
+                    return Verdict("refused", error=f"its answer is longer than result_limit, {limit} bytes")
+                failed = failed + 1 if verdict.kind == "busy" else 0
+                if verdict.kind not in ("processing", "busy") or failed >= _PATIENCE:
+                    return verdict._replace(kind="failed") if verdict.kind == "busy" else verdict
+    except TimeoutError:
+        return Verdict("failed", error=f"it did not end within max_poll_time, {config.max_poll_time:g} s")

@@ -1,0 +1,100 @@
+"""What a GPU's answer means for the job, and what then becomes of the job. Pure."""
+
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from slb.job import ModelConfig
+
+Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused"]
+
+_BUSY = frozenset({429, 503})
+_PASSING = frozenset({408, 425})
+"""Statuses below 500 that speak of the moment, and not of the request."""
+_RUNS = frozenset({"processing", "queued", "pending", "running", "in_progress"})
+_HAS_FAILED = frozenset({"failed", "error"})
+_HAS_RESULT = frozenset({"success", "completed", "done"})
+_IDS = ("job_id", "id")
+_LONGEST_ERROR = 500
+_JITTER = 0.1
+
+
+class Verdict(NamedTuple):
+    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried. `failed`: another
+    attempt may succeed. `hopeless`: no other would, since the payload is at fault. `refused`: no other would, for what
+    the model answers."""
+
+    kind: Kind
+    result: bytes = b""
+    error: str = ""
+    remote: str = ""
+
+
+class Move(NamedTuple):
+    """An attempt's end, as `lua/jobs.lua` takes it; `seconds` until a retry."""
+
+    name: Literal["complete", "fail", "retry", "give_up", "back"]
+    text: bytes
+    seconds: float = 0.0
+
+
+def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = False) -> Verdict:
+    """What a GPU answered to a job; or, where its id there `is_known`, to the question how it goes."""
+    if status in _BUSY:
+        return Verdict("busy", error=f"status {status}")
+    if not 200 <= status < 300:
+        kind: Kind = "hopeless" if 400 <= status < 500 and status not in _PASSING else "failed"
+        return Verdict(kind, error=_error(f"status {status}", body))
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return Verdict("failed", error=_error("its answer is not JSON", body))
+    state = answer.get("status") if isinstance(answer, dict) else None
+    if state in _HAS_FAILED:
+        return Verdict("failed", error=_told(answer))
+    if state in _RUNS:
+        return Verdict("processing") if is_known else _running(answer, config)
+    if state in _HAS_RESULT and "result" in answer:
+        return Verdict("done", result=orjson.dumps(answer["result"]))
+    return Verdict("done", result=body)
+
+
+def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float) -> Move:
+    """What becomes of the job after a verdict other than `processing`. `failures`: attempts that failed before;
+    `jitter`: from -1 to 1."""
+    error = verdict.error.encode()
+    if verdict.kind == "done":
+        return Move("complete", verdict.result)
+    if verdict.kind == "busy":
+        return Move("back", error)
+    if verdict.kind == "hopeless":
+        return Move("fail", error)
+    if verdict.kind == "refused" or failures >= config.max_retries:
+        return Move("give_up", error)
+    return Move("retry", error, retry_delay(config, failures, jitter))
+
+
+def retry_delay(config: ModelConfig, failures: int, jitter: float) -> float:
+    """Seconds before the next attempt, where so many have failed before this one."""
+    delay = min(config.retry_backoff * 2.0 ** min(failures, 60), config.longest_backoff)
+    return delay * (1 + _JITTER * jitter)
+
+
+def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
+    if config.model_type == "sync":
+        return Verdict("refused", error="it answers that it processes the job, and model_type is sync")
+    fields = (config.id_field,) if config.id_field else _IDS
+    remote = next((str(answer[field]) for field in fields if answer.get(field) not in (None, "")), "")
+    if not remote:
+        return Verdict("refused", error=f"it processes the job, and its answer has no {' or '.join(fields)}")
+    return Verdict("processing", remote=remote)
+
+
+def _told(answer: dict[str, Any]) -> str:
+    error = answer.get("error") or answer.get("detail") or answer.get("message") or "it answered that it failed"
+    return (error if isinstance(error, str) else orjson.dumps(error).decode())[:_LONGEST_ERROR]
+
+
+def _error(what: str, body: bytes) -> str:
+    shown = body[:_LONGEST_ERROR].decode(errors="replace").strip()
+    return f"{what}: {shown}" if shown else what
