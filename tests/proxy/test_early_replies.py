@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from slb.proxy import upstream
-from slb.proxy.early_reply import unread_in
+from slb.upstreams import connection as upstream_connection
+from slb.upstreams.early_reply import unread_in
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
@@ -150,7 +150,7 @@ async def test_nothing_is_read_for_a_client_that_has_left(
             read.append(len(data))
             yield data
 
-    monkeypatch.setattr(upstream, "unread_in", counting)
+    monkeypatch.setattr(upstream_connection, "unread_in", counting)
     proxy = await proxies()
     proxy.route("/", await origins(pour))
     wire = await proxy.connect()

@@ -2,8 +2,8 @@
 
 import re
 
-from slb.proxy.body import CHUNKED, UNTIL_CLOSE
-from slb.proxy.fields import (
+from slb.upstreams.body import CHUNKED, UNTIL_CLOSE
+from slb.upstreams.fields import (
     CODING,
     CONNECTION,
     HOP,
