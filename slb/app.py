@@ -3,7 +3,7 @@ is made in core.py."""
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
+from slb.jobs.calling import Calls
+from slb.jobs.service import JobService
 from slb.lifecycle import Stopping, first_of, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
@@ -42,7 +44,6 @@ class App:
         self._serves = False
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
         self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
-        core.instances.on_death = self._ledger.bury
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
         self._rings = Rings(core.mirror, time.monotonic)
         core.metrics.rings = self._rings.shown
@@ -59,12 +60,36 @@ class App:
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
         self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
+        self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
+        core.instances.on_death = self._bury
+
+    def _make_jobs(self) -> JobService:
+        core, passive = self.core, self._health.passive
+        return JobService(
+            core.connection,
+            self._gates,
+            core.mirror,
+            core.instances.info.id,
+            Calls(self._proxy.pools, passive.failed, passive.refused),
+            core.metrics.jobs,
+            Random(),
+        )
+
+    def _bury(self, instances: Collection[str]) -> None:
+        self._ledger.bury(instances)
+        if self._jobs is not None:
+            self._jobs.bury(instances)
 
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
         core = self.core
         parts = core.api_parts(
-            core.metrics_text, dict, self._gates.shown, self._explain, serving=lambda: self._serves
+            core.metrics_text,
+            dict,
+            self._gates.shown,
+            self._explain,
+            serving=lambda: self._serves,
+            jobs=self._jobs,
         )
         self._data_api = await core.api.run(make_data_api(parts))
         self._warn_of_few_descriptors()
@@ -80,6 +105,8 @@ class App:
         await self._proxy.start(core.sockets.data)
         self._serves = True
         core.tasks.start("health", self._health.run())
+        if self._jobs is not None:
+            core.tasks.start("jobs", self._jobs.run())
         core.tasks.start("certificates", self._proxy.follow_files())
         core.tasks.start("heartbeat", core.instances.run())
 
@@ -114,6 +141,8 @@ class App:
         if not drain.done():
             drain.cancel()
             await asyncio.wait([drain])
+            if self._jobs is not None:
+                await self._jobs.leave(0.0)
             cut = await self._proxy.drain(0.0)  # before their slots are given back
             if cut:
                 _log.warning("requests_cut_off", requests=cut, why="told_twice")
@@ -127,7 +156,10 @@ class App:
         settings = self.core.settings
         await asyncio.sleep(settings.drain_delay)
         self.core.begin_drain()
-        return await self._proxy.drain(settings.drain_timeout)
+        until = asyncio.get_running_loop().time() + settings.drain_timeout
+        if self._jobs is not None:  # its calls go over the proxy's connections
+            await self._jobs.leave(settings.drain_timeout)
+        return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
 
     def _explain(self, path: str, _: Sequence[RouteExplained]) -> Decision | None:
         return self._explainer.explain(path)

@@ -23,7 +23,7 @@ from slb.setting_types import (
 )
 from slb.setting_values import covers, host_port, meant
 
-Role = Literal["proxy", "quota"]
+Role = Literal["proxy", "quota", "jobs"]
 
 OWN_HEADERS = frozenset(
     {
@@ -104,7 +104,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota`, or `proxy,quota`."""
+    """What this process does: `proxy`, `quota` and `jobs`, with commas; `jobs` goes with `proxy` and one worker."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -218,6 +218,8 @@ class Settings(BaseModel):
     def _fit_together(self) -> "Settings":
         if self.workers > 1 and "proxy" not in self.roles:
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
+        if "jobs" in self.roles and ("proxy" not in self.roles or self.workers > 1):
+            raise ValueError("roles: jobs goes with proxy, in one process (workers = 1)")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:

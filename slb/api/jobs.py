@@ -72,8 +72,10 @@ class JobsEndpoint:
         named, dead = "/queue/jobs/{id}", "/admin/dlq/{id}"
         model, page = ("model",), ("model", "cursor")
         return [
-            Endpoint("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit),
-            Endpoint("POST", "/queue/submit-many", self.submit_many, ManySubmitted, list[SubmitBody], body),
+            Endpoint("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit, status=202),
+            Endpoint(
+                "POST", "/queue/submit-many", self.submit_many, ManySubmitted, list[SubmitBody], body, status=202
+            ),
             Endpoint("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
             Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*page, "status")),
             Endpoint("GET", named, self.show, JobAnswer, None, job, query=(*model, "wait")),

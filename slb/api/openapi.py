@@ -18,12 +18,17 @@ _REF = "#/components/schemas/{model}"
 _PARAMETERS = {
     "path": "The route's path without its first slash, other slashes as they are; empty for the root.",
     "model": "The model's id; slashes as they are, or encoded.",
+    "id": "The job's id.",
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }
 _QUERY = {
     "silent": "Only those that neither a check nor a request has found alive for so many seconds.",
     "state": "What became of the tasks: abandoned.",
     "limit": "How many at most, up to 1000.",
+    "model": "The jobs' model; where one job is named, its model.",
+    "status": "Jobs in this state: queued, retrying, processing, ended or dead_lettered.",
+    "cursor": "Where the page begins: the `cursor` of the page before.",
+    "wait": "How long the answer may be kept back, such as 30s; at most 60s.",
     "after": "A task's id: only those that came after it.",
 }
 _NOT_YET = "Written; this instance does not serve it yet"
@@ -107,7 +112,10 @@ def _parameter(name: str, text: str, place: str = "path", needed: bool = True) -
 def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     reply = {"type": "string"} if endpoint.reply is None else _schema(endpoint.reply, schemas)
     found: dict[str, Any] = {
-        "200": {"description": endpoint.summary, "content": {endpoint.content_type: {"schema": reply}}}
+        str(endpoint.status): {
+            "description": endpoint.summary,
+            "content": {endpoint.content_type: {"schema": reply}},
+        }
     }
     if endpoint.is_followed:
         found[str(NOT_YET)] = {**found[str(FOLLOWED)], "description": _NOT_YET}

@@ -180,7 +180,7 @@ class Dispatcher:
             move = await self._run(job, handle)
         except asyncio.CancelledError:  # cancelled by its caller, or this instance leaves
             move = Move("back", b"")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
             _log.exception("job_broke", model=job.model, job=job.id)
             move = move_of(Verdict("failed", error=f"slb failed: {error!r}"), self.config, job.failures, 0.0)
         finally:

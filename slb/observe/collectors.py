@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from slb import __version__
 from slb.observe.families import Rows, batches, by_one, counters, gauges, histograms
+from slb.observe.jobs import job_families
 from slb.observe.metrics import Metrics
 from slb.observe.quota import quota_families
 from slb.observe.ring import ring_families
@@ -142,6 +143,7 @@ class SharedCollector(Collector):
         reloads = by_one(metrics.config_reloads)
         yield counters("slb_config_reloads", "Settings read anew.", ("result",), reloads)
         yield from quota_families(metrics.quota)
+        yield from job_families(metrics.jobs)
 
 
 def admission_families(metrics: Metrics) -> Iterator[Metric]:

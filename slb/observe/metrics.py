@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from slb.observe.histogram import Histogram
+from slb.observe.jobs import JobCounts
 from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings
 from slb.observe.traffic import Members, Traffic
@@ -61,6 +62,7 @@ class Metrics:
         self.above_cap = 0
         self.unanswered: Callable[[], bool] = lambda: False
         self.quota = QuotaCounts()
+        self.jobs = JobCounts()
         self.rings: Rings = lambda: ()
 
     @property

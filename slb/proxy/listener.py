@@ -123,6 +123,11 @@ class ProxyServer:
         return self._upstream_tls.context
 
     @property
+    def pools(self) -> Pools:
+        """The connections to upstreams, for other parts that call them; from `start` until `drain` has ended."""
+        return self.context.pools
+
+    @property
     def arriving(self) -> int:
         """Connections that are not at HTTP yet."""
         return len(self._entrance)

@@ -1,0 +1,62 @@
+"""Calls to GPUs, over the connections that this process has to its upstreams; what fails there counts for their
+health as a request's failure does."""
+
+from collections.abc import Callable, Mapping
+
+from slb.balance.upstream import LiveUpstream
+from slb.errors import OVERLOADED, REPLY_TOO_LARGE, Refused
+from slb.jobs.attempt import Answer, AnswerTooLarge
+from slb.upstreams.call import CallFailed, call
+from slb.upstreams.pool import Pools
+
+_CONNECT_WITHIN = 5.0
+"""Seconds for a new connection: a job waits longer than a client."""
+
+
+class Calls:
+    """Its instances are `attempt.Caller`s. `on_failure` and `on_refusal` are called as the proxy calls them."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        on_failure: Callable[[LiveUpstream, str], None],
+        on_refusal: Callable[[LiveUpstream], None],
+    ) -> None:
+        self._pools = pools
+        self._on_failure = on_failure
+        self._on_refusal = on_refusal
+
+    async def __call__(
+        self,
+        upstream: LiveUpstream,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        most: int,
+    ) -> Answer:
+        lines = [f"{name}: {value}".encode() for name, value in headers.items()]
+        try:
+            reply = await call(
+                self._pools.of(upstream),
+                method.encode(),
+                target.encode(),
+                lines,
+                body,
+                timeout=seconds,
+                connect_timeout=min(_CONNECT_WITHIN, seconds),
+                most_bytes=most,
+                idempotent=method == "GET",
+            )
+        except CallFailed as error:
+            if error.reason is REPLY_TOO_LARGE:
+                raise AnswerTooLarge from None
+            if error.refused:
+                self._on_refusal(upstream)
+            if error.reason is not OVERLOADED:
+                self._on_failure(upstream, error.reason.name)
+            raise Refused(error.reason, error.detail) from None
+        if reply.status < 500:
+            upstream.failures = 0
+        return Answer(reply.status, reply.body)
