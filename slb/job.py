@@ -1,4 +1,5 @@
-"""The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No I/O."""
+"""The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No
+I/O."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
@@ -50,7 +51,8 @@ class ModelConfig(BaseModel):
     max_retries: Annotated[int, Field(ge=0, le=10_000)] = 50
     """Attempts after the first one that failed; then the job is dead-lettered."""
     retry_backoff: Seconds = 1.0
-    """How long the first retry waits; each one after it twice as long, up to `longest_backoff`, 10 % more or less."""
+    """How long the first retry waits; each one after it twice as long, up to `longest_backoff`, 10 % more or
+    less."""
     longest_backoff: Seconds = 30.0
     """The longest wait before a retry."""
     max_processing_time: Seconds = 600.0
@@ -92,8 +94,8 @@ class ModelConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a caller submits. `id`: its own, or that of its idempotency key; empty: one is made. `deadline` in seconds
-    from now, 0 for none."""
+    """What a caller submits. `id`: its own, or that of its idempotency key; empty: one is made. `deadline` in
+    seconds from now, 0 for none."""
 
     model: str
     payload: Any
@@ -106,8 +108,8 @@ class JobRequest:
 
 
 class Submission(NamedTuple):
-    """A job as it is submitted. `written`: payload and all else that is kept of it, as JSON; `digest`: 32 characters,
-    the same for the same job; `deadline` in milliseconds, 0 for none."""
+    """A job as it is submitted. `written`: payload and all else that is kept of it, as JSON; `digest`: 32
+    characters, the same for the same job; `deadline` in milliseconds, 0 for none."""
 
     model: str
     id: str
@@ -128,9 +130,9 @@ class Submitted(NamedTuple):
 
 
 class JobShown(NamedTuple):
-    """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were begun,
-    `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait. `written` and
-    `result` are JSON, empty where they were not asked for."""
+    """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
+    begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
+    `written` and `result` are JSON, empty where they were not asked for."""
 
     id: str
     model: str
@@ -165,8 +167,8 @@ class Claimed(NamedTuple):
 
 
 class ModelStats(NamedTuple):
-    """How many of a model's jobs are where. `oldest`: the job that has waited longest, `since` when, in seconds since
-    the epoch; `counts`: what happened how often since the model's first job."""
+    """How many of a model's jobs are where. `oldest`: the job that has waited longest, `since` when, in seconds
+    since the epoch; `counts`: what happened how often since the model's first job."""
 
     queued: int
     retrying: int

@@ -28,9 +28,9 @@ CallbackUrl = Annotated[str, Field(max_length=2048, pattern=r"^[!-~]*$"), AfterV
 
 
 class SubmitBody(BaseModel):
-    """A job. `job_id`: its own id, by which the same job sent again is known; `Idempotency-Key` in the head says the
-    same. `priority`: a class of the model, true for the heaviest, false for the lightest. `deadline`: how long the job
-    may take until it has failed, queueing included. `metadata` comes back with every answer."""
+    """A job. `job_id`: its own id, by which the same job sent again is known; `Idempotency-Key` in the head says
+    the same. `priority`: a class of the model, true for the heaviest, false for the lightest. `deadline`: how long
+    the job may take until it has failed, queueing included. `metadata` comes back with every answer."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -57,8 +57,8 @@ class RegisterGpuBody(BaseModel):
 
 
 class SubmittedShown(TypedDict):
-    """The job is in Redis. `is_new` is false where it was known; `position`: how many of its class are before it, -1
-    where it does not wait."""
+    """The job is in Redis. `is_new` is false where it was known; `position`: how many of its class are before it,
+    -1 where it does not wait."""
 
     job_id: str
     status: JobState
@@ -80,7 +80,8 @@ class ManySubmitted(TypedDict):
 
 
 class JobAnswer(TypedDict, total=False):
-    """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it waits."""
+    """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it
+    waits."""
 
     job_id: str
     model: str
@@ -116,8 +117,8 @@ class JobCancelled(TypedDict):
 
 
 class ModelStatsShown(TypedDict):
-    """Of one model, of all instances. `oldest`: the job that has waited longest, `oldest_since` from when on; `counts`:
-    what happened how often since its first job."""
+    """Of one model, of all instances. `oldest`: the job that has waited longest, `oldest_since` from when on;
+    `counts`: what happened how often since its first job."""
 
     queued: int
     retrying: int

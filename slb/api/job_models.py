@@ -50,8 +50,8 @@ class JobModelsEndpoint:
     async def register(self, request: web.Request) -> web.Response:
         """Register a GPU server for a model's jobs.
 
-        It becomes an upstream of the route `/jobs/<model>`, which is like any other: health checks, drain and weights
-        hold for it. `DELETE /register` with that path takes it out.
+        It becomes an upstream of the route `/jobs/<model>`, which is like any other: health checks, drain and
+        weights hold for it. `DELETE /register` with that path takes it out.
         """
         body = body_of(RegisterGpuBody, await read_json(request, self._parts.settings.head_timeout))
         path, member, endpoint = route_of(body.model), *_target_of(body.endpoint)
@@ -75,7 +75,8 @@ class JobModelsEndpoint:
         return json_reply(_shown(model, self._config(model)))
 
     async def put(self, request: web.Request) -> web.Response:
-        """Set what holds for a model, for all instances, from the next job on; what is not named takes its default."""
+        """Set what holds for a model, for all instances, from the next job on; what is not named takes its
+        default."""
         model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
         try:
             config = await self._jobs.configure(model, data)

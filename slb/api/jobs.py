@@ -92,8 +92,8 @@ class JobsEndpoint:
     async def submit(self, request: web.Request) -> web.Response:
         """Submit a job, 202 once it is in Redis.
 
-        The same `job_id` (or `Idempotency-Key`) again is the same job, and never a second one; with another job it is
-        refused. An id is of one model.
+        The same `job_id` (or `Idempotency-Key`) again is the same job, and never a second one; with another job it
+        is refused. An id is of one model.
         """
         submitted = await self._jobs.submit(await self._asked(request))
         return json_reply(_submitted(submitted), 202)

@@ -29,8 +29,8 @@ class Pulse(NamedTuple):
 
 
 class JobLane(AskLane):
-    """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost, others
-    that Redis has under its name begin again. `on_pulse` is called with each reply."""
+    """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost,
+    others that Redis has under its name begin again. `on_pulse` is called with each reply."""
 
     subject = "jobs"
     owner = "the jobs'"

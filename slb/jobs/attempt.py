@@ -26,8 +26,8 @@ class AnswerTooLarge(Exception):
 
 
 class Caller(Protocol):
-    """Sends one HTTP request to an upstream, over the connections of this process. Raises Refused with why there is no
-    answer, AnswerTooLarge."""
+    """Sends one HTTP request to an upstream, over the connections of this process. Raises Refused with why there is
+    no answer, AnswerTooLarge."""
 
     async def __call__(
         self,

@@ -24,8 +24,8 @@ CLASS = "jobs"
 """The class in which jobs wait for slots, where their route has such a class."""
 
 _MOST_WAITING = 32
-"""Slots that one instance waits for at once, of one model: so many jobs it can begin in one turn of its loop. What it
-runs is bounded by the slots alone."""
+"""Slots that one instance waits for at once, of one model: so many jobs it can begin in one turn of its loop. What
+it runs is bounded by the slots alone."""
 _BUSY = 1.0
 """Seconds an upstream is left alone that had no room for a job."""
 _PAUSE = 0.5
@@ -52,8 +52,8 @@ class _Place:
 
 
 class Dispatcher:
-    """`config` is what is set on the model now. `running`: the attempts that this instance has claimed and whose end
-    Redis has not confirmed."""
+    """`config` is what is set on the model now. `running`: the attempts that this instance has claimed and whose
+    end Redis has not confirmed."""
 
     def __init__(
         self,

@@ -50,8 +50,8 @@ class _Model:
 
 
 class JobService:
-    """A model is known where it was configured, or where an upstream is registered for it. All that callers ask raises
-    Refused, RedisUnavailable and ScriptFailed."""
+    """A model is known where it was configured, or where an upstream is registered for it. All that callers ask
+    raises Refused, RedisUnavailable and ScriptFailed."""
 
     def __init__(
         self,

@@ -20,9 +20,9 @@ _JITTER = 0.1
 
 
 class Verdict(NamedTuple):
-    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried. `failed`: another
-    attempt may succeed. `hopeless`: no other would, since the payload is at fault. `refused`: no other would, for what
-    the model answers."""
+    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried. `failed`:
+    another attempt may succeed. `hopeless`: no other would, since the payload is at fault. `refused`: no other
+    would, for what the model answers."""
 
     kind: Kind
     result: bytes = b""
