@@ -42,6 +42,8 @@ class ModelConfig(BaseModel):
     """`sync`: the GPU's answer is the result. `async`: it may answer `processing`, and is asked again."""
     poll_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
     """Where an `async` model is asked how its job goes; `{id}` is the id it gave."""
+    cancel_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
+    """Where an `async` model is told, by a POST, that a job was cancelled; `{id}` is the id it gave."""
     id_field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """The field of the GPU's answer that holds that id; `job_id` or `id` unless set."""
     poll_interval: Seconds = 2.0

@@ -1,59 +1,48 @@
 """The jobs of one model, as this instance runs them: a slot first, then the job that is next, then its end."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
+from urllib.parse import quote
 
 import orjson
 import structlog
 
-from slb.admission.entry import Entry
-from slb.admission.gates import Gates, turn_of
-from slb.balance.upstream import Handle, LiveUpstream
+from slb.admission.gates import Gates
+from slb.balance.upstream import Handle
 from slb.control.jobs import JobLane, Pulse
-from slb.errors import Reason, RedisUnavailable, ScriptFailed
+from slb.errors import RedisUnavailable, Refused, ScriptFailed
 from slb.job import Claimed, ModelConfig, route_of
-from slb.jobs.attempt import Caller, run_attempt
+from slb.jobs.attempt import AnswerTooLarge, Caller, run_attempt
+from slb.jobs.slots import Slots
 from slb.jobs.verdict import Move, Verdict, move_of
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
-from slb.routing.table import Route
-
-CLASS = "jobs"
-"""The class in which jobs wait for slots, where their route has such a class."""
 
 _MOST_WAITING = 32
 """Slots that one instance waits for at once, of one model: so many jobs it can begin in one turn of its loop. What
 it runs is bounded by the slots alone."""
-_BUSY = 1.0
-"""Seconds an upstream is left alone that had no room for a job."""
-_PAUSE = 0.5
-"""Seconds before slots are asked for again, where none are to be had."""
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
+_CANCEL_WITHIN = 5.0
+"""Seconds a GPU may take to be told that a job was cancelled."""
 
 _log = structlog.get_logger("slb.jobs")
 
 
-class _Place:
-    """One slot that is waited for."""
+class _Attempt:
+    """`remote`: the GPU's id of what it runs, `member`: where. `is_dropped`: Redis has ended the attempt already."""
 
-    def __init__(self, on_slot: Callable[["_Place", Handle], None], on_refusal: Callable[["_Place"], None]) -> None:
-        self.entry: Entry | None = None
-        self._on_slot = on_slot
-        self._on_refusal = on_refusal
-
-    def admitted(self, handle: Handle) -> None:
-        self._on_slot(self, handle)
-
-    def rejected(self, reason: Reason, detail: str) -> None:
-        self._on_refusal(self)
+    def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
+        self.job = job
+        self.task = task
+        self.remote = job.remote
+        self.member = job.at
+        self.is_dropped = False
 
 
 class Dispatcher:
-    """`config` is what is set on the model now. `running`: the attempts that this instance has claimed and whose
-    end Redis has not confirmed."""
+    """`on_end` is called whenever an attempt has ended here."""
 
     def __init__(
         self,
@@ -66,49 +55,40 @@ class Dispatcher:
         on_end: Callable[[], None],
     ) -> None:
         self.lane = lane
-        self.running: dict[tuple[str, str], asyncio.Task[None] | None] = {}
-        self._gates = gates
         self._mirror = mirror
         self._call = call
         self._counts = counts
         self._rng = rng
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._places: set[_Place] = set()
+        self._slots = Slots(route_of(lane.model), gates, mirror, self._slot, self.seek)
+        self._running: dict[tuple[str, str], _Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._busy: dict[str, float] = {}
         self._queued = 0
-        self._timer: asyncio.TimerHandle | None = None
         self._is_leaving = False
+        self._writes = True
 
     @property
     def config(self) -> ModelConfig:
+        """What is set on the model now."""
         return self.lane.config
 
     def attempts(self) -> Iterable[tuple[str, str]]:
-        """Id and token of what runs here."""
-        return list(self.running)
+        """Id and token of what was claimed here, until Redis has confirmed its end."""
+        return list(self._running)
 
     def pulse(self, pulse: Pulse) -> None:
-        """What Redis said with a reply: how many wait, and what of ours was cancelled."""
+        """What stands in each reply of Redis: how many wait, and what of ours was ended there."""
         self._queued = pulse.queued
-        for attempt in pulse.dropped:
-            if (task := self.running.get(attempt)) is not None:
-                task.cancel()
+        for key in pulse.dropped:
+            if (attempt := self._running.get(key)) is not None and attempt.task is not None:
+                attempt.is_dropped = True
+                attempt.task.cancel()
         self.seek()
 
     def seek(self) -> None:
         """Wait for as many slots as there are jobs to begin, but for no more than that."""
-        wanted = 0 if self._is_leaving or self.config.paused else min(self._queued, _MOST_WAITING)
-        while len(self._places) > wanted:
-            place = self._places.pop()
-            if place.entry is not None:
-                place.entry.leave()
-        route = self._mirror.table.routes.get(route_of(self.lane.model))
-        while route is not None and self._timer is None and len(self._places) < wanted:
-            place = _Place(self._slot, self._refused)
-            self._places.add(place)
-            self._enter(place, route, self._left_alone(route))
+        self._slots.want(0 if self._is_leaving or self.config.paused else min(self._queued, _MOST_WAITING))
 
     async def leave(self, seconds: float) -> None:
         """Begin nothing more; what runs has so long to end, and is given back then."""
@@ -116,42 +96,16 @@ class Dispatcher:
         self.seek()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+        self._writes = False
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # -- slots
+    # -- one attempt
 
-    def _enter(self, place: _Place, route: Route, avoided: tuple[LiveUpstream, ...]) -> None:
-        entry = self._gates.of(route).enter(route, avoided, (), turn_of(route.settings, CLASS), place)
-        if place in self._places:
-            place.entry = entry
-
-    def _left_alone(self, route: Route) -> tuple[LiveUpstream, ...]:
-        """The upstreams that were busy a moment ago."""
-        if not self._busy:
-            return ()
-        now = self._loop.time()
-        self._busy = {member: until for member, until in self._busy.items() if until > now}
-        return tuple(each for each in route.serving if each.member in self._busy)
-
-    def _refused(self, place: _Place) -> None:
-        """No slot: not for this while, since all are busy or gone, or the wait was over."""
-        self._places.discard(place)
-        if self._timer is None:
-            self._timer = self._loop.call_later(_PAUSE, self._seek_again)
-
-    def _seek_again(self) -> None:
-        self._timer = None
-        self.seek()
-
-    def _slot(self, place: _Place, handle: Handle) -> None:
-        self._places.discard(place)
-        self._start(self._begin(handle))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+    def _slot(self, handle: Handle) -> None:
+        task = self._loop.create_task(self._begin(handle))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -159,8 +113,6 @@ class Dispatcher:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("job_broke", model=self.lane.model, exc_info=error)
-
-    # -- one attempt
 
     async def _begin(self, handle: Handle) -> None:
         """Take the next job for a slot that is held."""
@@ -175,44 +127,77 @@ class Dispatcher:
             handle.release(completed=False)
             self._queued = 0
             return
-        self.running[job.id, job.token] = asyncio.current_task()
+        attempt = self._running[job.id, job.token] = _Attempt(job, asyncio.current_task())
         try:
-            move = await self._run(job, handle)
-        except asyncio.CancelledError:  # cancelled by its caller, or this instance leaves
-            move = Move("back", b"")
+            move = await self._ended_as(attempt, handle)
+            if attempt.is_dropped:
+                await self._cancel_there(attempt)
+            else:
+                await self._write(job, move)
+        finally:
+            del self._running[job.id, job.token]
+        self._on_end()
+
+    async def _ended_as(self, attempt: _Attempt, handle: Handle) -> Move:
+        """The slot is free when this returns."""
+        try:
+            if attempt.remote and attempt.job.at != handle.upstream.member:
+                handle.release(completed=False)
+                followed = await self._slots.at(attempt.job.at)
+                if followed is None:  # its GPU is gone, and what it ran with it
+                    return Move("retry", b"its upstream left while it ran there")
+                handle = followed
+            return await self._run(attempt, handle)
+        except asyncio.CancelledError:  # ended in Redis, or this instance leaves
+            return Move("back", b"")
         except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
+            job = attempt.job
             _log.exception("job_broke", model=job.model, job=job.id)
-            move = move_of(Verdict("failed", error=f"slb failed: {error!r}"), self.config, job.failures, 0.0)
+            return move_of(Verdict("failed", error=f"slb failed: {error!r}"), self.config, job.failures, 0.0)
         finally:
             handle.release(completed=True)
-        try:
-            await self._write(job, move)
-        finally:
-            del self.running[job.id, job.token]
 
-    async def _run(self, job: Claimed, handle: Handle) -> Move:
-        upstream, given = handle.upstream, orjson.loads(job.written)
+    async def _run(self, attempt: _Attempt, handle: Handle) -> Move:
+        job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
         retries = given.get("max_retries")
         config = self.config if retries is None else self.config.model_copy(update={"max_retries": retries})
+        attempt.member = upstream.member
         began = self._loop.time()
-        payload = orjson.dumps(given["payload"])
-        verdict = await run_attempt(job, payload, upstream, config, self._call, self.lane.note_remote)
+
+        async def note(job: Claimed, remote: str) -> bool:
+            attempt.remote = remote
+            return await self.lane.note_remote(job, remote)
+
+        verdict = await run_attempt(job, orjson.dumps(given["payload"]), upstream, config, self._call, note)
         move = move_of(verdict, config, job.failures, self._rng.uniform(-1, 1))
         if verdict.kind == "busy":
-            self._busy[upstream.member] = self._loop.time() + _BUSY
+            self._slots.was_busy(upstream.member)
         self._counts.ended(job.model, move.name, self._loop.time() - began)
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
         _log.info("job_attempt", **fields, outcome=move.name, error=verdict.error or None)
         return move
 
     async def _write(self, job: Claimed, move: Move) -> None:
-        """Until Redis has taken it: an outcome is not lost because Redis is away."""
+        """Until Redis has taken it: an outcome is not lost because Redis is away. An instance that leaves meanwhile
+        leaves its jobs to the end of its lease."""
         while True:
             try:
                 if not await self.lane.finish(job, move.name, move.text, move.seconds):
                     self._counts.stale[job.model] += 1
                     _log.warning("job_stale", model=job.model, job=job.id, attempt=job.token, outcome=move.name)
-                self._on_end()
                 return
             except (RedisUnavailable, ScriptFailed):
+                if not self._writes:
+                    return
                 await asyncio.sleep(_UNWRITTEN)
+
+    async def _cancel_there(self, attempt: _Attempt) -> None:
+        """The call is dropped already; a GPU that runs jobs on its own is asked to end this one."""
+        template, upstream = self.config.cancel_endpoint_template, self._mirror.upstream(attempt.member)
+        if not template or not attempt.remote or upstream is None:
+            return
+        target = template.replace("{id}", quote(attempt.remote, safe=""))
+        try:
+            await self._call(upstream, "POST", target, {"X-Source": "dispatcher"}, b"", _CANCEL_WITHIN, 1 << 16)
+        except (Refused, AnswerTooLarge) as error:
+            _log.info("job_not_cancelled_there", job=attempt.job.id, upstream=upstream.member, error=str(error))

@@ -1,0 +1,120 @@
+"""The slots that one instance waits for, for the jobs of one model: those that requests of its route wait for."""
+
+import asyncio
+from collections.abc import Callable
+
+from slb.admission.entry import Entry
+from slb.admission.gates import Gates, turn_of
+from slb.balance.upstream import Handle, LiveUpstream
+from slb.errors import Reason
+from slb.routing.mirror import Mirror
+from slb.routing.table import Route
+
+CLASS = "jobs"
+"""The class in which jobs wait for slots, where their route has such a class."""
+
+_BUSY = 1.0
+"""Seconds an upstream is left alone that had no room for a job."""
+_PAUSE = 0.5
+"""Seconds before slots are asked for again, where none are to be had."""
+
+
+class _Place:
+    """One slot that is waited for."""
+
+    def __init__(self, on_slot: Callable[["_Place", Handle], None], on_refusal: Callable[["_Place"], None]) -> None:
+        self.entry: Entry | None = None
+        self._on_slot = on_slot
+        self._on_refusal = on_refusal
+
+    def admitted(self, handle: Handle) -> None:
+        self._on_slot(self, handle)
+
+    def rejected(self, reason: Reason, detail: str) -> None:
+        self._on_refusal(self)
+
+
+class Slots:
+    """`on_slot` gets each slot that was waited for, to be released by it; `on_pause` is called when a while is over
+    in which none were to be had."""
+
+    def __init__(
+        self,
+        path: str,
+        gates: Gates,
+        mirror: Mirror,
+        on_slot: Callable[[Handle], None],
+        on_pause: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._gates = gates
+        self._mirror = mirror
+        self._on_slot = on_slot
+        self._on_pause = on_pause
+        self._loop = asyncio.get_running_loop()
+        self._places: set[_Place] = set()
+        self._busy: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def want(self, wanted: int) -> None:
+        """Wait for so many, and for no more."""
+        while len(self._places) > wanted:
+            place = self._places.pop()
+            if place.entry is not None:
+                place.entry.leave()
+        route = self._route
+        while route is not None and self._timer is None and len(self._places) < wanted:
+            place = _Place(self._got, self._refused)
+            self._places.add(place)
+            entry = self._enter(place, route, self._left_alone(route))
+            if place in self._places:
+                place.entry = entry
+
+    async def at(self, member: str) -> Handle | None:
+        """A slot of just this upstream; None where none is to be had."""
+        route = self._route
+        if route is None or all(each.member != member for each in route.serving):
+            return None
+        slot: asyncio.Future[Handle | None] = self._loop.create_future()
+        place = _Place(lambda _, handle: slot.set_result(handle), lambda _: slot.set_result(None))
+        entry = self._enter(place, route, tuple(each for each in route.serving if each.member != member))
+        try:
+            return await slot
+        except asyncio.CancelledError:
+            if slot.done() and not slot.cancelled() and (handle := slot.result()) is not None:
+                handle.release(completed=False)
+            elif not slot.done() or slot.cancelled():
+                entry.leave()
+            raise
+
+    def was_busy(self, member: str) -> None:
+        """Leave an upstream alone for a while."""
+        self._busy[member] = self._loop.time() + _BUSY
+
+    @property
+    def _route(self) -> Route | None:
+        return self._mirror.table.routes.get(self._path)
+
+    def _enter(self, place: _Place, route: Route, avoided: tuple[LiveUpstream, ...]) -> Entry:
+        return self._gates.of(route).enter(route, avoided, (), turn_of(route.settings, CLASS), place)
+
+    def _left_alone(self, route: Route) -> tuple[LiveUpstream, ...]:
+        if not self._busy:
+            return ()
+        now = self._loop.time()
+        self._busy = {member: until for member, until in self._busy.items() if until > now}
+        return tuple(each for each in route.serving if each.member in self._busy)
+
+    def _got(self, place: _Place, handle: Handle) -> None:
+        self._places.discard(place)
+        self._on_slot(handle)
+
+    def _refused(self, place: _Place) -> None:
+        """Not for this while, since all are busy or gone, or the wait was over."""
+        self._places.discard(place)
+        if self._timer is None:
+            self._timer = self._loop.call_later(_PAUSE, self._paused)
+
+    def _paused(self) -> None:
+        self._timer = None
+        self._on_pause()
