@@ -1,0 +1,197 @@
+"""Jobs across processes: whatever dies, each one that was acknowledged ends, and once."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.process.commands import Commands, Serving
+from tests.support.gpus import Gpu
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually, within
+
+MODEL = "flux"
+MakeGpu = Callable[..., Awaitable[Gpu]]
+
+
+@pytest.fixture
+async def gpu() -> AsyncIterator[MakeGpu]:
+    """Starts GPU servers: `await gpu(holds=True)`."""
+    async with AsyncExitStack() as stack:
+
+        async def make(**manner: bool) -> Gpu:
+            made = Gpu(**manner)
+            await made.server.start_server()
+            stack.push_async_callback(made.server.close)
+            stack.callback(made.go.set)
+            return made
+
+        yield make
+
+
+class Dispatchers:
+    """Instances with the role, on one Redis."""
+
+    def __init__(self, slb: Commands, valkey: Valkey) -> None:
+        self._slb = slb
+        self._valkey = valkey
+
+    async def serve(self) -> Serving:
+        return await self._slb.until_ready(await self._slb.serve("--roles", "proxy,jobs", redis=self._valkey.url))
+
+    async def ask(self, method: str, url: str, body: Any = None, wanted: int = 200) -> Any:
+        data = None if body is None else orjson.dumps(body)
+        async with self._slb.session.request(method, url, data=data) as reply:
+            text = await reply.read()
+            assert reply.status == wanted, text
+            return orjson.loads(text)
+
+    async def register(self, at: Serving, gpu: Gpu, **config: Any) -> None:
+        """A GPU of one slot, known to the mirror of `at`."""
+        if config:
+            await self.ask("PUT", f"{at.api}/admin/model-configs/{MODEL}", config)
+        body = {"model": MODEL, "endpoint": gpu.endpoint}
+        await self.ask("POST", f"{at.api}/admin/register", body)
+
+    async def submit(self, at: Serving, id_: str, **more: Any) -> None:
+        body = {"model": MODEL, "payload": id_, "job_id": id_, **more}
+        await self.ask("POST", f"{at.api}/queue/submit", body, wanted=202)
+
+    async def job(self, at: Serving, id_: str) -> Any:
+        return await self.ask("GET", f"{at.api}/queue/jobs/{id_}?model={MODEL}")
+
+    async def until_ended(self, at: Serving, ids: list[str]) -> list[Any]:
+        """All of them, once each has ended."""
+        found: list[Any] = []
+        async with within(60):
+            for id_ in ids:
+                while "completed_at" not in (job := await self.job(at, id_)):
+                    await asyncio.sleep(0.05)
+                found.append(job)
+        return found
+
+
+@pytest.fixture
+def jobs(slb: Commands, valkey: Valkey) -> Dispatchers:
+    return Dispatchers(slb, valkey)
+
+
+async def test_jobs_of_two_instances_share_the_slots_and_each_runs_once(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one, other = [await jobs.serve() for _ in range(2)]
+    gpus = [await gpu() for _ in range(2)]
+    for each in gpus:
+        await jobs.register(one, each)
+    ids = [f"job-{number}" for number in range(40)]
+    await asyncio.gather(*(jobs.submit((one, other)[number % 2], id_) for number, id_ in enumerate(ids)))
+    ended = await jobs.until_ended(other, ids)
+    assert [each["result"] for each in ended] == [{"of": id_} for id_ in ids]
+    assert gpus[0].begun + gpus[1].begun == dict.fromkeys(ids, 1)
+    assert [each.most for each in gpus] == [1, 1]
+    assert gpus[0].headers["X-Source"] == "dispatcher"
+
+
+async def test_the_jobs_of_a_killed_dispatcher_begin_again_elsewhere(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one, other = [await jobs.serve() for _ in range(2)]
+    held = [await gpu(holds=True) for _ in range(2)]
+    for each in held:
+        await jobs.register(one, each)
+    ids = [f"job-{number}" for number in range(6)]
+    for id_ in ids:
+        await jobs.submit(one, id_)
+    await eventually(lambda: all(each.running == 1 for each in held))
+    one.process.kill()
+    for each in held:
+        each.go.set()
+    ended = await jobs.until_ended(other, ids)
+    assert [each["status"] for each in ended] == ["completed"] * 6
+    begun = held[0].begun + held[1].begun
+    assert set(begun) == set(ids)
+    assert sum(begun.values()) <= 6 + 2  # what ran at the kill, and no other, began twice
+    assert [each.most for each in held] == [1, 1]
+
+
+async def test_no_acknowledged_job_is_lost_with_redis(jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey) -> None:
+    one = await jobs.serve()
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    ids = [f"job-{number}" for number in range(20)]
+    for id_ in ids:
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.running == 1)
+    valkey.kill()
+    here.go.set()  # it ends while Redis is away
+    await eventually(lambda: here.running == 0)
+    valkey.start()
+    async with within(30):
+        while (await jobs._slb.get(f"{one.api}/queue/stats"))[0] != 200:
+            await asyncio.sleep(0.05)
+    ended = await jobs.until_ended(one, ids)
+    assert [each["status"] for each in ended] == ["completed"] * 20
+    assert here.begun == dict.fromkeys(ids, 1)
+
+
+async def test_what_a_gpu_runs_on_its_own_is_followed_by_another_and_begins_once(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one, other = [await jobs.serve() for _ in range(2)]
+    there = await gpu(is_async=True, holds=True)
+    config = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 0.1}
+    await jobs.register(one, there, **config)
+    await jobs.submit(one, "long")
+    await eventually(lambda: there.begun["long"] == 1)
+    async with within(20):
+        while (await jobs.job(one, "long"))["status"] != "processing":
+            await asyncio.sleep(0.05)
+    one.process.kill()
+    there.go.set()
+    (ended,) = await jobs.until_ended(other, ["long"])
+    assert (ended["status"], ended["result"]) == ("completed", "remote-long")
+    assert there.begun == {"long": 1}
+
+
+async def test_a_job_that_is_cancelled_while_it_runs_leaves_its_slot_to_the_next(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one = await jobs.serve()
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    for id_ in ("first", "second"):
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.begun["first"] == 1)
+    cancelled = await jobs.ask("DELETE", f"{one.api}/queue/jobs/first")
+    assert cancelled == {"job_id": "first", "status": "cancelled", "was": "processing"}
+    await eventually(lambda: here.dropped == 1)
+    await eventually(lambda: here.begun["second"] == 1)
+    await jobs.ask("DELETE", f"{one.api}/queue/jobs/first", wanted=409)
+
+
+async def test_a_busy_gpu_costs_a_job_no_attempt_and_a_failing_one_does(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one = await jobs.serve()
+    here = await gpu()
+    here.answers = [(503, {}), (500, {"error": "out of memory"})]
+    await jobs.register(one, here, retry_backoff=0.05, max_retries=3)
+    await jobs.submit(one, "job", metadata={"user": 7})
+    (ended,) = await jobs.until_ended(one, ["job"])
+    assert (ended["status"], ended["attempts"], ended["failures"]) == ("completed", 2, 1)
+    assert ended["metadata"] == {"user": 7}
+    assert here.begun["job"] == 3
+
+
+async def test_an_instance_that_stops_lets_its_jobs_end_and_takes_no_more(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one, other = [await jobs.serve() for _ in range(2)]
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    for id_ in ("first", "second"):
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.running == 1)
+    os.kill(one.process.pid, signal.SIGTERM)
+    await jobs._slb.until_status(f"{one.api}/readyz", 503)
+    here.go.set()
+    ended = await jobs.until_ended(other, ["first", "second"])
+    assert [each["status"] for each in ended] == ["completed"] * 2
+    assert here.begun == {"first": 1, "second": 1}

@@ -1,0 +1,67 @@
+"""GPU servers in the tests' own process: they serve when they are told to, and count what they were asked."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+
+class Gpu:
+    """One server. `holds`: jobs stay at it until `go` is set; `is_async`: it answers `processing`, and the result to
+    who asks at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once."""
+
+    def __init__(self, is_async: bool = False, holds: bool = False) -> None:
+        self.begun: Counter[str] = Counter()
+        self.headers: dict[str, str] = {}
+        self.running = 0
+        self.most = 0
+        self.dropped = 0
+        self.cancelled: list[str] = []
+        self.answers: list[tuple[int, Any]] = []
+        self.go = asyncio.Event()
+        self._is_async = is_async
+        if not holds:
+            self.go.set()
+        app = web.Application()
+        app.router.add_post("/generate", self._generate)
+        app.router.add_get("/status/{id}", self._status)
+        app.router.add_post("/cancel/{id}", self._cancel)
+        self.server = TestServer(app, shutdown_timeout=0.1)
+
+    @property
+    def endpoint(self) -> str:
+        """Where jobs are posted to."""
+        return str(self.server.make_url("/generate"))
+
+    async def _generate(self, request: web.Request) -> web.Response:
+        job, payload = request.headers.get("X-Job-Id", "online"), await request.json()
+        self.headers = dict(request.headers)
+        self.begun[job] += 1
+        if self.answers:
+            status, answer = self.answers.pop(0)
+            return web.json_response(answer, status=status)
+        if self._is_async:
+            return web.json_response({"status": "processing", "job_id": f"remote-{job}"})
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.go.wait()
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.dropped += 1
+            raise
+        finally:
+            self.running -= 1
+        return web.json_response({"status": "success", "result": {"of": payload}})
+
+    async def _status(self, request: web.Request) -> web.Response:
+        id_ = request.match_info["id"]
+        if not self.go.is_set():
+            return web.json_response({"status": "processing"})
+        return web.json_response({"status": "completed", "result": id_})
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        self.cancelled.append(request.match_info["id"])
+        return web.json_response({})
