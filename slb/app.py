@@ -15,7 +15,7 @@ from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.admission.shown import Decision
 from slb.api.application import make_data_api
-from slb.api.shapes import RouteExplained
+from slb.api.shapes import JobsStatus, RouteExplained
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
@@ -85,7 +85,7 @@ class App:
         core = self.core
         parts = core.api_parts(
             core.metrics_text,
-            dict,
+            self._status_extra,
             self._gates.shown,
             self._explain,
             serving=lambda: self._serves,
@@ -160,6 +160,9 @@ class App:
         if self._jobs is not None:  # its calls go over the proxy's connections
             await self._jobs.leave(settings.drain_timeout)
         return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
+
+    def _status_extra(self) -> dict[str, Any]:
+        return {} if self._jobs is None else {"jobs": JobsStatus(at_risk=self._jobs.durability.at_risk or None)}
 
     def _explain(self, path: str, _: Sequence[RouteExplained]) -> Decision | None:
         return self._explainer.explain(path)

@@ -201,6 +201,12 @@ class TrafficShown(TypedDict):
     client_disconnects: int
 
 
+class JobsStatus(TypedDict):
+    """`at_risk`: what may be lost of jobs with this Redis; null where nothing is."""
+
+    at_risk: str | None
+
+
 class Status(TypedDict):
     """`started` is seconds since the epoch. What else `app` knows of this process stands beside these."""
 
@@ -219,6 +225,7 @@ class Status(TypedDict):
     traffic: TrafficShown
     ledger: LedgerShown
     instances: int
+    jobs: NotRequired[JobsStatus]
 
 
 class EndpointShown(TypedDict):

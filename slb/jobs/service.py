@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from slb.admission.gates import Gates
 from slb.control.connection import Connection
+from slb.control.durability import Durability
 from slb.control.jobs import JobLane, JobModels
 from slb.errors import (
     BAD_REQUEST,
@@ -71,6 +72,7 @@ class JobService:
         self._counts = counts
         self._rng = rng
         self._stored = JobModels(connection)
+        self.durability = Durability(connection)
         self._configs: Mapping[str, ModelConfig] = {}
         self._models: dict[str, _Model] = {}
         self._has_news = asyncio.Event()
@@ -168,6 +170,7 @@ class JobService:
         """Dispatch until cancelled."""
         while True:
             try:
+                await self.durability.look()
                 await self._look()
                 self._counts.models = await self.stats()
             except (RedisUnavailable, ScriptFailed) as error:
