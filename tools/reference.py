@@ -21,6 +21,7 @@ from slb import errors
 from slb.api.application import api_endpoints
 from slb.api.openapi import document
 from slb.config import Settings
+from slb.job import ModelConfig
 from slb.model import RouteSettings
 from slb.names import duration
 from slb.setting_types import LONGEST_DURATION
@@ -59,6 +60,10 @@ def _settings(names: Sequence[str]) -> str:
 
 def _route_settings(names: Sequence[str]) -> str:
     return _rows(("route setting", "default", "kind", "what"), _described(RouteSettings, names))
+
+
+def _job_settings(names: Sequence[str]) -> str:
+    return _rows(("setting", "default", "kind", "what"), _described(ModelConfig, names))
 
 
 def _described(model: type[BaseModel], names: Iterable[str]) -> Iterable[Cells]:
@@ -134,9 +139,9 @@ def _docstrings(file: Path) -> dict[str, str]:
 
 def _operations(role: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Method and path, and what OpenAPI says of it, of those that this role adds."""
-    parts = Mock(quota=None)
-    of_all = document(api_endpoints(parts))["paths"]
-    every = of_all if role == "proxy" else document(api_endpoints(Mock()))["paths"]
+    none = dict.fromkeys(("quota", "jobs"))
+    of_all = document(api_endpoints(Mock(**none)))["paths"]
+    every = document(api_endpoints(Mock(**{**none, role: Mock()})))["paths"]
     for path, methods in every.items():
         for method, operation in methods.items():
             if role == "proxy" or path not in of_all:
@@ -160,7 +165,7 @@ def _bodies(names: Sequence[str]) -> str:
         taken = [f"`?{each['name']}=`: {each['description']}" for each in asked]
         if "requestBody" in operation:
             taken.append(_shape(operation["requestBody"]["content"]["application/json"]["schema"]))
-        (reply,) = operation["responses"]["200"]["content"].values()
+        (reply,) = min(operation["responses"].items())[1]["content"].values()
         named = " ".join(each["description"] for code, each in operation["responses"].items() if int(code) >= 400)
         refused = [f"`{each}`" for each in re.findall("`(.+?)`", named) if each not in _OF_ALL]
         cells.append((name, "<br>".join(taken), _shape(reply["schema"]), ", ".join(refused)))
@@ -190,6 +195,8 @@ def _shape(schema: Any) -> str:
         return " or ".join(dict.fromkeys(_shape(each) for each in schema["anyOf"]))
     if "enum" in schema or "const" in schema:
         return " or ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+    if "type" not in schema:
+        return "anything"
     if schema["type"] == "array":
         return f"list of {_shape(schema['items'])}" if "items" in schema else "list"
     if schema["type"] == "object":
@@ -221,6 +228,7 @@ def _rows(heads: Cells, rows: Iterable[Cells]) -> str:
 _TABLES: Mapping[str, Callable[[Sequence[str]], str]] = {
     "settings": _settings,
     "route-settings": _route_settings,
+    "job-settings": _job_settings,
     "reasons": _reasons,
     "endpoints": _endpoints,
     "bodies": _bodies,

@@ -43,12 +43,12 @@ class AskTiming:
 
 
 class AskLane:
-    """A kind of lane says how its asks are written and answered. `subject` begins the names of its events; `fields`
-    stand in each. `up`: whether the last batch was answered."""
+    """A kind of lane says how its asks are written and answered. `events`: the names under which it logs that Redis
+    does not answer, that it does again, and that the script failed, each with `fields`; `owner`: whose script it is,
+    for a person. `up`: whether the last batch was answered."""
 
-    subject: ClassVar[str]
+    events: ClassVar[tuple[str, str, str]]
     owner: ClassVar[str]
-    """Whose script it is, for a person."""
 
     def __init__(self, line: ScriptLine, keys: Sequence[str], timing: AskTiming | None, **fields: str) -> None:
         self._line = line
@@ -127,7 +127,7 @@ class AskLane:
 
     def _settle(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], replies: list[Answer]) -> None:
         if not self.up:
-            _log.info(f"{self.subject}_shared", **self._fields)
+            _log.info(self.events[1], **self._fields)
         self.up = True
         for (_, answer), reply in zip(batch, replies, strict=True):
             if (fault := self._fault_in(reply)) is not None:
@@ -140,7 +140,7 @@ class AskLane:
         """Once each: it may be met a thousand times a second."""
         if fault not in self._faults and len(self._faults) < _MOST_FAULTS:
             self._faults.add(fault)
-            _log.error(f"{self.subject}_script_failed", error=fault, **self._fields)
+            _log.error(self.events[2], error=fault, **self._fields)
 
     async def _fail(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], error: Exception) -> None:
         """Where Redis does not answer the line is dropped: what it still owes answers no ask any more."""
@@ -151,7 +151,7 @@ class AskLane:
                 _end(answer, ScriptFailed(f"{self.owner} script failed in Redis: {error}"))
             return
         if self.up:
-            _log.warning(f"{self.subject}_alone", error=str(error) or "no answer in time", **self._fields)
+            _log.warning(self.events[0], error=str(error) or "no answer in time", **self._fields)
         self.up = False
         waiting, self._pending = self._pending, []
         self._refuse([*batch, *waiting], str(error) or "no answer in time", reached=not is_unmade(error))

@@ -32,7 +32,7 @@ class JobLane(AskLane):
     """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost,
     others that Redis has under its name begin again. `on_pulse` is called with each reply."""
 
-    subject = "jobs"
+    events = ("jobs_alone", "jobs_shared", "jobs_script_failed")
     owner = "the jobs'"
 
     def __init__(

@@ -19,7 +19,7 @@ class QuotaLane(AskLane):
     """`rules`: what each batch has besides its asks. `on_reply` gets whether Redis has lost its data since the
     reply before, and how many tasks were reclaimed."""
 
-    subject = "quota"
+    events = ("quota_alone", "quota_shared", "quota_script_failed")
     owner = "the quota router's"
 
     def __init__(
