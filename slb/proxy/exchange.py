@@ -16,10 +16,7 @@ from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.tunnel import open_tunnel
 from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
 from slb.upstreams.connection import UpstreamConnection
-from slb.upstreams.replies import ReplyHead
-
-_MAX_INTERIMS = 100
-"""1xx replies to one request. No reply needs as many, and a broken upstream may never stop."""
+from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
@@ -65,7 +62,7 @@ class Exchange(Attempts):
         context, settings = self._context, self.route.settings
         if self.request.line.minor == 1:
             context.outbox.post(self.client.transport, head.start + b"\r\n")
-        if self._interims >= _MAX_INTERIMS:
+        if self._interims >= MAX_INTERIMS:
             return False
         if settings.interim_extends:
             context.wheel.arm(self._carrier, context.clock() + settings.first_byte_timeout)

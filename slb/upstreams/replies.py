@@ -21,6 +21,8 @@ from slb.upstreams.fields import (
 
 _EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*+text/event-stream[ \t]*+[;\r]")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
+MAX_INTERIMS = 100
+"""1xx replies to one request. No reply needs as many, and a broken upstream may never stop."""
 
 
 class MalformedReply(ValueError):
