@@ -195,7 +195,7 @@ class _Exchange:
 
     def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
         self._head = head
-        if head.length > self._most:
+        if head.length > self._most and not ended:
             self._fail(REPLY_TOO_LARGE, f" announces {head.length} bytes, more than {self._most}")
         else:
             self.reply_continues(payload, ended)

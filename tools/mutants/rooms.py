@@ -39,7 +39,7 @@ _BEYOND = {
     "proxy": ("tests/proxy/*.py",),
     "quota": _of_redis("quota_*"),
     "routing": ("tests/client/*.py", "tests/unit/health/*.py", "tests/proxy/test_ring*.py"),
-    "upstreams": ("tests/proxy/*.py",),
+    "upstreams": ("tests/upstreams/*.py", "tests/proxy/*.py"),
 }
 """By room the tests with sockets and Redis that know most of it."""
 
