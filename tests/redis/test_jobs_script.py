@@ -243,7 +243,7 @@ async def test_what_has_ended_goes_when_its_time_is_over_and_leaves_nothing(star
     await here.lane.finish(await here.claim(), "complete", b"1")
     left = {"classes", "number", "holders", "counts", "batches"}
     prefix = keys.job_keys(MODEL)[4].removesuffix("classes")
-    await eventually(lambda: {name.removeprefix(prefix) for name in valkey.admin.keys(prefix + "*")} == left)
+    await eventually(lambda: {str(name).removeprefix(prefix) for name in valkey.admin.keys(prefix + "*")} == left)
 
 
 async def test_a_callback_is_due_until_it_is_answered(start: Start) -> None:

@@ -9,8 +9,8 @@ from aiohttp.test_utils import TestServer
 
 
 class Gpu:
-    """One server. `holds`: jobs stay at it until `go` is set; `is_async`: it answers `processing`, and the result to
-    who asks at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once."""
+    """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
+    at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once."""
 
     def __init__(self, is_async: bool = False, holds: bool = False) -> None:
         self.begun: Counter[str] = Counter()

@@ -420,6 +420,7 @@ function answer.show(id, with)
 end
 
 function answer.list(kind, first, most)
+  first = tonumber(first)
   local last = first + most - 1
   if kind ~= 'queued' then
     local sets = {retrying = DELAYED, processing = RUNNING, ended = ENDED, dead = DEAD}

@@ -1,0 +1,183 @@
+"""The job dispatcher as its callers speak to it. Nothing runs here: tests/process/test_jobs.py has GPUs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from random import Random
+
+import pytest
+
+from slb.admission.gates import Gates
+from slb.api.parts import ApiParts
+from slb.balance.upstream import LiveUpstream
+from slb.control.connection import Connection
+from slb.control.ledger import Ledger
+from slb.errors import UPSTREAM_CONNECT, Refused
+from slb.jobs.attempt import Answer as GpuAnswer
+from slb.jobs.service import JobService
+from slb.observe.jobs import JobCounts
+from tests.unit.api.conftest import Api, ApiMaker, Json
+
+FLUX = "/admin/model-configs/flux"
+
+
+async def no_gpu(
+    upstream: LiveUpstream,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    seconds: float,
+    most: int,
+) -> GpuAnswer:
+    """What jobs meet where nothing listens."""
+    raise Refused(UPSTREAM_CONNECT, f"{upstream.member} refuses")
+
+
+@pytest.fixture
+async def jobs(serve: ApiMaker, connection: Connection, parts: ApiParts) -> AsyncIterator[Api]:
+    """The API with the role on, and the model `flux`, which is paused."""
+    ledger = Ledger(connection, "here", parts.metrics, Random(1))
+    gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
+    service = JobService(connection, gates, parts.mirror, "here", no_gpu, JobCounts(), Random(1))
+    tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
+    api = await serve(jobs=service)
+    assert (await api.call("PUT", FLUX, {"paused": True})).status == 200
+    yield api
+    await service.leave(0.0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def submit(jobs: Api, **more: Json) -> Json:
+    answer = await jobs.call("POST", "/queue/submit", {"model": "flux", "payload": {"prompt": "x"}, **more})
+    assert answer.status == 202, answer.json
+    return answer.json
+
+
+async def refused(
+    jobs: Api, status: int, reason: str, method: str, path: str, body: Json = None, **head: str
+) -> str:
+    """The detail."""
+    answer = await jobs.call(method, path, body, headers=head)
+    assert (answer.status, answer.json["error"]) == (status, reason), answer.json
+    detail: str = answer.json["detail"]
+    return detail
+
+
+async def test_a_job_is_acknowledged_with_its_place_and_can_be_asked_for(jobs: Api) -> None:
+    await submit(jobs, job_id="first")
+    second = await submit(jobs, metadata=[1])
+    assert (second["status"], second["position"], second["is_new"]) == ("queued", 1, True)
+    shown = (await jobs.call("GET", f"/queue/jobs/{second['job_id']}")).json
+    assert (shown["status"], shown["position"], shown["attempts"], shown["metadata"]) == ("queued", 1, 0, [1])
+    assert "result" not in shown
+
+
+async def test_the_same_job_again_is_known_and_another_under_its_id_is_refused(jobs: Api) -> None:
+    await submit(jobs, job_id="one")
+    again = await submit(jobs, job_id="one")
+    assert (again["is_new"], again["status"]) == (False, "queued")
+    body = {"model": "flux", "payload": {"prompt": "other"}, "job_id": "one"}
+    assert "'one'" in await refused(jobs, 422, "idempotency_reused", "POST", "/queue/submit", body)
+
+
+@pytest.mark.parametrize("key", ['"k-1"', "k-1"])
+async def test_an_idempotency_key_is_the_jobs_id_quoted_or_bare(jobs: Api, key: str) -> None:
+    body = {"model": "flux", "payload": 1}
+    answer = await jobs.call("POST", "/queue/submit", body, headers={"Idempotency-Key": key})
+    assert answer.json["job_id"] == "k-1"
+    await refused(
+        jobs, 400, "bad_request", "POST", "/queue/submit", {**body, "job_id": "x"}, **{"Idempotency-Key": key}
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason", "named"),
+    [
+        ({"model": "none"}, 404, "unknown_model", "flux"),
+        ({"priority": "urgent"}, 400, "bad_request", "high, normal"),
+        ({"deadline": "soon"}, 400, "bad_request", "deadline"),
+        ({"callback_url": "ftp://x"}, 400, "bad_request", "callback_url"),
+        ({"job_id": "a.b"}, 400, "bad_request", "job_id"),
+        ({"other": 1}, 400, "bad_request", "other"),
+        ({"payload": "x" * 200}, 413, "payload_too_large", "100"),
+    ],
+)
+async def test_what_cannot_be_taken_is_refused_by_name(
+    jobs: Api, body: Json, status: int, reason: str, named: str
+) -> None:
+    await jobs.call("PUT", FLUX, {"paused": True, "payload_limit": 100})
+    whole = {"model": "flux", "payload": 1, **body}
+    assert named in await refused(jobs, status, reason, "POST", "/queue/submit", whole)
+
+
+async def test_of_many_jobs_each_has_a_verdict_of_its_own(jobs: Api) -> None:
+    many = [{"model": "flux", "payload": 1, "job_id": "a"}, {"model": "none", "payload": 1}, {"payload": 1}]
+    answer = await jobs.call("POST", "/queue/submit-many", many)
+    first, *others = answer.json["jobs"]
+    assert (answer.status, first["job_id"]) == (202, "a")
+    assert [each["error"] for each in others] == ["unknown_model", "bad_request"]
+    await refused(jobs, 400, "bad_request", "POST", "/queue/submit-many", {"model": "flux"})
+
+
+async def test_jobs_are_listed_page_by_page_and_counted(jobs: Api) -> None:
+    many = [{"model": "flux", "payload": 1, "job_id": f"job-{number:03}"} for number in range(250)]
+    await jobs.call("POST", "/queue/submit-many", many)
+    first = (await jobs.call("GET", "/queue/jobs?model=flux")).json
+    second = (await jobs.call("GET", f"/queue/jobs?model=flux&cursor={first['cursor']}")).json
+    assert [each["job_id"] for each in first["jobs"] + second["jobs"]] == [each["job_id"] for each in many]
+    assert second["cursor"] is None
+    stats = (await jobs.call("GET", "/queue/stats")).json["models"]["flux"]
+    assert (stats["queued"], stats["oldest"], stats["paused"]) == (250, "job-000", True)
+    await refused(jobs, 400, "bad_request", "GET", "/queue/jobs?model=flux&status=all")
+    await refused(jobs, 404, "unknown_model", "GET", "/queue/jobs?model=none")
+
+
+async def test_a_job_is_cancelled_once(jobs: Api) -> None:
+    await submit(jobs, job_id="one")
+    answer = await jobs.call("DELETE", "/queue/jobs/one")
+    assert answer.json == {"job_id": "one", "status": "cancelled", "was": "queued"}
+    await refused(jobs, 409, "job_ended", "DELETE", "/queue/jobs/one")
+    await refused(jobs, 404, "unknown_job", "DELETE", "/queue/jobs/none")
+    await refused(jobs, 404, "unknown_job", "GET", "/queue/jobs/none")
+
+
+async def test_waiting_for_a_job_ends_with_it(jobs: Api) -> None:
+    await submit(jobs, job_id="one")
+    asked = asyncio.create_task(jobs.call("GET", "/queue/jobs/one?wait=60s"))
+    await asyncio.sleep(0)
+    await jobs.call("DELETE", "/queue/jobs/one")
+    assert (await asked).json["status"] == "cancelled"
+    await refused(jobs, 400, "bad_request", "GET", "/queue/jobs/one?wait=long")
+
+
+async def test_run_answers_as_a_submit_where_the_caller_prefers_that(jobs: Api) -> None:
+    body = {"model": "flux", "payload": 1, "job_id": "one"}
+    answer = await jobs.call("POST", "/queue/run", body, headers={"Prefer": "respond-async"})
+    assert (answer.status, answer.json["status"]) == (202, "queued")
+    answer = await jobs.call("POST", "/queue/run?wait=10ms", body)
+    assert (answer.status, answer.json["status"]) == (202, "queued")
+
+
+async def test_what_holds_for_a_model_is_set_shown_and_taken_back(jobs: Api) -> None:
+    seed = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 5.0, "max_retries": 3}
+    shown = (await jobs.call("PUT", FLUX, seed)).json["config"]
+    assert seed.items() <= shown.items()
+    assert (shown["max_poll_time"], shown["paused"]) == (600.0, False)
+    assert (await jobs.call("GET", FLUX)).json["config"] == shown
+    assert (await jobs.call("DELETE", FLUX)).json == {"model": "flux", "removed": True}
+    await refused(jobs, 404, "unknown_model", "GET", FLUX)
+    assert "max_retries" in await refused(jobs, 400, "bad_request", "PUT", FLUX, {"max_retries": -1})
+    assert "poll_endpoint_template" in await refused(jobs, 400, "bad_request", "PUT", FLUX, {"model_type": "async"})
+
+
+async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) -> None:
+    body = {"model": "zimg", "server": "a", "endpoint": "http://10.0.0.7:8000/make", "slots": 2}
+    answer = await jobs.call("POST", "/admin/register", body)
+    assert answer.json == {"model": "zimg", "path": "/jobs/zimg", "target": "10.0.0.7:8000", "added": True}
+    route = (await jobs.call("GET", "/routes/jobs/zimg")).json
+    assert [each["member"] for each in route["members"]] == ["10.0.0.7:8000"]
+    assert (await jobs.call("GET", "/admin/model-configs/zimg")).json["config"]["endpoint"] == "/make"
+    for endpoint in ("10.0.0.7", "http://169.254.169.254/x", "http://10.0.0.7/x?y=1"):
+        await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
