@@ -9,7 +9,7 @@ BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rol
 	ring client gpu quota quota-rate)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -33,6 +33,9 @@ test-long: $(VENV)/installed-dev ## all tests, with as many examples as CI has
 
 chaos: $(VENV)/installed-dev ## 20 minutes of broken connections, instances and Redis, checked from outside
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+bench-jobs-chaos: $(VENV)/installed-dev ## 50,000 jobs while dispatchers, GPUs and Redis are killed: none lost, none ended twice
+	@$(BIN)/python -m tests.chaos.jobs $(ARGS)
 
 mutants: $(VENV)/installed-dev ## 200 small changes to the code, each of which a test has to notice: an hour or more
 	@$(BIN)/python -m tools.mutants $(ARGS)

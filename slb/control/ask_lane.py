@@ -44,8 +44,8 @@ class AskTiming:
 
 class AskLane:
     """A kind of lane says how its asks are written and answered. `events`: the names under which it logs that Redis
-    does not answer, that it does again, and that the script failed, each with `fields`; `owner`: whose script it is,
-    for a person. `up`: whether the last batch was answered."""
+    does not answer, that it does again, and that the script failed, each with `fields`; `owner`: whose script it
+    is, for a person. `up`: whether the last batch was answered."""
 
     events: ClassVar[tuple[str, str, str]]
     owner: ClassVar[str]

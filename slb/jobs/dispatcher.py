@@ -31,7 +31,8 @@ _log = structlog.get_logger("slb.jobs")
 
 
 class _Attempt:
-    """`remote`: the GPU's id of what it runs, `member`: where. `is_dropped`: Redis has ended the attempt already."""
+    """`remote`: the GPU's id of what it runs, `member`: where. `is_dropped`: Redis has ended the attempt
+    already."""
 
     def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
         self.job = job

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from slb.errors import (
     BAD_REQUEST,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_READY,
     PAYLOAD_TOO_LARGE,
     UNKNOWN_JOB,
     UNKNOWN_MODEL,
@@ -37,6 +39,9 @@ from slb.routing.mirror import Mirror
 
 _LOOK = 1.0
 """Seconds between two looks at what is set on the models, and at how many jobs are where."""
+
+_OLD = 0.1
+"""Seconds before they are read again for a model that is not known."""
 
 _log = structlog.get_logger("slb.jobs")
 
@@ -75,6 +80,7 @@ class JobService:
         self.durability = Durability(connection)
         self._configs: Mapping[str, ModelConfig] = {}
         self._models: dict[str, _Model] = {}
+        self._looked = -math.inf
         self._has_news = asyncio.Event()
         self._has_ended = asyncio.Event()
         counts.is_on = True
@@ -104,7 +110,7 @@ class JobService:
 
     async def submit(self, request: JobRequest) -> Submitted:
         """Take a job: once this returns it is in Redis."""
-        model, config = self._model(request.model)
+        model, config = await self._model(request.model)
         priority = config.class_of(request.priority)
         if priority is None:
             known = ", ".join(name for name, _ in config.priorities)
@@ -120,7 +126,7 @@ class JobService:
 
     async def show(self, id_: str, model: str = "") -> JobShown:
         """A job, wherever it stands."""
-        for lane in self._lanes(model):
+        for lane in await self._lanes(model):
             if (found := await lane.show(id_)) is not None:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
@@ -137,7 +143,7 @@ class JobService:
 
     async def cancel(self, id_: str, model: str = "") -> str:
         """Cancel a job, one that runs too; the state it was in. Raises Refused where it has ended."""
-        for lane in self._lanes(model):
+        for lane in await self._lanes(model):
             before = await lane.cancel(id_)
             if before in ENDED:
                 raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
@@ -147,18 +153,18 @@ class JobService:
 
     async def listed(self, model: str, kind: str, first: int, most: int) -> list[JobShown]:
         """Jobs of one model, as `JobLane.ids` names them."""
-        lane = self._model(model)[0].lane
+        lane = (await self._model(model))[0].lane
         ids = await lane.ids(kind, first, most)
         found = await asyncio.gather(*(lane.show(each, with_result=False) for each in ids))
         return [each for each in found if each is not None]
 
     async def revive(self, id_: str, model: str = "") -> bool:
         """Let a dead job begin again."""
-        return any([await lane.revive(id_) for lane in self._lanes(model)])
+        return any([await lane.revive(id_) for lane in await self._lanes(model)])
 
     async def remove(self, id_: str, model: str = "") -> bool:
         """Forget a dead job."""
-        return any([await lane.remove(id_) for lane in self._lanes(model)])
+        return any([await lane.remove(id_) for lane in await self._lanes(model)])
 
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""
@@ -197,7 +203,7 @@ class JobService:
     async def _look(self) -> None:
         """Follow what is set on the models."""
         configs = {model: config for model, text in (await self._stored.all()).items() if (config := _config(text))}
-        self._configs = configs
+        self._configs, self._looked = configs, asyncio.get_running_loop().time()
         for model, config in self.models.items():
             known = self._models.get(model)
             if known is None:
@@ -223,7 +229,17 @@ class JobService:
         self._has_ended.set()
         self._has_ended.clear()
 
-    def _model(self, name: str) -> tuple[_Model, ModelConfig]:
+    async def _follow(self, name: str) -> None:
+        """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of
+        any, where nothing has been read yet. Names are a stranger's, so this is not done for each of them."""
+        is_old = asyncio.get_running_loop().time() - self._looked > _OLD
+        if self._looked == -math.inf or (name and name not in self.models and is_old):
+            await self._look()
+        if not self._mirror.ready and name not in self.models:
+            raise Refused(NOT_READY, "the first table is not loaded yet")
+
+    async def _model(self, name: str) -> tuple[_Model, ModelConfig]:
+        await self._follow(name)
         known, model = self.models, self._models.get(name)
         if name not in known:
             names = ", ".join(sorted(known)) or "none yet"
@@ -233,9 +249,12 @@ class JobService:
             model.lane.config = known[name]
         return model, known[name]
 
-    def _lanes(self, name: str) -> list[JobLane]:
+    async def _lanes(self, name: str) -> list[JobLane]:
         """Of the model, where it is named; else of all."""
-        return [self._model(name)[0].lane] if name else [each.lane for each in self._models.values()]
+        if name:
+            return [(await self._model(name))[0].lane]
+        await self._follow("")
+        return [each.lane for each in self._models.values()]
 
 
 def _config(fields: Mapping[str, Any]) -> ModelConfig | None:
