@@ -1,4 +1,4 @@
-"""What must hold of a history of jobs, whatever died: judged from what callers were answered and GPUs wrote down."""
+"""What must hold of a history of jobs, whatever died: judged by what callers were answered and GPUs wrote."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,8 +19,8 @@ class Verdict(NamedTuple):
 def judge(
     acknowledged: Iterable[str], answers: Mapping[str, Any], book: Iterable[str], slots_left: Mapping[str, int]
 ) -> Verdict:
-    """`answers`: by id, what was answered last; `book`: lines `begin ID-ATTEMPT` and `end ID-ATTEMPT`; `slots_left`:
-    by upstream, slots that are held though nothing runs."""
+    """`answers`: by id, what was answered last; `book`: lines `begin ID-ATTEMPT` and `end ID-ATTEMPT`;
+    `slots_left`: by upstream, slots that are held though nothing runs."""
     known = set(acknowledged)
     broken = [f"{id_} was acknowledged and is not known" for id_ in sorted(known - set(answers))]
     states = Counter(str(answers[id_]["status"]) for id_ in known & set(answers))

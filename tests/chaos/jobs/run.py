@@ -49,6 +49,10 @@ class Part:
         self.send(signal.SIGKILL)
         self._process.wait()
 
+    def close(self) -> None:
+        self.kill()
+        self._log.close()
+
 
 class Run:
     """`acknowledged`: the jobs that were; `faults`: how often what happened."""
@@ -84,7 +88,7 @@ class Run:
 
     def close(self) -> None:
         for part in (*self._dispatchers, *self._gpu_parts, self._redis):
-            part.kill()
+            part.close()
 
     async def run(self) -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as self._session:
