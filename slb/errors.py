@@ -44,7 +44,7 @@ NO_MODELS = Reason("no_models", 409)
 IDEMPOTENCY_MISMATCH = Reason("idempotency_mismatch", 409)
 """The key stands for a request with another estimate or other models."""
 TOO_MANY_MODELS = Reason("too_many_models", 409)
-"""The quota router has as many models as it may have."""
+"""The quota router, or the job dispatcher, has as many models as it may have."""
 JOB_ENDED = Reason("job_ended", 409)
 """What was asked for cannot be done to a job that has ended."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)

@@ -18,6 +18,7 @@ from slb.errors import (
     BODY_TOO_LARGE,
     REDIS_DOWN,
     REQUEST_TIMEOUT,
+    TOO_MANY_MODELS,
     UNKNOWN_MODEL,
     InvalidName,
     Refused,
@@ -39,7 +40,7 @@ class JobModelsEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         path = "/admin/model-configs/{model}"
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, TOO_MANY_MODELS, REDIS_DOWN)
         return [
             change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body),
             Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL)),

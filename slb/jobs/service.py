@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Collection, Mapping
+from itertools import islice
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -22,6 +23,7 @@ from slb.errors import (
     JOB_ENDED,
     NOT_READY,
     PAYLOAD_TOO_LARGE,
+    TOO_MANY_MODELS,
     UNKNOWN_JOB,
     UNKNOWN_MODEL,
     InvalidName,
@@ -34,7 +36,7 @@ from slb.jobs.attempt import Caller
 from slb.jobs.dispatcher import Dispatcher
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
-from slb.quotas import checked_model
+from slb.quotas import MOST_MODELS, checked_model
 from slb.routing.mirror import Mirror
 
 _LOOK = 1.0
@@ -96,6 +98,8 @@ class JobService:
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model from the next job on. Raises ValidationError, InvalidName."""
         config = ModelConfig.model_validate(fields)
+        if model not in self.models and len(self.models) >= MOST_MODELS:
+            raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
         await self._stored.put(checked_model(model), config.model_dump(mode="json", exclude_defaults=True))
         await self._look()
         return config
@@ -204,7 +208,7 @@ class JobService:
         """Follow what is set on the models."""
         configs = {model: config for model, text in (await self._stored.all()).items() if (config := _config(text))}
         self._configs, self._looked = configs, asyncio.get_running_loop().time()
-        for model, config in self.models.items():
+        for model, config in islice(self.models.items(), MOST_MODELS):
             known = self._models.get(model)
             if known is None:
                 known = self._models[model] = self._made(model)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from slb.admission.entry import Entry
 from slb.admission.gates import Gates, turn_of
 from slb.balance.upstream import Handle, LiveUpstream
-from slb.errors import Reason
+from slb.errors import QUEUE_TIMEOUT, Reason
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -22,7 +22,9 @@ _PAUSE = 0.5
 class _Place:
     """One slot that is waited for."""
 
-    def __init__(self, on_slot: Callable[["_Place", Handle], None], on_refusal: Callable[["_Place"], None]) -> None:
+    def __init__(
+        self, on_slot: Callable[["_Place", Handle], None], on_refusal: Callable[["_Place", Reason], None]
+    ) -> None:
         self.entry: Entry | None = None
         self._on_slot = on_slot
         self._on_refusal = on_refusal
@@ -31,7 +33,7 @@ class _Place:
         self._on_slot(self, handle)
 
     def rejected(self, reason: Reason, detail: str) -> None:
-        self._on_refusal(self)
+        self._on_refusal(self, reason)
 
 
 class Slots:
@@ -76,7 +78,7 @@ class Slots:
         if route is None or all(each.member != member for each in route.serving):
             return None
         slot: asyncio.Future[Handle | None] = self._loop.create_future()
-        place = _Place(lambda _, handle: slot.set_result(handle), lambda _: slot.set_result(None))
+        place = _Place(lambda _, handle: slot.set_result(handle), lambda *_: slot.set_result(None))
         entry = self._enter(place, route, tuple(each for each in route.serving if each.member != member))
         try:
             return await slot
@@ -109,10 +111,12 @@ class Slots:
         self._places.discard(place)
         self._on_slot(handle)
 
-    def _refused(self, place: _Place) -> None:
-        """Not for this while, since all are busy or gone, or the wait was over."""
+    def _refused(self, place: _Place, reason: Reason) -> None:
+        """None for this while, since all are busy or gone; or the wait was over, and another one begins."""
         self._places.discard(place)
-        if self._timer is None:
+        if reason is QUEUE_TIMEOUT:
+            self._loop.call_soon(self._on_pause)
+        elif self._timer is None:
             self._timer = self._loop.call_later(_PAUSE, self._paused)
 
     def _paused(self) -> None:
