@@ -41,9 +41,6 @@ _NOT_THE_CALLERS = frozenset(
 )
 _WITHOUT_LENGTH = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"})
 """Where there is no body (RFC 9110, 8.6)."""
-_AT_ONCE = 64 * 1024
-"""Bytes of a request that the kernel takes at once. Of a longer one some may still have to be written when the
-upstream answers, and closes."""
 
 
 class CallFailed(SlbError):
@@ -161,7 +158,7 @@ async def _carried(
 ) -> Reply:
     exchange = _Exchange(connection, most_bytes)
     try:
-        connection.carry(exchange, message, len(message) <= _AT_ONCE, due, to_head)
+        connection.carry(exchange, message, True, due, to_head)
         outcome = await exchange.outcome
     finally:
         exchange.leave()

@@ -132,6 +132,8 @@ class Pool:
             connected = connection.counted = True
             return connection
         except TimeoutError:
+            for attempt in made:
+                attempt.abort_if_made()
             last = f" ({tried[len(made) - 1]} port {spec.port})" if made and not is_address(spec.host) else ""
             raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
         except ConnectFailed:
@@ -140,10 +142,7 @@ class Pool:
             _log.exception("connect_broke", upstream=spec.member)
             raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
         finally:
-            if not connected:  # or whoever waited for it was cancelled
-                self.open -= 1
-                for attempt in made:
-                    attempt.abort_if_made()
+            self.open -= not connected
 
     def ended(self, connection: UpstreamConnection) -> None:
         """A connection has ended, whether it was idle or lent."""

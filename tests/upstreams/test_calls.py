@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from slb.errors import OVERLOADED, UPSTREAM_RESET
+from slb.errors import OVERLOADED, UPSTREAM_CONNECT, UPSTREAM_RESET
 from slb.upstreams.call import CallFailed
 from tests.proxy.harness import OK, MakeOrigin, Origin, Request, says, wait_for_end
 from tests.proxy.refuser import MakeRefuser
@@ -176,6 +176,25 @@ async def test_a_new_connection_that_is_closed_without_a_word_is_the_last(
         await caller.call(pool, idempotent=True)
     assert (caught.value.reason, caught.value.sent) == (UPSTREAM_RESET, True)
     assert len(origin.requests) == requests
+
+
+async def test_what_was_sent_before_counts_where_no_new_connection_can_be_made(
+    caller: Caller, origins: MakeOrigin
+) -> None:
+    async def once(request: Request) -> None:
+        await request.wire.send(OK)
+        origin.handle = goes_away
+
+    async def goes_away(request: Request) -> None:
+        origin._server.close()
+        raise ConnectionResetError
+
+    origin = await origins(once)
+    pool = caller.pool(origin.member)
+    await caller.call(pool)
+    with pytest.raises(CallFailed) as caught:
+        await caller.call(pool, idempotent=True)
+    assert (caught.value.reason, caught.value.refused, caught.value.sent) == (UPSTREAM_CONNECT, True, True)
 
 
 async def test_where_part_of_a_reply_has_come_the_request_is_not_sent_again(
