@@ -1,5 +1,6 @@
-"""Which addresses may be an upstream's. Held at registration for literal addresses, and at connect for every
-address a name resolves to: what a name meant a minute ago says nothing of what it means now (DNS rebinding)."""
+"""Which addresses may be an upstream's, and where callbacks of jobs may go. Held at registration for literal
+addresses of upstreams, and at connect for every address a name resolves to: what a name meant a minute ago says
+nothing of what it means now (DNS rebinding)."""
 
 import ipaddress
 import socket
@@ -27,6 +28,8 @@ IPv4 address stands is the network's own affair), Teredo (RFC 4380). A gateway o
 these that nobody here can judge, and nobody runs an upstream behind one."""
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 """The same of the first half of an interface identifier (RFC 5214, 6.1)."""
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""What is public of IPv6 (RFC 4291, 2.4, and IANA's registry); is_global counts what nobody was given as well."""
 
 
 class AddressRules:
@@ -58,11 +61,15 @@ class AddressRules:
             return (
                 f"{ip} is reserved (240.0.0.0/4): list its network in upstream_networks to have it as an upstream"
             )
-        if any(self.is_listener(address, port, host, own_port) for host, own_port in self._own()):
+        if self.is_own(address, port):
             return f"{ip} port {port} is slb's own listener"
         if self.networks and not any(address in network for network in self.networks):
             return f"{ip} is in none of upstream_networks"
         return None
+
+    def is_own(self, address: Address, port: int) -> bool:
+        """Whether a listener of this process would take what is sent there."""
+        return any(self.is_listener(address, port, host, own_port) for host, own_port in self._own())
 
     def _names_reserved(self, address: Address) -> bool:
         """Whether `address` is in a listed network of reserved addresses. Listing all addresses names none."""
@@ -77,6 +84,28 @@ class AddressRules:
         if not bound.is_unspecified:
             return bound == address
         return (bound.version == 6 or address.version == 4) and self._is_local(address)
+
+
+class CallbackRules:
+    """A callback's URL comes from whoever submits a job, so callbacks go to public addresses, and besides only to
+    `networks` (setting `jobs_callback_networks`); never to what is never an upstream, nor to a listener of this
+    process, whose API may trust what comes from its own machine."""
+
+    def __init__(self, networks: Sequence[Network], upstreams: AddressRules) -> None:
+        self.networks = tuple(networks)
+        self._upstreams = upstreams
+
+    def refusal(self, ip: str, port: int) -> str | None:
+        """Why no callback may go to `ip`:`port`, one sentence; None where it may."""
+        try:
+            address = unwrapped(ip)
+        except ValueError:
+            return f"{ip} is not an address"
+        if kind := _never_an_upstream(address):
+            return f"{ip} is {kind}, where no callback goes"
+        if not _is_public(address) and not any(address in network for network in self.networks):
+            return f"{ip} is not public, and in none of jobs_callback_networks"
+        return f"{ip} port {port} is slb's own listener" if self._upstreams.is_own(address, port) else None
 
 
 def is_address(host: str) -> bool:
@@ -134,6 +163,10 @@ def _never_an_upstream(address: Address) -> str | None:
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback and _is_tunnel(address):
         return "an IPv4 address inside IPv6 that a gateway unwraps"
     return None
+
+
+def _is_public(address: Address) -> bool:
+    return address.is_global and (address.version == 4 or address in _GLOBAL_UNICAST)
 
 
 def _is_tunnel(address: ipaddress.IPv6Address) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from slb.addresses import Address, AddressRules, in_networks, is_local_address, unwrapped
+from slb.addresses import Address, AddressRules, CallbackRules, in_networks, is_local_address, unwrapped
 
 
 def rules(
@@ -144,3 +144,53 @@ def test_a_network_of_reserved_addresses_may_be_named_and_nothing_else_opens_one
 @pytest.mark.parametrize("never", ["100.100.100.200", "fd00:ec2::254", "64:ff9b:1::1", "255.255.255.255"])
 def test_no_network_opens_what_is_never_an_upstream(never: str) -> None:
     assert rules(networks=[never]).refusal(never, 80) is not None
+
+
+def callback_rules(networks: Iterable[str] = (), own: Iterable[tuple[str, int]] = ()) -> CallbackRules:
+    return CallbackRules([ipaddress.ip_network(each) for each in networks], rules(own=own))
+
+
+@pytest.mark.parametrize("ip", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"])
+def test_callbacks_go_to_public_addresses(ip: str) -> None:
+    assert callback_rules().refusal(ip, 443) is None
+
+
+PRIVATE = [
+    *(
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "127.0.0.1",
+        "100.64.0.1",
+        "192.0.2.1",
+        "240.0.0.1",
+        "::1",
+        "fd00::1",
+    ),
+    *("fec0::1", "2001:db8::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::1", "4000::1"),
+]
+
+
+@pytest.mark.parametrize("ip", PRIVATE)
+def test_callbacks_go_to_no_other_address_unless_its_network_is_listed(ip: str) -> None:
+    said = callback_rules(["198.51.100.0/24"]).refusal(ip, 443)
+    assert said == f"{ip} is not public, and in none of jobs_callback_networks"
+    assert callback_rules([str(unwrapped(ip)), "198.51.100.0/24"]).refusal(ip, 443) is None
+
+
+@pytest.mark.parametrize(
+    "ip", ["169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "100.100.100.200", "::127.0.0.1"]
+)
+def test_callbacks_never_go_where_upstreams_never_are(ip: str) -> None:
+    assert "where no callback goes" in str(callback_rules(["0.0.0.0/0", "::/0"]).refusal(ip, 443))
+
+
+def test_callbacks_never_go_to_slbs_own_listener() -> None:
+    to_all = callback_rules(["0.0.0.0/0"], own=[("127.0.0.1", 8081)])
+    assert to_all.refusal("127.0.0.1", 8081) == "127.0.0.1 port 8081 is slb's own listener"
+    assert to_all.refusal("127.0.0.1", 8082) is None
+
+
+@pytest.mark.parametrize("text", ["2130706433", "127.1", "0177.0.0.1", "localhost", ""])
+def test_what_is_no_address_in_its_usual_form_takes_no_callback(text: str) -> None:
+    assert callback_rules(["0.0.0.0/0"]).refusal(text, 443) == f"{text} is not an address"
