@@ -115,10 +115,11 @@ class JobLane(AskLane):
         rows = await self.ask("callbacks", round(hold * 1000), most)
         return [_shown(row[0], self.model, row[1:]) for row in rows]
 
-    async def told(self, id_: str, error: str, again: float | None = None, is_over: bool = True) -> None:
-        """A callback was answered, or failed with `error`: `again` in so many seconds, or `is_over`."""
-        ms = round(again * 1000) if again is not None else -2 if error and is_over else -1
-        await self.ask("told", id_, error, ms)
+    async def told(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
+        """The callback of a job, as `due_callbacks` gave it, was delivered; or failed with `error`: it is due
+        `again` in so many seconds, or given up (None). Whether it was to be sent yet."""
+        ms = -1 if not error else -2 if again is None else round(again * 1000)
+        return (await self.ask("told", job.id, round(job.ended * 1000), error, ms)) == [1]
 
     async def bury(self, holder: str) -> None:
         """That instance is dead."""

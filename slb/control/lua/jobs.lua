@@ -41,7 +41,8 @@
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names and
 --     numbers of counts in turn}
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, told, job, state, ...} each
---   told id error ms: a callback was answered (ms = -1), or failed: due in ms again, or given up (ms = -2). {1} or {0}
+--   told id ended error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or given up
+--     (ms = -2). {1}, or {0}: it was told already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
 -- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -384,7 +385,7 @@ function answer.revive(id)
   if not job or not move(job, 'revive', 'failures', '0', 'error', '') then
     return {0}
   end
-  call('HDEL', RUN .. id, 'ended', 'remote')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'told', 'told_error')
   call('ZREM', CALLBACKS, id)
   count('revived')
   return {1}
@@ -480,8 +481,8 @@ function answer.callbacks(ms, most)
   return taken
 end
 
-function answer.told(id, said, ms)
-  if not call('ZSCORE', CALLBACKS, id) then
+function answer.told(id, ended, said, ms)
+  if not call('ZSCORE', CALLBACKS, id) or call('HGET', RUN .. id, 'ended') ~= ended then
     return {0}
   end
   call('HINCRBY', RUN .. id, 'told', 1)
@@ -493,9 +494,8 @@ function answer.told(id, said, ms)
   call('ZREM', CALLBACKS, id)
   count(ms == '-1' and 'told' or 'untold')
   local job = read(id)
-  if job and call('ZSCORE', ENDED, id) then
-    call('ZADD', ENDED, now, id)
-    keep_for_a_while(id)
+  if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
+    enter_end(job)
   end
   return {1}
 end
