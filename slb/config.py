@@ -19,11 +19,15 @@ from slb.setting_types import (
     Networks,
     Patience,
     PositiveDuration,
+    SigningSecrets,
     Token,
 )
 from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs"]
+
+_TABLES = ("quota", "jobs")
+"""Of the file, whose settings have the table's name before their own elsewhere."""
 
 OWN_HEADERS = frozenset(
     {
@@ -200,6 +204,12 @@ class Settings(BaseModel):
     every second."""
     quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
     """The longest wait in one answer. A caller that has to wait longer gets the rest when it asks again."""
+    jobs_callback_secrets: SigningSecrets = None
+    """Secrets that callbacks of jobs are signed with, `whsec_...`, with commas: while one is replaced, both.
+    `slb jobs secret` prints a new one. None means that callbacks are not signed (docs/jobs.md#signatures)."""
+    jobs_callback_networks: Networks = ()
+    """Networks that callbacks of jobs may go to besides public addresses
+    (docs/jobs.md#where-callbacks-may-go)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -207,12 +217,14 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _flatten_quota(cls, given: Any) -> Any:
-        """`[quota]` with `fail = "open"`, or `quota.fail`, is `quota_fail`."""
-        if not isinstance(given, dict) or not isinstance(given.get("quota"), dict):
+    def _flatten(cls, given: Any) -> Any:
+        """`[quota]` with `fail = "open"`, or `quota.fail`, is `quota_fail`; `[jobs]` is read alike. What stands
+        under the long name holds: it may come from the environment or a flag, which win over the file."""
+        if not isinstance(given, dict):
             return given
-        flat = {f"quota_{name}": value for name, value in given["quota"].items()}
-        return {**{name: value for name, value in given.items() if name != "quota"}, **flat}
+        tables = {name: given[name] for name in _TABLES if isinstance(given.get(name), dict)}
+        flat = {f"{table}_{name}": value for table, fields in tables.items() for name, value in fields.items()}
+        return {**flat, **{name: value for name, value in given.items() if name not in tables}}
 
     @model_validator(mode="after")
     def _fit_together(self) -> "Settings":

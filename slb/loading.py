@@ -18,6 +18,7 @@ _IN_THE_FILE = (
     "route settings are not read from the environment: write them into a TOML file, under [defaults] or "
     '[routes."/path"], and name it with --config or SLB_CONFIG; or set them on a route with slb route set'
 )
+_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets")
 _AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 
@@ -44,7 +45,7 @@ def _first_fault(error: ValidationError) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     if isinstance(fault["input"], Mapping):  # may be long; the message names what is wrong in it
         return f"{name}: {message}"
-    shown = "**********" if name in ("api_token", "redis_url") else repr(fault["input"])
+    shown = "**********" if name in _SECRETS else repr(fault["input"])
     return f"{name} = {shown}: {message}"
 
 

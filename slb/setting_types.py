@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 
 from slb.names import duration, normal_path, seconds
 from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
-from slb.setting_values import Network, access_log_share, certificate_files, host_port, network_of
+from slb.setting_values import Network, access_log_share, certificate_files, host_port, network_of, signing_keys
 
 LONGEST_PATH = 2048
 """Characters of a route's path, and of a pool's name, which is a path."""
@@ -121,6 +121,20 @@ def _check_token(value: SecretStr | None) -> None:
 
 
 Token = Annotated[SecretStr | None, _checked_by(_check_token)]
+
+
+def _joined(value: Any) -> Any:
+    is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return ",".join(value) if is_list else value
+
+
+def _check_signing_secrets(value: SecretStr | None) -> None:
+    if value is not None and not signing_keys(value.get_secret_value()):
+        raise ValueError("it is empty: write a secret there, or leave the setting out")
+
+
+SigningSecrets = Annotated[SecretStr | None, _checked_by(_check_signing_secrets), BeforeValidator(_joined)]
+"""One text with commas, in which all are masked together; a list is read too."""
 
 
 def _no_host_bits(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """How single settings are written, and what may be meant by a misspelt name."""
 
+import base64
+import binascii
 import ipaddress
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,6 +11,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LIKENESS = 0.75
 """Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
+
+SIGNING_PREFIX = "whsec_"
+"""How a signing secret of Standard Webhooks begins; base64 of its key follows."""
+_KEY_BYTES = range(24, 65)
 
 
 def access_log_share(text: str) -> float:
@@ -28,6 +34,21 @@ def certificate_files(text: str) -> tuple[Path, Path]:
     if not certificate or (colon and not key) or ":" in key:
         raise ValueError(f"{text!r} is neither CERTIFICATE:KEY nor one file that holds both")
     return Path(certificate), Path(key or certificate)
+
+
+def signing_keys(text: str) -> tuple[bytes, ...]:
+    """`whsec_...,whsec_...` -> their keys, in this order. Raises ValueError, whose message has none of them."""
+    return tuple(_signing_key(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _signing_key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(SIGNING_PREFIX), validate=True)
+    except (binascii.Error, ValueError):  # what is not ASCII is no binascii.Error
+        key = b""
+    if not secret.startswith(SIGNING_PREFIX) or len(key) not in _KEY_BYTES:
+        raise ValueError("a secret is whsec_ and base64 of 24 to 64 bytes: slb jobs secret prints one") from None
+    return key
 
 
 def host_port(text: str) -> tuple[str, int]:

@@ -301,3 +301,39 @@ def test_untrusted_headers_are_names_between_commas() -> None:
     assert load_settings({}, {"SLB_UNTRUSTED_HEADERS": "X-A, Y_b"}).untrusted_headers == ("X-A", "Y_b")
     assert load_settings({"untrusted_headers": ""}, {}).untrusted_headers == ()
     assert fault({"SLB_UNTRUSTED_HEADERS": "a b"}).startswith("untrusted_headers = ")
+
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def test_a_table_of_the_file_gives_settings_of_longer_names_which_the_environment_wins_over(toml: Path) -> None:
+    toml.write_text(
+        f"[jobs]\ncallback_secrets = ['{SECRET}', '{SECRET}']\ncallback_networks = ['10.0.0.0/8']\n"
+        "[quota]\nfail = 'open'\nlease = '60s'"
+    )
+    settings = load(toml=toml)
+    assert settings.jobs_callback_secrets is not None
+    assert settings.jobs_callback_secrets.get_secret_value() == f"{SECRET},{SECRET}"
+    assert list(map(str, settings.jobs_callback_networks)) == ["10.0.0.0/8"]
+    assert (settings.quota_fail, settings.quota_lease) == ("open", 60)
+    given = load({"SLB_QUOTA_FAIL": "closed", "SLB_JOBS_CALLBACK_NETWORKS": "192.0.2.0/24"}, toml=toml)
+    assert list(map(str, given.jobs_callback_networks)) == ["192.0.2.0/24"]
+    assert (given.quota_fail, given.quota_lease) == ("closed", 60)
+
+
+@pytest.mark.parametrize("text", ["hush", f"{SECRET},hush", "", " , "])
+def test_a_signing_secret_that_is_none_is_refused_and_not_shown(text: str, tmp_path: Path, toml: Path) -> None:
+    toml.write_text(f"[jobs]\ncallback_secrets = {json.dumps(text)}")
+    for line in (fault(toml=toml), fault({"SLB_JOBS_CALLBACK_SECRETS": text})):
+        assert line.startswith("jobs_callback_secrets = **********: ")
+        assert "hush" not in line
+        assert SECRET[6:] not in line
+
+
+def test_signing_secrets_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "secrets"
+    file.write_text(f"{SECRET},{SECRET}\n")
+    settings = load({"SLB_JOBS_CALLBACK_SECRETS_FILE": str(file)})
+    assert settings.jobs_callback_secrets is not None
+    assert settings.jobs_callback_secrets.get_secret_value() == f"{SECRET},{SECRET}"
+    assert SECRET not in repr(settings)
