@@ -11,17 +11,21 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.admission.shown import Decision
 from slb.api.application import make_data_api
+from slb.api.jobs import shown
 from slb.api.shapes import JobsStatus, RouteExplained
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
+from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
+from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
 from slb.lifecycle import Stopping, first_of, use_all_descriptors
 from slb.listening import Sockets, begin_listening
@@ -31,6 +35,7 @@ from slb.proxy.listener import ProxyServer
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
+from slb.setting_values import signing_keys
 
 _log = structlog.get_logger("slb")
 
@@ -60,8 +65,14 @@ class App:
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
         self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
+        self._callback_rules = CallbackRules(core.settings.jobs_callback_networks, core.address_rules)
+        self._callbacks = self._make_callbacks()
         self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
         core.instances.on_death = self._bury
+
+    def _make_callbacks(self) -> Callbacks:
+        keys, counts = _callback_keys(self.core.settings), self.core.metrics.jobs
+        return Callbacks(Posting(self._callback_rules), shown, keys, counts, Random())
 
     def _make_jobs(self) -> JobService:
         core, passive = self.core, self._health.passive
@@ -71,6 +82,7 @@ class App:
             core.mirror,
             core.instances.info.id,
             Calls(self._proxy.pools, passive.failed, passive.refused),
+            self._callbacks,
             core.metrics.jobs,
             Random(),
         )
@@ -120,6 +132,8 @@ class App:
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
+        self._callback_rules.networks = settings.jobs_callback_networks
+        self._callbacks.keys = _callback_keys(settings)
 
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay no new connection is taken, and requests in flight finish, for at most
@@ -172,6 +186,11 @@ class App:
         assert self._data_api is not None
         assert self._data_api.server is not None
         return self._data_api.server()
+
+
+def _callback_keys(settings: Settings) -> tuple[bytes, ...]:
+    secrets = settings.jobs_callback_secrets
+    return signing_keys(secrets.get_secret_value()) if secrets is not None else ()
 
 
 def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive: bool = True) -> int:

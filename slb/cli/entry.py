@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from slb import __version__
-from slb.cli import local, quota, routes, serving, status, upstreams
+from slb.cli import jobs, local, quota, routes, serving, status, upstreams
 from slb.cli.options import Misused
 from slb.errors import SlbError
 
@@ -92,6 +92,10 @@ models.callback()(quota.show_models)
 models.command("set")(quota.set_model)
 models.command("delete")(quota.delete_model)
 router.add_typer(models, name="models")
+
+job = typer.Typer(cls=CommandGroup, help="What users of the job dispatcher need.")
+job.command("secret")(jobs.secret)
+app.add_typer(job, name="jobs")
 
 
 def main() -> NoReturn:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from slb.admission.gates import Gates
 from slb.control.connection import Connection
 from slb.control.durability import Durability
-from slb.control.jobs import JobLane, JobModels
+from slb.control.jobs import JobLane, JobModels, Pulse
 from slb.errors import (
     BAD_REQUEST,
     IDEMPOTENCY_REUSED,
@@ -33,6 +33,7 @@ from slb.errors import (
 )
 from slb.job import ENDED, ROUTE, JobRequest, JobShown, ModelConfig, ModelStats, Submission, Submitted
 from slb.jobs.attempt import Caller
+from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
@@ -68,9 +69,11 @@ class JobService:
         mirror: Mirror,
         holder: str,
         call: Caller,
+        callbacks: Callbacks,
         counts: JobCounts,
         rng: Random,
     ) -> None:
+        self._callbacks = callbacks
         self._connection = connection
         self._gates = gates
         self._mirror = mirror
@@ -177,7 +180,12 @@ class JobService:
     # -- its life
 
     async def run(self) -> None:
-        """Dispatch until cancelled."""
+        """Dispatch, and send callbacks, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._callbacks.run(), name="job callbacks")
+            await self._keep_looking()
+
+    async def _keep_looking(self) -> None:
         while True:
             try:
                 await self.durability.look()
@@ -196,9 +204,12 @@ class JobService:
                 task.add_done_callback(lambda _: None)
 
     async def leave(self, seconds: float) -> None:
-        """Begin nothing more; what runs has so long to end. Then others go on with what is left."""
-        models = list(self._models.values())
+        """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.
+        Then others go on."""
+        loop = asyncio.get_running_loop()
+        models, until = list(self._models.values()), loop.time() + seconds
         await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models))
+        await self._callbacks.leave(max(0.0, until - loop.time()))
         await asyncio.gather(*(_quietly(each.lane, self._holder) for each in models))
         for each in models:
             each.task.cancel()
@@ -217,13 +228,12 @@ class JobService:
 
     def _made(self, model: str) -> _Model:
         """A lane and its dispatcher need each other."""
-        lane = JobLane(
-            self._connection,
-            model,
-            self._holder,
-            lambda: dispatcher.attempts(),
-            lambda pulse: dispatcher.pulse(pulse),
-        )
+
+        def on_pulse(pulse: Pulse) -> None:
+            dispatcher.pulse(pulse)
+            self._callbacks.pulse(lane, pulse)
+
+        lane = JobLane(self._connection, model, self._holder, lambda: dispatcher.attempts(), on_pulse)
         dispatcher = Dispatcher(
             lane, self._gates, self._mirror, self._call, self._counts, self._rng, self._note_end
         )

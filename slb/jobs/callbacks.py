@@ -1,0 +1,147 @@
+"""The callbacks of one instance: those that are due are taken from Redis, delivered, and told of there."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from random import Random
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from slb.control.jobs import JobLane, Pulse
+from slb.errors import RedisUnavailable, ScriptFailed
+from slb.job import JobShown
+from slb.jobs.posting import WITHIN
+from slb.jobs.webhook import Reply, Step, headers_of, step_of
+from slb.observe.jobs import JobCounts
+
+HOLD = 2 * WITHIN
+"""Seconds for which a callback is left to the instance that took it; then it is due again."""
+_MOST_AT_ONCE = 64
+"""Deliveries of one instance."""
+_MOST_TAKEN = 8
+"""In one reply: each may have a payload and a result of 1 MiB."""
+_UNWRITTEN = 0.25
+"""Seconds before an outcome is written again that Redis did not take."""
+
+_log = structlog.get_logger("slb.jobs")
+
+
+class Poster(Protocol):
+    """Sends one callback."""
+
+    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Callbacks:
+    """Delivers at least once: an instance that dies between a delivery and its note in Redis leaves the callback to
+    another, which delivers it once more. `shown` makes the body of a job; `keys` sign it; `clock` gives seconds
+    since the epoch."""
+
+    def __init__(
+        self,
+        post: Poster,
+        shown: Callable[[JobShown], Any],
+        keys: Collection[bytes],
+        counts: JobCounts,
+        rng: Random,
+        clock: Callable[[], float] = time.time,
+        hold: float = HOLD,
+    ) -> None:
+        self.keys = keys
+        self._post = post
+        self._shown = shown
+        self._counts = counts
+        self._rng = rng
+        self._clock = clock
+        self._hold = hold
+        self._due: set[JobLane] = set()
+        self._has_due = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_leaving = False
+
+    def pulse(self, lane: JobLane, pulse: Pulse) -> None:
+        """What Redis said with a reply: whether something of a model is due, which may be a callback. What tells
+        Redis of a job's end has such a reply, and each lane has one every second at least."""
+        if pulse.due == 0:
+            self._due.add(lane)
+            self._has_due.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        while True:
+            await self._has_due.wait()
+            self._has_due.clear()
+            await self._take()
+
+    async def leave(self, seconds: float) -> None:
+        """Take nothing more; what is under way has so long to end. The rest is due again when its hold is over."""
+        self._is_leaving = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._post.aclose()
+
+    async def _take(self) -> None:
+        """As many as there is room for. Where there is none, the next delivery that ends makes some."""
+        for lane in list(self._due):
+            room = min(_MOST_TAKEN, _MOST_AT_ONCE - len(self._tasks))
+            if room <= 0 or self._is_leaving:
+                return
+            try:
+                taken = await lane.due_callbacks(self._hold, room)
+            except (RedisUnavailable, ScriptFailed):  # the lane says so, and its next reply says what is due
+                taken = []
+            if len(taken) < room:
+                self._due.discard(lane)
+            for job in taken:
+                self._start(lane, job)
+        if self._due:
+            self._has_due.set()
+
+    def _start(self, lane: JobLane, job: JobShown) -> None:
+        task = asyncio.create_task(self._deliver(lane, job), name=f"callback of {job.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._due:
+            self._has_due.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("job_callback_broke", exc_info=error)
+
+    async def _deliver(self, lane: JobLane, job: JobShown) -> None:
+        reply = await self._sent(job)
+        now = self._clock()
+        step = step_of(reply, job.told, now - job.ended, now, self._rng.uniform(-1, 1))
+        self._counts.callbacks[job.model, step.outcome] += 1
+        fields = {"model": job.model, "job": job.id, "attempt": job.told + 1, "outcome": step.outcome}
+        _log.info("job_callback", **fields, status=reply.status or None, error=step.error or None)
+        await self._write(lane, job, step)
+
+    async def _sent(self, job: JobShown) -> Reply:
+        try:
+            url = orjson.loads(job.written)["callback_url"]
+            body = orjson.dumps(self._shown(job._replace(told=0, told_error="")))
+            return await self._post(url, headers_of(job.id, int(self._clock()), body, self.keys), body)
+        except Exception as error:  # noqa: BLE001 -- it is tried again by the schedule, and not for ever
+            _log.exception("job_callback_broke", model=job.model, job=job.id)
+            return Reply(0, f"slb failed: {error!r}")
+
+    async def _write(self, lane: JobLane, job: JobShown, step: Step) -> None:
+        """Until Redis has taken it, or others may have taken the callback."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._hold
+        while loop.time() < until:
+            try:
+                await lane.told(job, step.error, step.again)
+                return
+            except (RedisUnavailable, ScriptFailed):
+                await asyncio.sleep(_UNWRITTEN)
