@@ -89,7 +89,8 @@ class Callbacks:
         await self._post.aclose()
 
     async def _take(self) -> None:
-        """As many as there is room for. Where there is none, the next delivery that ends makes some."""
+        """As many as there is room for. Where there is none, the next delivery that ends makes some; where more are
+        due than were taken, the reply has said so."""
         for lane in list(self._due):
             room = min(_MOST_TAKEN, _MOST_AT_ONCE - len(self._tasks))
             if room <= 0 or self._is_leaving:
@@ -102,8 +103,6 @@ class Callbacks:
                 self._due.discard(lane)
             for job in taken:
                 self._start(lane, job)
-        if self._due:
-            self._has_due.set()
 
     def _start(self, lane: JobLane, job: JobShown) -> None:
         task = asyncio.create_task(self._deliver(lane, job), name=f"callback of {job.id}")
