@@ -36,7 +36,7 @@ async def test_what_is_at_risk_is_said_once(
 
 
 async def test_a_redis_that_tells_nothing_of_itself_is_at_risk(valkey: Valkey) -> None:
-    valkey.admin.execute_command("ACL", "SETUSER", "default", "-config")
+    valkey.admin.acl_setuser("default", enabled=True, commands=["-config"])
     connection = Connection(valkey.url, Metrics())
     durability = Durability(connection)
     await durability.look()

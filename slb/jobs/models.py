@@ -1,0 +1,114 @@
+"""The models that this instance dispatches for: what is set on each, its lane, its dispatcher."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from slb.control.connection import Connection
+from slb.control.jobs import JobLane, JobModels
+from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
+from slb.job import ROUTE, ModelConfig
+from slb.jobs.dispatcher import Dispatcher
+from slb.quotas import MOST_MODELS, checked_model
+from slb.routing.mirror import Mirror
+
+_OLD = 0.1
+"""Seconds before the models are read again for one that is not known."""
+
+_log = structlog.get_logger("slb.jobs")
+
+
+class Model:
+    """One model here: its lane, its dispatcher, and the task that runs the lane."""
+
+    def __init__(self, lane: JobLane, dispatcher: Dispatcher, task: asyncio.Task[None]) -> None:
+        self.lane = lane
+        self.dispatcher = dispatcher
+        self.task = task
+
+
+class Models:
+    """A model is known where it was configured, or where an upstream is registered for it. `make` makes what a
+    model has here; `running` is all of it. What awaits raises RedisUnavailable."""
+
+    def __init__(self, connection: Connection, mirror: Mirror, make: Callable[[str], Model]) -> None:
+        self.running: dict[str, Model] = {}
+        self._mirror = mirror
+        self._make = make
+        self._stored = JobModels(connection)
+        self._configs: Mapping[str, ModelConfig] = {}
+        self._looked = -math.inf
+
+    @property
+    def known(self) -> Mapping[str, ModelConfig]:
+        """All that are known, each with what holds for it."""
+        routed = (path.removeprefix(ROUTE) for path in self._mirror.table.routes if path.startswith(ROUTE))
+        return {**dict.fromkeys(routed, ModelConfig()), **self._configs}
+
+    async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
+        """Set what holds for a model from the next job on. Raises ValidationError, InvalidName."""
+        config = ModelConfig.model_validate(fields)
+        if model not in self.known and len(self.known) >= MOST_MODELS:
+            raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
+        await self._stored.put(checked_model(model), config.model_dump(mode="json", exclude_defaults=True))
+        await self.look()
+        return config
+
+    async def unconfigure(self, model: str) -> bool:
+        """Let the defaults hold again. Whether anything was set."""
+        was_set = await self._stored.delete(model)
+        await self.look()
+        return was_set
+
+    async def look(self) -> None:
+        """Follow what is set on the models."""
+        configs = {model: config for model, text in (await self._stored.all()).items() if (config := _config(text))}
+        self._configs, self._looked = configs, asyncio.get_running_loop().time()
+        for model, config in islice(self.known.items(), MOST_MODELS):
+            known = self.running.get(model)
+            if known is None:
+                known = self.running[model] = self._make(model)
+            known.lane.config = config
+            known.dispatcher.seek()
+
+    async def _follow(self, name: str) -> None:
+        """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of
+        any, where nothing has been read yet. Names are a stranger's, so this is not done for each of them."""
+        is_old = asyncio.get_running_loop().time() - self._looked > _OLD
+        if self._looked == -math.inf or (name and name not in self.known and is_old):
+            await self.look()
+        if not self._mirror.ready and name not in self.known:
+            raise Refused(NOT_READY, "the first table is not loaded yet")
+
+    async def of(self, name: str) -> tuple[Model, ModelConfig]:
+        """What a model has here, and what holds for it. Raises Refused where it is not known."""
+        await self._follow(name)
+        known, model = self.known, self.running.get(name)
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none yet"
+            raise Refused(UNKNOWN_MODEL, f"model: {name[:200]!r} is not known; known: {names}")
+        if model is None:  # registered a moment ago
+            model = self.running[name] = self._make(name)
+            model.lane.config = known[name]
+        return model, known[name]
+
+    async def lanes(self, name: str) -> list[JobLane]:
+        """Of the model, where it is named; else of all."""
+        if name:
+            return [(await self.of(name))[0].lane]
+        await self._follow("")
+        return [each.lane for each in self.running.values()]
+
+
+def _config(fields: Mapping[str, Any]) -> ModelConfig | None:
+    """None where another version wrote what this one does not take."""
+    try:
+        return ModelConfig.model_validate(fields)
+    except (ValidationError, InvalidName) as error:
+        _log.warning("job_model_not_readable", error=str(error).splitlines()[0])
+        return None

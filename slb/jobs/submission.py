@@ -1,0 +1,32 @@
+"""A job as it is kept, made from what its caller submitted. Pure but for the id of a job that came without one."""
+
+import hashlib
+from uuid import uuid4
+
+import orjson
+
+from slb.job import JobRequest, Submission
+
+
+def submission_of(request: JobRequest, priority: str) -> Submission:
+    """`priority`: its class. The digest is that of all the caller said, the id left out."""
+    besides = {
+        "callback_url": request.callback_url,
+        "metadata": request.metadata,
+        "max_retries": request.max_retries,
+    }
+    given = {name: value for name, value in besides.items() if value not in (None, "")}
+    kept = {"payload": request.payload, **given}
+    digest = hashlib.blake2b(
+        orjson.dumps([request.model, request.priority, request.deadline, kept], option=orjson.OPT_SORT_KEYS),
+        digest_size=16,
+    )
+    return Submission(
+        model=request.model,
+        id=request.id or uuid4().hex,
+        priority=priority,
+        digest=digest.hexdigest(),
+        written=orjson.dumps(kept),
+        deadline=round(request.deadline * 1000),
+        calls_back=bool(request.callback_url),
+    )
