@@ -8,7 +8,7 @@ import pytest
 
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
-from slb.proxy.tls_files import Pair, log_refused, seen_files
+from slb.upstreams.tls_files import Pair, log_refused, seen_files
 
 
 def test_a_file_is_another_once_it_is_written_replaced_or_gone(tmp_path: Path) -> None:

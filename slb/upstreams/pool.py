@@ -16,14 +16,14 @@ from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.errors import INTERNAL, OVERLOADED, Reason
 from slb.lookups import SingleFlight
-from slb.proxy.deadlines import Wheel
-from slb.proxy.head_cache import HeadCache
-from slb.proxy.outbox import Outbox
-from slb.proxy.replies import ReplyHead
-from slb.proxy.tls import SHUTDOWN_TIMEOUT, UpstreamTls
-from slb.proxy.tls_files import fault
-from slb.proxy.upstream import UpstreamConnection
 from slb.routing.mirror import Mirror
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.deadlines import Wheel
+from slb.upstreams.head_cache import HeadCache
+from slb.upstreams.outbox import Outbox
+from slb.upstreams.replies import ReplyHead
+from slb.upstreams.tls import SHUTDOWN_TIMEOUT, UpstreamTls
+from slb.upstreams.tls_files import fault
 
 _OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Why this machine has no socket to give. Taken for the upstream's fault it would eject the whole fleet."""

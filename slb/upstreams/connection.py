@@ -5,9 +5,9 @@ import socket
 from collections.abc import Iterator
 from typing import cast
 
-from slb.proxy.early_reply import LastWords, duplicate_socket, unread_in
-from slb.proxy.interfaces import Carried, Lender
-from slb.proxy.reply_reader import HELD_BY_CLIENT, ReplyReader
+from slb.upstreams.early_reply import LastWords, duplicate_socket, unread_in
+from slb.upstreams.interfaces import Carried, Lender
+from slb.upstreams.reply_reader import HELD_BY_CLIENT, ReplyReader
 
 _BUFFER = 64 * 1024
 
@@ -39,16 +39,18 @@ class UpstreamConnection(ReplyReader):
 
     # -- lent to an exchange
 
-    def carry(self, exchange: Carried, data: bytes, ended: bool, first_byte_due: float) -> None:
-        """Send a request's head and what there is of its body (`ended`: that is all of it); expect its reply."""
+    def carry(self, exchange: Carried, data: bytes, ended: bool, due: float, to_head: bool) -> None:
+        """Send a request's head and what there is of its body (`ended`: that is all of it); expect its reply until
+        `due`, by the wheel's clock. `to_head`: the method is HEAD, and the reply has no body."""
         self.exchange = exchange
+        self._to_head = to_head
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
         self.unsent = False
         if not ended:
             self._expect_early_reply()
         outbox.post(self.transport, data)
-        self.pool.wheel.arm(self, first_byte_due)
+        self.pool.wheel.arm(self, due)
 
     def _expect_early_reply(self) -> None:
         self._duplicate = duplicate_socket(self.transport)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slb.proxy.deadlines import TICK, Timed, Wheel
+from slb.upstreams.deadlines import TICK, Timed, Wheel
 from tests.support.memory import kept_of
 from tests.support.waiting import soon
 

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from slb.proxy.last_resort import report
+from slb.upstreams.last_resort import report
 
 _LARGE = 8 * 1024
 """Bytes that are written at once: waiting gains them nothing. And a connection says that it is full only when it is

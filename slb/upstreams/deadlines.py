@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from slb.proxy.last_resort import report
+from slb.upstreams.last_resort import report
 
 TICK = 0.05
 """Seconds between two looks: the most by which a deadline is late."""

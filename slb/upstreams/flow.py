@@ -7,18 +7,13 @@ in bytes, and in time where bytes may cost much; then its reading is paused, and
 
 import asyncio
 
-from slb.proxy.deadlines import Timed
-from slb.proxy.disconnect_watcher import DisconnectWatcher
+from slb.upstreams.deadlines import Timed
 
 FULL_READ = 128 * 1024
 """Bytes of one read that are a turn's worth."""
-TURN = 0.0001
-"""Seconds for what is done at once with what was read. A request of others takes some five turns."""
 
-# Why reading is paused; several reasons can hold at once. Subclasses may have further ones.
 TURN_OVER = 1
-UPLOAD = 2
-PIPELINE = 4
+"""Why reading is paused; several reasons can hold at once. Subclasses have further ones."""
 
 
 class Flow(Timed):
@@ -61,37 +56,3 @@ class Flow(Timed):
     def _read_on(self) -> None:
         if not self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
-
-
-class ClientFlow(Flow):
-    """That of a client, which may leave while its connection is not read: `disconnects` watches for that."""
-
-    __slots__ = ("_disconnects",)
-
-    def __init__(self, disconnects: DisconnectWatcher) -> None:
-        Flow.__init__(self)
-        self._disconnects = disconnects
-
-    def hold_upload(self) -> None:
-        """The upstream takes no more of the body for now."""
-        self._hold(UPLOAD)
-
-    def upload_may_go_on(self) -> None:
-        """The upstream takes more again."""
-        if self._paused:
-            self._release(UPLOAD)
-
-    @property
-    def upload_is_held(self) -> bool:
-        """Whether it is the upstream that the body waits for."""
-        return bool(self._paused & UPLOAD)
-
-    def _hold(self, why: int) -> None:
-        self._pause(why)
-        if not self.transport.is_closing():
-            self._disconnects.watch(self.transport)
-
-    def _release(self, why: int) -> None:
-        self._resume(why)
-        if not self._paused & ~TURN_OVER:
-            self._disconnects.forget(self.transport)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slb.proxy.body import CHUNKED, UNTIL_CLOSE
-from slb.proxy.replies import MalformedReply, ReplyHead, parse_reply
+from slb.upstreams.body import CHUNKED, UNTIL_CLOSE
+from slb.upstreams.replies import MalformedReply, ReplyHead, parse_reply
 
 
 def reply(start: str, *lines: str) -> ReplyHead:

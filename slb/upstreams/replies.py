@@ -2,8 +2,8 @@
 
 import re
 
-from slb.proxy.body import CHUNKED, UNTIL_CLOSE
-from slb.proxy.fields import (
+from slb.upstreams.body import CHUNKED, UNTIL_CLOSE
+from slb.upstreams.fields import (
     CODING,
     CONNECTION,
     HOP,
@@ -21,6 +21,8 @@ from slb.proxy.fields import (
 
 _EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*+text/event-stream[ \t]*+[;\r]")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
+MAX_INTERIMS = 100
+"""1xx replies to one request. No reply needs as many, and a broken upstream may never stop."""
 
 
 class MalformedReply(ValueError):

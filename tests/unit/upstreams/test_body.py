@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slb.proxy.body import (
+from slb.upstreams.body import (
     CHUNKED,
     LAST_CHUNK,
     UNTIL_CLOSE,

@@ -3,11 +3,11 @@
 import asyncio
 import re
 
-from slb.proxy.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
-from slb.proxy.flow import FULL_READ, Flow
-from slb.proxy.held import appended
-from slb.proxy.interfaces import Carried, ReplyParts
-from slb.proxy.replies import MalformedReply, ReplyHead
+from slb.upstreams.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
+from slb.upstreams.flow import FULL_READ, Flow
+from slb.upstreams.held import appended
+from slb.upstreams.interfaces import Carried, ReplyParts
+from slb.upstreams.replies import MalformedReply, ReplyHead
 
 HELD_BY_CLIENT = 2
 """Why reading is paused, besides a turn that is over: the client takes no more."""
@@ -18,7 +18,7 @@ class ReplyReader(asyncio.Protocol, Flow):
     """`exchange` is the one whose reply comes next, None while there is none; `pool` has what all connections to
     the upstream share."""
 
-    __slots__ = ("_body", "_head", "_partial", "_posted_at", "exchange", "pool")
+    __slots__ = ("_body", "_head", "_partial", "_posted_at", "_to_head", "exchange", "pool")
 
     def __init__(self, pool: ReplyParts) -> None:
         Flow.__init__(self)
@@ -28,6 +28,7 @@ class ReplyReader(asyncio.Protocol, Flow):
         self._head: ReplyHead | None = None
         self._body: Body | None = None
         self._posted_at = -1
+        self._to_head = False
 
     def close(self) -> None:
         """Close the connection."""
@@ -77,7 +78,7 @@ class ReplyReader(asyncio.Protocol, Flow):
         if head.status < 200:
             self._interim(exchange, head, data[end:])
             return
-        length = 0 if exchange.request.line.method == b"HEAD" else head.length
+        length = 0 if self._to_head else head.length
         if len(data) - end == length:  # all of it came at once, as small replies do
             exchange.reply_begins(head, data[end:], True)
             return
@@ -93,9 +94,6 @@ class ReplyReader(asyncio.Protocol, Flow):
         if not exchange.interim(head):
             exchange.reply_malformed("one interim reply after another and no final one")
             return
-        settings = exchange.request.route.settings
-        if settings.interim_extends:
-            self.pool.wheel.arm(self, self.pool.wheel.now() + settings.first_byte_timeout)
         if rest:
             self._read_head(exchange, rest)
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from slb.proxy.pool import ConnectFailed, Pool
+from slb.upstreams.pool import ConnectFailed, Pool
 from tests.unit.balance.upstreams import upstreams
 
 

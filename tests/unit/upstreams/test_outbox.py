@@ -7,7 +7,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slb.proxy.outbox import Outbox
+from slb.upstreams.outbox import Outbox
 
 
 class Sink:
