@@ -2,9 +2,10 @@
 
 import json
 import socket
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException
 
-from bench.errors import BenchError
+from bench.processes import BenchError
 
 ASK_SECONDS = 2.0
 
@@ -35,25 +36,19 @@ def send_json(method: str, port: int, path: str, body: object) -> None:
 
 def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[int, str, str]:
     """Status, text and `X-Upstream`."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
-    try:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)) as connection:
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         reply = connection.getresponse()
         return reply.status, reply.read().decode(errors="replace"), reply.headers.get("X-Upstream", "")
-    finally:
-        connection.close()
 
 
 def free_ports(count: int) -> list[int]:
     """Free ones that the kernel chooses; all are held until the last is known, so that no two are the same."""
-    held = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in held:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 def listens(port: int) -> bool:

@@ -8,38 +8,29 @@ from typing import Annotated
 from typer import Option
 
 from bench.command import Bench
-from bench.errors import BenchError
-from bench.figures.large_table import set_of, write_table
+from bench.figures.routes import set_of, write_table
 from bench.fleet import Instance
 from bench.http import ask
 from bench.table import Figure, Outcome, Section
 from bench.traffic import Tally, Traffic
 
 STEADY, NEWER = "/steady", "/newer"
-TRUE_AGAIN = "true again on both instances"
 GOAL_TRUE_AGAIN_SECONDS = 1.0
-GIVE_UP_SECONDS = 30.0
-LOOK_EVERY_SECONDS = 0.005
-QUIET_SECONDS = 2.0
-"""Before Redis is killed, and after all is well again."""
-
+QUIET_SECONDS = 2.0  # before Redis is killed, and after all is well again
 UPSTREAMS_PER_ROUTE = 10
 GENERATION = "slb:generation"
 
-After = Callable[[float], Sequence[Figure]]
-"""What else is measured once Redis is back, by when that was."""
+After = Callable[[float], Sequence[Figure]]  # what else is measured once Redis is back, by when that was
 
 
 class Outages:
     """One fleet goes through all cases, one after another."""
 
     def __init__(self, bench: Bench, rate: int, seconds: float, routes: int) -> None:
-        self._to = bench.to
+        self._to, self._rate, self._seconds = bench.to, rate, seconds
         self._fleet = bench.fleet()
         self._redis = self._fleet.redis
         self._copy = bench.home / "copy"
-        self._rate = rate
-        self._seconds = seconds
         self._to("starting two instances")
         targets = self._fleet.start_upstreams()
         self._target = targets[0]
@@ -49,7 +40,7 @@ class Outages:
         write_table(self._redis.client, routes, UPSTREAMS_PER_ROUTE)
         self._to("waiting until Redis is marked as having its data")
         self._until(lambda: bool(self._redis.client.exists(GENERATION)), "the generation of a new Redis")
-        self._answered(STEADY, 200)
+        self._until_served(STEADY)
 
     def with_its_data(self) -> Section:
         """Brought back as it was."""
@@ -69,7 +60,7 @@ class Outages:
         """Brought back with what it had before a route was added: the instances keep it, and write it back."""
         shutil.copytree(self._redis.data, self._copy)
         self._instances[0].register(NEWER, self._target)
-        self._answered(NEWER, 200)
+        self._until_served(NEWER)
 
         def return_to_copy() -> None:
             shutil.rmtree(self._redis.data)
@@ -77,7 +68,7 @@ class Outages:
 
         def newer_back(since: float) -> Sequence[Figure]:
             back = self._until(lambda: set_of(NEWER) in self._contents(), f"{NEWER} to be in Redis")
-            lost = sum(status_of(each, NEWER) != 200 for each in self._instances)
+            lost = sum(not _serves(each, NEWER) for each in self._instances)
             return [
                 Figure("a newer route is back in Redis", back - since, "s"),
                 Figure("instances that do not serve it", lost, at_most=0),
@@ -89,9 +80,13 @@ class Outages:
         """Under traffic: kill Redis, do something `meanwhile`, bring it back, measure what comes `after`."""
         title = f"Redis killed and brought back {how}"
         self._to(title)
-        with self._traffic() as traffic:
+        with Traffic([each.port for each in self._instances], STEADY, self._rate) as traffic:
             time.sleep(QUIET_SECONDS)
-            back = self._restart(meanwhile)
+            self._redis.kill()
+            killed = time.monotonic()
+            meanwhile()
+            time.sleep(max(0.0, killed + self._seconds - time.monotonic()))
+            back = self._redis.start()
             true_again = self._true_again(how) - back
             more = after(back)
             time.sleep(QUIET_SECONDS)
@@ -101,43 +96,25 @@ class Outages:
             Figure("failed", tally.failed(200), at_most=0),
             Figure("latency, p99", tally.p99_ms, "ms"),
             Figure("latency, max", tally.max_ms, "ms"),
-            Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
+            Figure("true again on both instances", true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
             *more,
         ]
         return Section(title, figures)
-
-    def _restart(self, meanwhile: Callable[[], None]) -> float:
-        """Kill Redis, and start it again later; when it first answered."""
-        self._redis.kill()
-        killed = time.monotonic()
-        meanwhile()
-        time.sleep(max(0.0, killed + self._seconds - time.monotonic()))
-        return self._redis.start()
 
     def _true_again(self, how: str) -> float:
         """When both instances served a route that was written into Redis by hand as soon as it answered, and
         `/status` of both shows that they follow it."""
         path = f"/probe/{how.replace(' ', '-')}"
         self._redis.client.sadd(set_of(path), self._target)
-        self._answered(path, 200)
-        return self._until(lambda: all(map(follows, self._instances)), "both to follow Redis")
+        self._until_served(path)
+        return self._until(lambda: all(map(_follows, self._instances)), "both to follow Redis")
 
-    def _answered(self, path: str, status: int) -> float:
-        """When both instances answered `path` with `status`."""
-
-        def both() -> bool:
-            return all(status_of(each, path) == status for each in self._instances)
-
-        return self._until(both, f"{status} for {path}")
+    def _until_served(self, path: str) -> None:
+        self._until(lambda: all(_serves(each, path) for each in self._instances), f"200 for {path}")
 
     def _until(self, condition: Callable[[], bool], what: str) -> float:
         """When `condition()` held. Raises BenchError where it never does, or an instance ends."""
-        deadline = time.monotonic() + GIVE_UP_SECONDS
-        while not condition():
-            self._fleet.check_alive()
-            if time.monotonic() > deadline:
-                raise BenchError(f"waited {GIVE_UP_SECONDS:g} s for {what}")
-            time.sleep(LOOK_EVERY_SECONDS)
+        self._fleet.wait_until(condition, f"waiting for {what}")
         return time.monotonic()
 
     def _contents(self) -> dict[str, object]:
@@ -151,15 +128,12 @@ class Outages:
                 found[key] = redis.hgetall(key)
         return found
 
-    def _traffic(self) -> Traffic:
-        return Traffic([each.port for each in self._instances], STEADY, self._rate)
+
+def _serves(instance: Instance, path: str) -> bool:
+    return ask(instance.port, path)[0] == 200
 
 
-def status_of(instance: Instance, path: str) -> int:
-    return ask(instance.port, path)[0]
-
-
-def follows(instance: Instance) -> bool:
+def _follows(instance: Instance) -> bool:
     """Whether it shows that it is notified of every change in Redis."""
     redis = instance.shown("/status")["redis"]
     return bool(redis["up"]) and redis["mode"] == "sync"

@@ -10,13 +10,12 @@ from typing import Annotated, NamedTuple
 from typer import Option
 
 from bench.command import Bench
-from bench.errors import BenchError
+from bench.processes import BenchError
 from bench.table import Figure, Outcome, Section, percentile
 
 GOAL_P99_MS = 20.0
 GIVE_UP_SECONDS = 5.0
-NOT_COUNTED = 3
-"""Tries before the counted ones: connections are opened, and code runs for the first time."""
+NOT_COUNTED = 3  # tries before the counted ones: connections are opened, and code runs for the first time
 
 
 class Try(NamedTuple):
@@ -27,7 +26,7 @@ class Try(NamedTuple):
     answered_ms: float
 
 
-def tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) -> Try:
+def _tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) -> Try:
     """Register a new route at one instance's API, and request it from the other without a pause, over kept-alive
     connections: the figure is exact to one such request. Raises BenchError where the other never serves it."""
     _status(other, path)
@@ -60,24 +59,20 @@ def register(
     target, _ = fleet.start_upstreams()
     first, second = fleet.start_instances(2)
     bench.to("registering")
-    with (
-        closing(HTTPConnection("127.0.0.1", first.api_port, timeout=GIVE_UP_SECONDS)) as api,
-        closing(HTTPConnection("127.0.0.1", second.port, timeout=GIVE_UP_SECONDS)) as other,
-    ):
-        taken = [tried(api, other, f"/try/{number}", target) for number in range(NOT_COUNTED + tries)]
+    to = (HTTPConnection("127.0.0.1", port, timeout=GIVE_UP_SECONDS) for port in (first.api_port, second.port))
+    with closing(next(to)) as api, closing(next(to)) as other:
+        taken = [_tried(api, other, f"/try/{number}", target) for number in range(NOT_COUNTED + tries)]
     return Outcome([section(taken[NOT_COUNTED:])])
 
 
 def section(taken: Sequence[Try]) -> Section:
     """The figures of some tries."""
     served, answered = zip(*taken, strict=True)
-    return Section(
-        f"registered through one instance, served by the other: {len(taken)} tries",
-        [
-            Figure("served by the other, p50", percentile(served, 0.5), "ms"),
-            Figure("served by the other, p99", percentile(served, 0.99), "ms", below=GOAL_P99_MS),
-            Figure("served by the other, max", percentile(served, 1.0), "ms"),
-            Figure("/register answered, p50", percentile(answered, 0.5), "ms"),
-            Figure("/register answered, p99", percentile(answered, 0.99), "ms"),
-        ],
-    )
+    figures = [
+        Figure("served by the other, p50", percentile(served, 0.5), "ms"),
+        Figure("served by the other, p99", percentile(served, 0.99), "ms", below=GOAL_P99_MS),
+        Figure("served by the other, max", percentile(served, 1.0), "ms"),
+        Figure("/register answered, p50", percentile(answered, 0.5), "ms"),
+        Figure("/register answered, p99", percentile(answered, 0.99), "ms"),
+    ]
+    return Section(f"registered through one instance, served by the other: {len(taken)} tries", figures)

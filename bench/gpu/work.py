@@ -14,8 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from bench.errors import BenchError
-from bench.processes import REPOSITORY
+from bench.processes import REPOSITORY, BenchError
 
 TRACES = {"code": "AzureLLMInferenceTrace_code.csv", "conv": "AzureLLMInferenceTrace_conv.csv"}
 TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"

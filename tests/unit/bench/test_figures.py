@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from rich.console import Console
 
-from bench.figures import large_table, register, routes
+from bench.figures import register, routes
 from bench.figures.routes import Heartbeat, Held
 from bench.table import Figure, Outcome, Section, percentile, short
 from bench.traffic import NO_REPLY, NOT_CONNECTED, Answer, KeptAlive, Tally, Traffic
@@ -136,16 +136,16 @@ async def test_a_connection_whose_reply_is_late_is_left() -> None:
 
 
 def test_no_two_routes_of_a_large_table_have_an_upstream_in_common() -> None:
-    members = [member for number in range(300) for member in large_table.members_of(number, 10)]
+    members = [member for number in range(300) for member in routes.members_of(number, 10)]
     assert len(set(members)) == 3000
     assert all(normal_member(member) == member for member in members)
 
 
 def test_a_large_table_is_written_under_the_keys_slb_reads(valkey: Valkey) -> None:
-    large_table.write_table(valkey.admin, 501, 2)
-    path = large_table.path_of(500)
-    assert path_of(large_table.set_of(path)) == path
-    assert valkey.admin.smembers(route_key(path)) == set(large_table.members_of(500, 2))
+    routes.write_table(valkey.admin, 501, 2)
+    path = routes.path_of(500)
+    assert path_of(routes.set_of(path)) == path
+    assert valkey.admin.smembers(route_key(path)) == set(routes.members_of(500, 2))
     assert valkey.admin.dbsize() == 501
 
 

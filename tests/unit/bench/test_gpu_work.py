@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.errors import BenchError
 from bench.gpu.work import (
     Shape,
     exact_counts,
@@ -21,6 +20,7 @@ from bench.gpu.work import (
     read_trace,
     trace_work,
 )
+from bench.processes import BenchError
 
 SHAPE = Shape(pods=20, proxies=10, seconds=100, seed=7)
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens

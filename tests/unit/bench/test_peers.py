@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from bench.errors import BenchError
 from bench.peers import PEERS, SLB, Peer, Site, register_at_slb
+from bench.processes import BenchError
 
 Script = Callable[[str, object], int]
 

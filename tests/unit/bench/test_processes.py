@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import BenchError
 from bench.http import ask, free_ports, send_json
 from bench.pods import start_pods
-from bench.processes import Processes, marked, wait_until
+from bench.processes import BenchError, Processes, marked, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pins to cores and reads /proc")
 
