@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from bench.command import ALL, Bench, chosen
-from bench.measure import CASES, Case, Measurement, Sample, pinned_cores
+from bench.measure import CASES, Case, Measurement, Sample
 from bench.peers import PEERS, SLB, Peer
 from bench.procstat import python
 from bench.table import Figure, Outcome, Section, short
@@ -45,8 +45,6 @@ def compare(
     connections: Annotated[int, Option(min=1, help="Connections wrk keeps alive.")] = 64,
     only: Annotated[str, Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = ALL,
     cases: Annotated[str, Option(help=f"Of {','.join(case.name for case in CASES)}.")] = ALL,
-    proxy_core: Annotated[int | None, Option(help="Core of the proxy; default the last one.")] = None,
-    load_core: Annotated[int | None, Option(help="Core of wrk and upstreams; default the first.")] = None,
 ) -> Outcome:
     """Measure slb and its peers in turn under the same load; with a COMMAND, a figure of slb alone.
 
@@ -54,7 +52,7 @@ def compare(
     """
     names = chosen("--only", only, [peer.name for peer in PEERS])
     wanted = chosen("--cases", cases, [case.name for case in CASES])
-    measurement = Measurement(bench, *pinned_cores(proxy_core, load_core), seconds, warmup)
+    measurement = Measurement(bench, seconds, warmup)
     peers = [peer for peer in PEERS if peer.name in names]
     measured = [case for case in CASES if case.name in wanted]
     versions = {peer.name: peer.version(program) for peer in peers if (program := peer.program())}

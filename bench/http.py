@@ -49,8 +49,3 @@ def free_ports(count: int) -> list[int]:
         for one in held:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in held]
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

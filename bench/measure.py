@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bench.command import Bench, refuse
 from bench.http import ask, free_ports
-from bench.peers import Peer, Started, find_program
+from bench.peers import Peer, Site, find_program
 from bench.pods import start_upstreams
 from bench.processes import BenchError, Running, wait_until
 from bench.procstat import ProcessTree
@@ -129,15 +129,14 @@ class Sample:
         return self.cpu_seconds * 1e6 / self.load.requests
 
 
-def pinned_cores(proxy: int | None = None, load: int | None = None) -> tuple[int, int]:
-    """Cores of the proxy and of the load: the last and the first where none is named. Refuses what cannot be."""
-    if not hasattr(os, "sched_getaffinity"):
-        refuse("the bench needs Linux: it pins processes to cores and reads their CPU time from /proc")
+def pinned_cores() -> tuple[int, int]:
+    """Cores of the proxy and of the load, to which this process is pinned: the last and the first. Refuses where
+    that is one and the same."""
     allowed = sorted(os.sched_getaffinity(0))
-    proxy = allowed[-1] if proxy is None else proxy
-    load = allowed[0] if load is None else load
-    if proxy == load or not {proxy, load} <= set(allowed):
-        refuse(f"the proxy and the load need a core each, out of {allowed}; got {proxy} and {load}")
+    load, proxy = allowed[0], allowed[-1]
+    if proxy == load:
+        refuse("the proxy and the load need a core each, and there is only one")
+    os.sched_setaffinity(0, {load})
     return proxy, load
 
 
@@ -145,43 +144,41 @@ class Measurement:
     """Starts a peer, loads it with wrk, and reads its CPU time before and after the counted requests. Upstreams,
     wrk and this process share the load's core."""
 
-    def __init__(self, bench: Bench, proxy_core: int, load_core: int, seconds: int, warmup: int) -> None:
-        os.sched_setaffinity(0, {load_core})
-        self._processes = bench.processes
-        self._proxy_core, self._load_core = proxy_core, load_core
-        self._seconds, self._warmup = seconds, warmup
+    def __init__(self, bench: Bench, seconds: int, warmup: int) -> None:
+        self._processes, self._seconds, self._warmup = bench.processes, seconds, warmup
+        self._proxy_core, self._load_core = pinned_cores()
         self._upstreams = free_ports(2)
         site = bench.home / "site"
         site.mkdir()
-        start_upstreams(bench.processes, site, load_core, self._upstreams)
+        start_upstreams(bench.processes, site, self._load_core, self._upstreams)
 
     def take(self, peer: Peer, case: Case, connections: int) -> Sample:
         """One sample; a peer that cannot be measured gives one with the reason."""
         wrk = Wrk(self._load_core, connections)
         with TemporaryDirectory(prefix=f"slb-bench-{peer.name}-") as folder:
             try:
-                started = peer.start(self._processes, Path(folder) / "home", self._upstreams, self._proxy_core)
+                home, ports = Path(folder) / "home", self._upstreams
+                site, running = peer.start(self._processes, home, ports, self._proxy_core)
                 try:
-                    self._wait_for_both(started)
-                    return self._loaded(started, case, wrk)
+                    self._wait_for_both(peer, site, running)
+                    return self._loaded(peer, site, running, case, wrk)
                 finally:
-                    self._processes.stop(started.running)
+                    self._processes.stop(running)
             except (BenchError, OSError) as error:
                 return Sample(peer.name, case.name, failure=str(error))
 
-    def _wait_for_both(self, started: Started) -> None:
-        started.wait_until_ready()
+    def _wait_for_both(self, peer: Peer, site: Site, running: Running) -> None:
         seen: set[str] = set()
 
         def both_serve() -> bool:
-            status, upstream = ask(started.site.port, "/")
+            status, upstream = ask(site.port, "/")
             seen.update({upstream} if status == 200 else ())
             return len(seen) == len(self._upstreams)
 
-        wait_until(both_serve, started.running, READY_SECONDS, "reaching both upstreams")
+        wait_until(lambda: peer.announce(site), running, READY_SECONDS, "becoming ready")
+        wait_until(both_serve, running, READY_SECONDS, "reaching both upstreams")
 
-    def _loaded(self, started: Started, case: Case, wrk: Wrk) -> Sample:
-        peer, site, running = started.peer, started.site, started.running
+    def _loaded(self, peer: Peer, site: Site, running: Running, case: Case, wrk: Wrk) -> Sample:
         tree = ProcessTree(running.pid, peer.not_counted)
         seen = [tree.resident_mib()]
 

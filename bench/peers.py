@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.http import ask, free_ports, listens, send_json
-from bench.processes import BenchError, Processes, Running, wait_until
+from bench.http import ask, free_ports, send_json
+from bench.processes import BenchError, Processes, Running
 
 CONFIGS = Path(__file__).parent / "configs"
 VERSION = re.compile(r"\d+\.\d+(\.\w+)*")
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
-VERSION_SECONDS, READY_SECONDS = 20.0, 30.0
+VERSION_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Peer:
 
     def start(
         self, processes: Processes, home: Path, upstreams: Sequence[int], core: int | None = None
-    ) -> "Started":
+    ) -> tuple[Site, Running]:
         """One in `home`, which is made, before these ports of the loopback; it may not be ready yet."""
         home.mkdir()
         port, api_port = free_ports(2)
         site = Site(home, port, api_port, tuple(upstreams))
         argv = self.command(self.installed(), site)
-        return Started(self, site, processes.start(argv, core, home, self.environment_at(site)))
+        return site, processes.start(argv, core, home, self.environment_at(site))
 
     def command(self, program: str, site: Site) -> list[str]:
         """Write the configuration into the site's folder; return what to run."""
@@ -99,20 +99,6 @@ class Peer:
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_SECONDS)
         found = VERSION.search(ended.stdout + ended.stderr)
         return found[0] if found and ended.returncode == 0 else "?"
-
-
-@dataclass(frozen=True)
-class Started:
-    """A proxy that runs, and where."""
-
-    peer: Peer
-    site: Site
-    running: Running
-
-    def wait_until_ready(self) -> None:
-        """Until it answers, and has its upstreams. Raises BenchError where it does not in time."""
-        wait_until(lambda: self.peer.announce(self.site), self.running, READY_SECONDS, "becoming ready")
-        wait_until(lambda: listens(self.site.port), self.running, READY_SECONDS, "listening")
 
 
 def find_program(name: str) -> str | None:

@@ -215,26 +215,25 @@ def ledger(
     """The ledger alone: slots taken and given back a second, against one Redis."""
     redis = bench.fleet().redis
     sections: list[Section] = []
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        for lanes, at_once, goal in PAIRS:
-            title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
-            bench.to(f"taking and giving back: {title}")
-            pairs = count if at_once > 1 else count // ALONE
-            before = redis.cpu_seconds()
-            seconds, cpu = runner.run(_pairs(redis.url, pairs, at_once, lanes))
-            figures = [
-                Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
-                Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
-                Figure("CPU of Redis", (redis.cpu_seconds() - before) / pairs * 1e6, "µs a pair"),
-            ]
-            whole = f"{pairs:,} pairs over {PAIR_UPSTREAMS} upstreams, {title}, one instance, one Redis"
-            sections.append(Section(whole, figures))
-        for upstreams, call_goal in GOALS.items():
-            calls = []
-            for waiting in WAITING:
-                bench.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
-                for what, cost in runner.run(_costs(redis, upstreams, waiting)).items():
-                    goal = BEAT_GOAL if what in {"beat", "reap"} else call_goal
-                    calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
-            sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
+    for lanes, at_once, goal in PAIRS:
+        title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
+        bench.to(f"taking and giving back: {title}")
+        pairs = count if at_once > 1 else count // ALONE
+        before = redis.cpu_seconds()
+        seconds, cpu = uvloop.run(_pairs(redis.url, pairs, at_once, lanes))
+        figures = [
+            Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
+            Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
+            Figure("CPU of Redis", (redis.cpu_seconds() - before) / pairs * 1e6, "µs a pair"),
+        ]
+        whole = f"{pairs:,} pairs over {PAIR_UPSTREAMS} upstreams, {title}, one instance, one Redis"
+        sections.append(Section(whole, figures))
+    for upstreams, call_goal in GOALS.items():
+        calls = []
+        for waiting in WAITING:
+            bench.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
+            for what, cost in uvloop.run(_costs(redis, upstreams, waiting)).items():
+                goal = BEAT_GOAL if what in {"beat", "reap"} else call_goal
+                calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
+        sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
     return Outcome(sections)

@@ -48,8 +48,7 @@ def client(
         bench.to(name)
         pairs: list[tuple[float, float]] = []
         for session in range(SESSIONS):
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                pairs += runner.run(_pairs(members, settings, len(range(session, rounds, SESSIONS)), calls))
+            pairs += uvloop.run(_pairs(members, settings, len(range(session, rounds, SESSIONS)), calls))
         title = f"{name}: {upstreams} upstreams, {rounds} rounds of {calls:,} calls each, {AT_ONCE} at once"
         sections.append(_section(title, pairs))
     return Outcome(sections)

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from bench.command import Bench
-from bench.measure import CASES, Measurement, Sample, pinned_cores
+from bench.measure import CASES, Measurement, Sample
 from bench.peers import SLB
 from bench.processes import BenchError
 from bench.table import Figure, Outcome, Section
@@ -24,7 +24,7 @@ def policy(
     seconds: Annotated[int, Option(min=1, help="Length of one counted run.")] = 4,
 ) -> Outcome:
     """What least_inflight costs a small request, beside round_robin."""
-    measurement = Measurement(bench, *pinned_cores(), seconds, WARMUP_SECONDS)
+    measurement = Measurement(bench, seconds, WARMUP_SECONDS)
 
     def taken(name: str, connections: int) -> Sample:
         bench.to(f"{name}, {connections} connections")

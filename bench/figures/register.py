@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from http.client import HTTPConnection
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from typer import Option
 
@@ -18,17 +18,11 @@ GIVE_UP_SECONDS = 5.0
 NOT_COUNTED = 3  # tries before the counted ones: connections are opened, and code runs for the first time
 
 
-class Try(NamedTuple):
-    """Milliseconds from the moment `POST /register` was sent: until the other instance served the new route, and
-    until the instance itself had answered. The latter is read after the former: it is an upper bound."""
-
-    served_ms: float
-    answered_ms: float
-
-
-def _tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) -> Try:
+def _tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) -> tuple[float, float]:
     """Register a new route at one instance's API, and request it from the other without a pause, over kept-alive
-    connections: the figure is exact to one such request. Raises BenchError where the other never serves it."""
+    connections: milliseconds from the moment `POST /register` was sent until the other served it, exact to one such
+    request, and until the instance itself had answered, which is read afterwards and an upper bound. Raises
+    BenchError where the other never serves it."""
     _status(other, path)
     started = time.perf_counter()
     body = json.dumps({"path": path, "target": target})
@@ -41,7 +35,7 @@ def _tried(api: HTTPConnection, other: HTTPConnection, path: str, target: str) -
     text = reply.read()
     if reply.status != 200:
         raise BenchError(f"/register answered {reply.status}: {text.decode(errors='replace')}")
-    return Try((served - started) * 1e3, (time.perf_counter() - started) * 1e3)
+    return (served - started) * 1e3, (time.perf_counter() - started) * 1e3
 
 
 def _status(other: HTTPConnection, path: str) -> int:
@@ -65,8 +59,8 @@ def register(
     return Outcome([section(taken[NOT_COUNTED:])])
 
 
-def section(taken: Sequence[Try]) -> Section:
-    """The figures of some tries."""
+def section(taken: Sequence[tuple[float, float]]) -> Section:
+    """The figures of some tries: milliseconds until served, until answered."""
     served, answered = zip(*taken, strict=True)
     figures = [
         Figure("served by the other, p50", percentile(served, 0.5), "ms"),

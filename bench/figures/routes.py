@@ -222,8 +222,7 @@ def routes(
     async def follow() -> tuple[list[Figure], list[Figure]]:
         return await Follower(fleet.redis.url, count, bench.home).measure(resyncs)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        inside, held = runner.run(follow())
+    inside, held = uvloop.run(follow())
     size = Section(f"{count:,} routes of {upstreams} upstreams each", [*outside, *inside])
     return Outcome([size, Section("how long the event loop is held at a time", held, [NOTE])])
 

@@ -228,8 +228,7 @@ def scale(
     sections: list[Section] = []
     for count in counts:
         redis.client.flushall()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            costs[count], figures = runner.run(measured(count))
+        costs[count], figures = uvloop.run(measured(count))
         sections.append(Section(f"{count} instances, {of}", figures))
     return Outcome([*sections, *growth(costs, pods)])
 

@@ -71,7 +71,7 @@ class Balancer:
         """In a folder of its own: its processes by their data ports; every proxy serves. Raises BenchError."""
         if self.settings is None:
             peers = [self.needs.start(processes, home / str(number), pods) for number in range(proxies)]
-            started = {each.site.port: each.running for each in peers}
+            started = {site.port: running for site, running in peers}
         else:
             fleet = Fleet(processes, home)
             fleet.write_route("/", pods, self.settings)

@@ -4,10 +4,10 @@ Bounded load: how evenly upstreams are occupied, by different signals, where eve
 of the keys it owns. Zones: zone affinity comes in under traffic. The scale-up is in `fade_in.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
@@ -15,47 +15,41 @@ from bench.command import ALL, Bench, chosen
 from bench.lab.fade_in import WARMING, fade_in
 from bench.lab.model import Fleet, Shape, distances, view, walked
 from bench.table import Figure, Outcome, Section
-from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
 from slb.model import RouteSettings
 
-# -- bounded load
-
 UNEVEN = Shape(upstreams=16, clients=8, rate=4800.0, fan_out=50, keys=16_000, cache=4000)
 SMALL = 700  # keys that every fourth upstream has room for; it owns a thousand
-UNEVEN_WARMING, SETTLING, MEASURED = 30, 20, 20
-EVERY = 5  # seconds between two samples of the occupancies
+UNEVEN_WARMING = 30
+SETTLING, MEASURED, EVERY = 20, 20, 5  # seconds; so many between two samples of the occupancies
 SPREAD_GOAL = 0.5  # of the spread under in-flight: the spread under effective load
+MIXED, EVEN, SINGLE = "some caches small", "all caches large", "some small, no batches"
+SCENES = {MIXED: (SMALL, UNEVEN.fan_out), EVEN: (UNEVEN.cache, UNEVEN.fan_out), SINGLE: (SMALL, 1)}
+"""Fleets: keys that every fourth upstream has room for, and keys in a batch."""
 
+ALONE, TIGHT, LOOSE, EFFECTIVE = "ring alone", "in flight, 1.10", "in flight, 1.25", "effective load, 1.25"
+SIGNALS = {ALONE: ("off", 1.0), TIGHT: ("inflight", 1.1), LOOSE: ("inflight", 1.25), EFFECTIVE: ("effective", 1.25)}
+"""What decides, and the limit it is used with: what in-flight cannot see has to be made up for by a short leash."""
 
-class Scene(NamedTuple):
-    """One way in which requests come to a fleet: keys that every fourth upstream has room for, keys in a batch."""
-
-    name: str
-    small: int
-    fan_out: int
-
-
-class Signal(NamedTuple):
-    """What decides. The two limits are those the two signals are used with: what in-flight cannot see has to be
-    made up for by a short leash."""
-
-    name: str
-    load_signal: Literal["effective", "inflight", "off"]
-    factor: float
-
-
-MIXED = Scene("some caches small", SMALL, UNEVEN.fan_out)
-EVEN = Scene("all caches large", UNEVEN.cache, UNEVEN.fan_out)
-SINGLE = Scene("some small, no batches", SMALL, 1)
-ALONE = Signal("ring alone", "off", 1.0)
-TIGHT = Signal("in flight, 1.10", "inflight", 1.10)
-LOOSE = Signal("in flight, 1.25", "inflight", 1.25)
-EFFECTIVE = Signal("effective load, 1.25", "effective", 1.25)
 RUNS = (
-    *((MIXED, signal) for signal in (ALONE, TIGHT, LOOSE, EFFECTIVE)),
+    *((MIXED, signal) for signal in SIGNALS),
     *((scene, signal) for scene in (EVEN, SINGLE) for signal in (TIGHT, EFFECTIVE)),
 )
+
+ZONED = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, cache=600)
+ZONES = "abc"
+TIMES = (
+    20,
+    300,
+    40,
+)  # seconds: all-zone routing with warm caches, the ramp, as long as by default, what is measured
+NO_BRAKE = 100.0  # a margin that no latency exceeds
+PLAIN, BRAKED, UNBRAKED = "all zones", "zone, expected load", "zone, expected load, no brake"
+AFFINITIES: Mapping[str, Mapping[str, Any]] = {
+    PLAIN: {"zone_affinity": False},
+    BRAKED: {"zone_affinity": True},
+    UNBRAKED: {"zone_affinity": True, "zone_margin": NO_BRAKE},
+}
 
 
 class Occupied(NamedTuple):
@@ -80,14 +74,14 @@ def bounded(seed: int, scale: float) -> list[Section]:
     shape = UNEVEN.scaled(scale)
     found = {(scene, signal): occupied(scene, signal, shape, scale, seed) for scene, signal in RUNS}
     title = f"{shape.upstreams} upstreams, {shape.clients} client processes, {shape.rate:.0f} requests a second"
-    notes = [
+    note = (
         "Least, mean, most, spread: of occupancy, the seconds of requests present a second at each upstream. "
-        "Walked: requests that passed over their key's owner.",
-    ]
+        "Walked: requests that passed over their key's owner."
+    )
     columns = ("fleet", "signal, limit", "least", "mean", "most", "spread", "hits", "reads/s", "walked")
-    rows = [[scene.name, signal.name, *each.cells()] for (scene, signal), each in found.items()]
+    rows = [[scene, signal, *each.cells()] for (scene, signal), each in found.items()]
 
-    def spread_of(scene: Scene, signal: Signal) -> float:
+    def spread_of(scene: str, signal: str) -> float:
         return found[scene, EFFECTIVE].spread / found[scene, signal].spread
 
     reads = found[MIXED, EFFECTIVE].reads / max(found[MIXED, ALONE].reads, 1)
@@ -98,18 +92,18 @@ def bounded(seed: int, scale: float) -> list[Section]:
         Figure("without batches, of that at 1.10", spread_of(SINGLE, TIGHT), at_most=SPREAD_GOAL),
         Figure("reads of the database, of the ring's alone", reads),
     ]
-    return [Section(title, (), notes, columns, rows, words=2), Section("effective load at 1.25", goals)]
+    return [Section(title, (), [note], columns, rows, words=2), Section("effective load at 1.25", goals)]
 
 
-def occupied(scene: Scene, signal: Signal, shape: Shape, scale: float, seed: int) -> Occupied:
+def occupied(scene: str, signal: str, shape: Shape, scale: float, seed: int) -> Occupied:
     """One run."""
+    (small, fan_out), (load_signal, factor) = SCENES[scene], SIGNALS[signal]
     settling, measured = (max(round(time * scale / EVERY), 1) * EVERY for time in (SETTLING, MEASURED))
     numbers, end = range(shape.upstreams), settling + measured
-    rooms = [scene.small if number % 4 == 0 else shape.cache for number in numbers]
-    fleet = Fleet(replace(shape, fan_out=scene.fan_out), seed, rooms)
+    rooms = [small if number % 4 == 0 else shape.cache for number in numbers]
+    fleet = Fleet(replace(shape, fan_out=fan_out), seed, rooms)
     fleet.warm(Ring.of(view(numbers)), UNEVEN_WARMING * shape.keys)
-    limits = {"load_signal": signal.load_signal, "balance_factor": signal.factor}
-    settings = RouteSettings.model_validate({"policy": "consistent_hash", **limits})
+    settings = _hashed({"load_signal": load_signal, "balance_factor": factor})
     policies = [fleet.add_policy(view(numbers), settings, number) for number in range(shape.clients)]
     fleet.begin(end)
     fleet.schedule.run(settling)
@@ -125,110 +119,64 @@ def occupied(scene: Scene, signal: Signal, shape: Shape, scale: float, seed: int
     return Occupied(low, average, high, high - low, steady.hit_rate, steady.reads / measured, of_requests)
 
 
-# -- zones
-
-ZONED = Shape(upstreams=12, clients=6, rate=1800.0, fan_out=50, keys=1350, cache=600)
-ZONES = ("a", "b", "c")
-NO_BRAKE = 100.0  # a margin that no latency exceeds
-
-
-class Times(NamedTuple):
-    """Whole seconds: all-zone routing with caches that are warm to begin with, then the ramp, as long as it is by
-    default, then what is measured."""
-
-    settling: int = 20
-    fade_in: int = 300
-    after: int = 40
-
-    def scaled(self, scale: float) -> "Times":
-        return Times(*(max(round(each * scale), 2) for each in self))
-
-
-class Affinity(NamedTuple):
-    name: str
-    is_on: bool = True
-    margin: float = 0.35
-
-
-PLAIN, BRAKED = Affinity("all zones", is_on=False), Affinity("zone, expected load")
-UNBRAKED = Affinity("zone, expected load, no brake", margin=NO_BRAKE)
-
-
-class Moment(NamedTuple):
-    """One second: averages over the clients of the zone's share and health, and what all did in it."""
+class Zoned(NamedTuple):
+    """Once the ramp has ended: the zone's share, on average over the clients; hits, reads of the database a second;
+    the part of the requests that walked. `most`: reads in any second since the ramp began."""
 
     share: float
-    health: float
-    walked: float
-    reads: int
     hit_rate: float
-
-
-class Ramp(NamedTuple):
-    """Second by second since the ramp began, and on average once it has ended; `kept` is how many keys an upstream
-    has in its cache at the end."""
-
-    moments: Sequence[Moment]
-    mean: Sequence[float]
-    kept: float
+    reads: float
+    most: int
+    walked: float
 
     def cells(self) -> list[str]:
-        share, _, walked, reads, hit_rate = self.mean
-        least, most = min(each.health for each in self.moments), max(each.reads for each in self.moments)
-        figures = [f"{share:.0%}", f"{least:.2f}", f"{hit_rate:.2%}", f"{reads:.0f}", str(most)]
-        return [*figures, f"{walked:.1%}", f"{self.kept:.0f}"]
+        figures = [f"{self.share:.0%}", f"{self.hit_rate:.2%}", f"{self.reads:.0f}"]
+        return [*figures, str(self.most), f"{self.walked:.1%}"]
 
 
 def zones(seed: int, scale: float) -> list[Section]:
-    """All of them. `scale` is the part of the time: a zone needs all its upstreams."""
-    times = Times().scaled(scale)
-    found = {each: ramped(each, times, seed) for each in (PLAIN, BRAKED, UNBRAKED)}
+    """With affinity and without. `scale` is the part of the time: a zone needs all its upstreams."""
+    settling, ramp, after = (max(round(each * scale), 2) for each in TIMES)
+    found = {name: zoned(each, settling, ramp, after, seed) for name, each in AFFINITIES.items()}
     title = (
-        f"{ZONED.upstreams} upstreams in {len(ZONES)} zones; affinity from {times.settling} s on, "
-        f"whole {times.fade_in} s later"
+        f"{ZONED.upstreams} upstreams in {len(ZONES)} zones; affinity from {settling} s on, whole {ramp} s later"
     )
-    notes = [
-        f"All in the {times.after} s after the ramp; least health and most reads: of any second since it began.",
-        "kept: keys in a cache at the end.",
-    ]
-    columns = ("", "own zone", "least health", "hits", "reads/s", "most", "walked", "kept")
-    plain, braked, unbraked = (Moment(*found[each].mean) for each in found)  # type: ignore[arg-type]
+    note = f"All in the {after} s after the ramp; most reads: of any second since it began."
+    columns = ("", "own zone", "hits", "reads/s", "most", "walked")
+    plain, walks = 100 * found[PLAIN].walked, 100 * found[UNBRAKED].walked
     figures = [
-        Figure("requests that walk, at most as without zones", 100 * unbraked.walked, "%", 100 * plain.walked),
-        Figure("own zone with the brake on latency", 100 * braked.share, "%"),
+        Figure("requests that walk, at most as without zones", walks, "%", at_most=plain),
+        Figure("own zone with the brake on latency", 100 * found[BRAKED].share, "%"),
     ]
-    rows = [[affinity.name, *each.cells()] for affinity, each in found.items()]
-    return [Section(title, (), notes, columns, rows), Section("expected load, no brake, after the ramp", figures)]
+    rows = [[name, *each.cells()] for name, each in found.items()]
+    return [Section(title, (), [note], columns, rows), Section("expected load, no brake, after the ramp", figures)]
 
 
-def ramped(affinity: Affinity, times: Times, seed: int) -> Ramp:
+def zoned(affinity: Mapping[str, Any], settling: int, ramp: int, after: int, seed: int) -> Zoned:
     """One run. Bounded load goes by effective load in all of them."""
-    fleet, numbers = Fleet(ZONED, seed), range(ZONED.upstreams)
+    fleet, numbers, whole = Fleet(ZONED, seed), range(ZONED.upstreams), settling + ramp
     fleet.warm(Ring.of(view(numbers)), WARMING * ZONED.keys)
-    zone = {"zone_affinity": affinity.is_on, "zone_margin": affinity.margin, "zone_min_upstreams": 2}
-    ramp = {"zone_delay": f"{times.settling}s", "zone_fade_in": f"{times.fade_in}s"}
-    settings = RouteSettings.model_validate({"policy": "consistent_hash", **zone, **ramp})
+    times = {"zone_min_upstreams": 2, "zone_delay": f"{settling}s", "zone_fade_in": f"{ramp}s"}
+    settings = _hashed({**affinity, **times})
     policies = [
         fleet.add_policy(view(numbers, _zone), settings, number, _zone(number)) for number in range(ZONED.clients)
     ]
-    fleet.begin(sum(times))
-    fleet.schedule.run(times.settling)
-    moments = [_moment(fleet, policies, second) for second in range(times.settling, sum(times))]
-    mean = [fmean(column) for column in zip(*moments[-times.after :], strict=True)]
-    return Ramp(moments, mean, fmean(len(server.cache) for server in fleet.servers.values()))
+    fleet.begin(whole + after)
+    fleet.schedule.run(whole)
+    before = distances(policies)
+    fleet.schedule.run(whole + after)
+    steady = fleet.between(whole, whole + after)
+    most = max(fleet.between(second, second + 1).reads for second in range(settling, whole + after))
+    share, of_requests = fmean(each.zone_share.share for each in policies), walked(distances(policies) - before)
+    return Zoned(share, steady.hit_rate, steady.reads / after, most, of_requests)
 
 
 def _zone(number: int) -> str:
     return ZONES[number % len(ZONES)]
 
 
-def _moment(fleet: Fleet, policies: Sequence[ConsistentHash], second: int) -> Moment:
-    before = distances(policies)
-    fleet.schedule.run(second + 1)
-    measured = fleet.between(second, second + 1)
-    share = fmean(policy.zone_share.share for policy in policies)
-    health = fmean(policy.zone_share.ramp.health for policy in policies)
-    return Moment(share, health, walked(distances(policies) - before), measured.reads, measured.hit_rate)
+def _hashed(settings: Mapping[str, Any]) -> RouteSettings:
+    return RouteSettings.model_validate({"policy": "consistent_hash", **settings})
 
 
 EXPERIMENTS = {"fade-in": fade_in, "bounded": bounded, "zones": zones}

@@ -89,7 +89,7 @@ def _ways(title: str, standings: Sequence[Standing], bound: float) -> Section:
     notes = [
         "fullest 60 s: the most tokens any model admitted in any minute, in units of its limit and one bucket. "
         "idle: share of the quotas that was left unused until the last prompt was taken up. "
-        "waits kept: the share of callers that waited as told and were admitted on their next try; p50: of waits.",
+        "waits kept: the share of callers that waited as told and were admitted on their next try; p50: of waits."
     ]
     columns = ("", "minutes", "vs bound", "calls", "repeated", "idle", "fullest 60 s", "waits kept", "p50")
     rows = [["the quotas' own bound", f"{bound / MINUTE:.1f}", "1.00", *[""] * 6]]
@@ -106,7 +106,7 @@ def _models(standing: Standing) -> Section:
     """How each model held its limits, and what it got."""
     notes = [
         "rate: tokens admitted after the first minute, in units of the limit. off by: of its share of all tokens, "
-        "relative to what its weight makes due.",
+        "relative to what its weight makes due."
     ]
     columns = (
         *("", "tokens/min", "slots", "weight", "calls", "at once", "fullest 60 s", "rate", "idle"),

@@ -8,7 +8,7 @@ from typer import Option
 from bench.command import Bench
 from bench.fleet import Fleet
 from bench.http import ask, free_ports, send_json
-from bench.measure import Case, LoadReport, Wrk, counted
+from bench.measure import Case, LoadReport, Wrk, counted, pinned_cores
 from bench.processes import BenchError, Processes, wait_until
 from bench.procstat import ProcessTree
 from bench.table import Figure, Outcome, Section
@@ -38,8 +38,7 @@ def quota_rate(
 ) -> Outcome:
     """Decisions a second of one router on one core, beside one that sends Redis a command for each. The load and
     Redis have the first core, the router in its turn the last."""
-    load_core, *_, router_core = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {load_core})
+    router_core, load_core = pinned_cores()
     wrk = Wrk(load_core, connections)
 
     def turn(limits: dict[str, int], is_slb: bool) -> Turn:

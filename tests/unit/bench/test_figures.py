@@ -177,7 +177,7 @@ def test_the_goal_for_a_held_loop_is_for_the_longest_of_all_resyncs() -> None:
 
 
 def test_the_goal_for_registrations_is_for_their_99th_percentile() -> None:
-    tries = [register.Try(float(each), each + 1.0) for each in range(1, 201)]
+    tries = [(float(each), each + 1.0) for each in range(1, 201)]
     served = {figure.what: figure for figure in register.section(tries).figures}["served by the other, p99"]
     assert (served.value, served.met) == (198.0, False)
 

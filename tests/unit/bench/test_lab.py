@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from bench.lab.experiments import (
+    AFFINITIES,
     ALONE,
     BRAKED,
     EFFECTIVE,
@@ -14,12 +15,10 @@ from bench.lab.experiments import (
     TIGHT,
     UNBRAKED,
     UNEVEN,
-    Moment,
-    Times,
     occupied,
-    ramped,
+    zoned,
 )
-from bench.lab.fade_in import AT_ONCE, FILTERED, N_RING, fade_in
+from bench.lab.fade_in import SHAPE, scaled_up
 from bench.lab.model import Answers, Fleet, Schedule, Server, Shape, ZipfKeys, member, view, walked
 from slb.model import RouteSettings
 
@@ -141,17 +140,10 @@ def test_those_that_walked_are_a_part_of_all_requests() -> None:
     assert walked(Counter()) == 0
 
 
-def test_a_fade_in_warms_only_what_its_upstreams_own_and_without_one_all_is_cold_at_once() -> None:
-    table, _ = fade_in(1, 0.05)
-    at = {column: place for place, column in enumerate(table.columns)}
-    rows = {row[0]: row for row in table.rows}
-
-    def cell(name: str, column: str) -> float:
-        return float(rows[name][at[column]].removesuffix("%"))
-
-    assert cell(N_RING, "strays") == 0 < 5 < cell(FILTERED, "strays")
-    assert cell(FILTERED, "cold reads") > cell(N_RING, "cold reads")
-    assert cell(AT_ONCE, "of before") < 0.92 < 0.95 < cell(N_RING, "of before")
+def test_without_a_fade_in_all_is_cold_at_once() -> None:
+    none, ours = (scaled_up(SHAPE.scaled(0.05), 2, 1, fades) for fades in (False, True))
+    assert none.kept < 0.92 < 0.95 < ours.kept
+    assert none.peak > 2 * ours.peak
 
 
 def test_effective_load_evens_out_what_in_flight_cannot_see() -> None:
@@ -166,11 +158,7 @@ def test_effective_load_evens_out_what_in_flight_cannot_see() -> None:
         assert each.reads == pytest.approx(shape.rate * (1 - each.hit_rate), rel=0.05)
 
 
-def test_a_zone_takes_over_along_the_ramp_and_the_brake_shows_in_health_where_it_is_on() -> None:
-    plain, braked, unbraked = (ramped(each, Times().scaled(0.05), 1) for each in (PLAIN, BRAKED, UNBRAKED))
-    shares = [moment.share for moment in unbraked.moments]
-    assert shares[0] < 0.05 < 0.98 < shares[-1]
-    assert shares == sorted(shares)
-    assert all(moment.share == 0 for moment in plain.moments)
-    assert Moment(*unbraked.mean).walked < Moment(*plain.mean).walked < 0.2  # type: ignore[arg-type]
-    assert min(moment.health for moment in braked.moments) < min(moment.health for moment in unbraked.moments) == 1
+def test_a_zone_takes_over_where_it_is_on_and_nothing_brakes_it() -> None:
+    plain, braked, unbraked = (zoned(AFFINITIES[each], 2, 15, 2, 1) for each in (PLAIN, BRAKED, UNBRAKED))
+    assert plain.share == 0 < braked.share < 0.5 < 0.98 < unbraked.share
+    assert unbraked.walked < plain.walked < 0.2
