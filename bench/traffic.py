@@ -5,15 +5,14 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import httptools
 import uvloop
 
-from bench.table import percentile
+from bench.table import Figure, percentile
 
 GIVE_UP_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0  # of those that wait for replies: longer than a request may wait in a queue and be served
@@ -139,25 +138,28 @@ class Answer(NamedTuple):
     status: int
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What a stretch of time saw. Latencies count from when a request was due, so that a stall shows in full."""
+class Tally(NamedTuple):
+    """What a stretch of time saw. Latencies count from when a request was due, so that a stall shows in full;
+    requests have failed whose status is not 200."""
 
     requests: int
-    by_status: dict[int, int]
+    failed: int
     p99_ms: float
     max_ms: float
 
     @classmethod
-    def of(cls, answers: Iterable[Answer]) -> Self:
-        seen = list(answers)
-        latencies = [(answer.ended - answer.due) * 1e3 for answer in seen]
-        by_status = dict(Counter(answer.status for answer in seen))
-        return cls(len(seen), by_status, percentile(latencies, 0.99), percentile(latencies, 1.0))
+    def of(cls, answers: Sequence[Answer]) -> Self:
+        latencies = [(answer.ended - answer.due) * 1e3 for answer in answers]
+        failed = sum(answer.status != 200 for answer in answers)
+        return cls(len(answers), failed, percentile(latencies, 0.99), percentile(latencies, 1.0))
 
-    def failed(self, good: int) -> int:
-        """Requests whose status is another."""
-        return self.requests - self.by_status.get(good, 0)
+    def figures(self) -> list[Figure]:
+        return [
+            Figure("requests", self.requests),
+            Figure("failed", self.failed, at_most=0),
+            Figure("latency, p99", self.p99_ms, "ms"),
+            Figure("latency, max", self.max_ms, "ms"),
+        ]
 
 
 class Traffic:

@@ -90,16 +90,8 @@ class Outages:
             true_again = self._true_again(how) - back
             more = after(back)
             time.sleep(QUIET_SECONDS)
-        tally = Tally.of(traffic.answers)
-        figures = [
-            Figure("requests", tally.requests),
-            Figure("failed", tally.failed(200), at_most=0),
-            Figure("latency, p99", tally.p99_ms, "ms"),
-            Figure("latency, max", tally.max_ms, "ms"),
-            Figure("true again on both instances", true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
-            *more,
-        ]
-        return Section(title, figures)
+        again = Figure("true again on both instances", true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS)
+        return Section(title, [*Tally.of(traffic.answers).figures(), again, *more])
 
     def _true_again(self, how: str) -> float:
         """When both instances served a route that was written into Redis by hand as soon as it answered, and

@@ -42,25 +42,21 @@ def rolling(
     with Traffic([each.port for each in instances], PATH, rate, tries_others=True) as traffic:
         time.sleep(QUIET_SECONDS)
         for _ in range(rounds):
-            for kind, (restart, count) in kinds.items():
-                for number in range(count):
+            for kind, (restart, members) in kinds.items():
+                for number in range(members):
                     bench.to(f"restarting {kind} {number + 1}")
                     begun = time.monotonic()
                     restart(number)
                     spans[kind].append((begun, time.monotonic()))
         time.sleep(QUIET_SECONDS)
-    tally, failed = Tally.of(traffic.answers), [answer for answer in traffic.answers if answer.status != 200]
+    failed = [answer for answer in traffic.answers if answer.status != 200]
 
     def failed_during(kind: str) -> int:
         return sum(any(each.due < end and each.ended > begun for begun, end in spans[kind]) for each in failed)
 
-    figures = [
-        Figure("restarts", sum(map(len, spans.values()))),
-        Figure("requests", tally.requests),
-        Figure("failed", tally.failed(200), at_most=0),
-        *(Figure(f"of these while {kind} restarted", failed_during(kind)) for kind in kinds),
-        Figure("latency, p99", tally.p99_ms, "ms"),
-        Figure("latency, max", tally.max_ms, "ms"),
-    ]
+    count, all_failed, *latencies = Tally.of(traffic.answers).figures()
+    while_restarted = (Figure(f"of these while {kind} restarted", failed_during(kind)) for kind in kinds)
+    restarts = Figure("restarts", sum(map(len, spans.values())))
+    figures = [restarts, count, all_failed, *while_restarted, *latencies]
     title = f"{INSTANCES} instances and {UPSTREAMS} upstreams restarted one after another"
     return Outcome([Section(title, figures)])

@@ -49,7 +49,7 @@ class Turns(NamedTuple):
     def figures(self, alone: str, beside: str, indent: str) -> list[Figure]:
         """`alone`, `beside`: what the two medians of p99 are called."""
         without, with_them = (median(each.p99_ms for each in tallies) for tallies in self)
-        failed = sum(each.failed(200) for tallies in self for each in tallies)
+        failed = sum(each.failed for tallies in self for each in tallies)
         return [
             Figure(alone, without, "ms"),
             Figure(beside, with_them, "ms"),

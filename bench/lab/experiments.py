@@ -120,7 +120,7 @@ def occupied(scene: str, signal: str, shape: Shape, scale: float, seed: int) -> 
 
 
 class Zoned(NamedTuple):
-    """Once the ramp has ended: the zone's share, on average over the clients; hits, reads of the database a second;
+    """Once the ramp has ended, on average: the zone's share; hits, reads of the database a second;
     the part of the requests that walked. `most`: reads in any second since the ramp began."""
 
     share: float
@@ -163,12 +163,14 @@ def zoned(affinity: Mapping[str, Any], settling: int, ramp: int, after: int, see
     ]
     fleet.begin(whole + after)
     fleet.schedule.run(whole)
-    before = distances(policies)
-    fleet.schedule.run(whole + after)
+    before, shares = distances(policies), list[float]()
+    for second in range(whole, whole + after):
+        fleet.schedule.run(second + 1)
+        shares.append(fmean(each.zone_share.share for each in policies))
     steady = fleet.between(whole, whole + after)
     most = max(fleet.between(second, second + 1).reads for second in range(settling, whole + after))
-    share, of_requests = fmean(each.zone_share.share for each in policies), walked(distances(policies) - before)
-    return Zoned(share, steady.hit_rate, steady.reads / after, most, of_requests)
+    of_requests = walked(distances(policies) - before)
+    return Zoned(fmean(shares), steady.hit_rate, steady.reads / after, most, of_requests)
 
 
 def _zone(number: int) -> str:

@@ -32,9 +32,8 @@ async def serve(url: str, port: int) -> None:
         ask = ["schedule", f"tsk_{uuid4().hex}", body["estimated_tokens"], JITTER, "", False]
         reply = await script(keys=quota_keys(), args=[orjson.dumps({**RULES, "asks": [ask]})])
         kind, first, second = reply[-1][0]
-        answer = {"wait_for_ms": int(first)}
-        if kind == "admitted":
-            answer = {"model_backend_id": first, "task_id": second}
+        is_admitted = kind == "admitted"
+        answer = {"model_backend_id": first, "task_id": second} if is_admitted else {"wait_for_ms": int(first)}
         return web.json_response(body=orjson.dumps(answer))
 
     async def ready(request: web.Request) -> web.Response:

@@ -65,19 +65,15 @@ def test_shorter_services_have_goals_of_their_own(service: float, most: dict[str
     assert met(case(service, envoy=1000, **{name: p99 + 1 for name, p99 in most.items()})) == [False] * len(most)
 
 
-def test_a_service_time_that_nobody_set_a_goal_for_has_none() -> None:
+def test_goals_are_those_of_the_balancers_that_took_part_at_service_times_that_have_some() -> None:
     assert case(0.3, envoy=1000, slb=100).goals() is None
+    assert (met(case(slb=120)), met(case(envoy=300))) == ([True], [])
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0.1,", "0.0001", "inf"])
 def test_what_is_no_service_time_is_refused(text: str) -> None:
     with pytest.raises(typer.Exit):
         chosen_services(text)
-
-
-def test_goals_are_those_of_the_balancers_that_took_part() -> None:
-    assert met(case(slb=120)) == [True]
-    assert met(case(envoy=300)) == []
 
 
 def test_a_balancer_that_failed_misses_its_goals_and_is_named() -> None:

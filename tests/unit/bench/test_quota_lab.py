@@ -66,16 +66,6 @@ def test_an_hour_passes_in_no_time_and_everybody_wakes_up_in_turn() -> None:
     assert [at for _, at in woken] == pytest.approx([0.5, 3600.0, 7200.0])
 
 
-def test_timeouts_are_of_simulated_time_too() -> None:
-    async def patient() -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1800):
-                await asyncio.sleep(10_000)
-        return asyncio.get_running_loop().time()
-
-    assert simulate(patient()) == pytest.approx(1800)
-
-
 def test_a_simulation_in_which_nobody_will_ever_wake_up_is_told() -> None:
     with pytest.raises(BenchError, match="for ever"):
         simulate(asyncio.Event().wait())
@@ -246,6 +236,7 @@ def test_where_slots_are_short_they_are_as_the_weights_are_and_all_else_is_alike
     assert len({model.seconds(work) for model in models for work in crowd.backlog[-1:]}) == 1
     assert len({work.tokens for work in crowd.backlog}) == 1
     assert crowd.callers == 2 * sum(model.slots for model in models)
+    assert all(work.estimate == work.tokens for work in short_of_tokens(setting).backlog)
 
 
 def test_where_slots_are_short_shares_are_as_the_weights_are_and_no_cap_is_exceeded() -> None:
@@ -254,7 +245,3 @@ def test_where_slots_are_short_shares_are_as_the_weights_are_and_no_cap_is_excee
     assert standing.share_error < 0.02
     assert standing.over_cap == 0
     assert all(part.in_use > 0.9 for part in standing.parts)
-
-
-def test_where_tokens_are_short_estimates_are_exact(setting: Setting) -> None:
-    assert all(work.estimate == work.tokens for work in short_of_tokens(setting).backlog)
