@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.http import ask, free_ports, get_text, send_json
+from bench.http import free_ports, get_text, send_json, wait_until_served
 from bench.peers import SLB
 from bench.pods import start_pods, start_upstreams
 from bench.processes import BenchError, Processes, Running, wait_until
@@ -27,10 +27,7 @@ class Instance:
     api_port: int
 
     def wait_until_ready(self) -> None:
-        def ready() -> bool:
-            return ask(self.api_port, "/readyz")[0] == 200
-
-        wait_until(ready, self.running, READY_SECONDS, "becoming ready", LOOK_EVERY_SECONDS)
+        wait_until_served([self.api_port], "/readyz", self.running, READY_SECONDS, LOOK_EVERY_SECONDS)
 
     def register(self, path: str, target: str) -> None:
         """Over its API. Raises BenchError where it refuses."""

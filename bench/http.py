@@ -2,10 +2,11 @@
 
 import json
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException
 
-from bench.processes import BenchError
+from bench.processes import POLL_SECONDS, BenchError, Running, wait_until
 
 ASK_SECONDS = 2.0
 
@@ -17,6 +18,14 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return status, upstream
     except (OSError, HTTPException):
         return 0, ""
+
+
+def wait_until_served(
+    ports: Iterable[int], path: str, running: Running, seconds: float, every: float = POLL_SECONDS
+) -> None:
+    """Until all of them answer a GET with 200. Raises BenchError where `running` ends first, or time runs out."""
+    for port in ports:
+        wait_until(lambda port=port: ask(port, path)[0] == 200, running, seconds, f"GET {path}", every)  # type: ignore[misc]
 
 
 def get_text(port: int, path: str) -> str:

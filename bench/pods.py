@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 import orjson
 import uvloop
 
-from bench.http import ask
+from bench.http import wait_until_served
 from bench.peers import Site, find_program
-from bench.processes import Processes, Running, wait_until
+from bench.processes import Processes
 from bench.procstat import MIB
 from bench.timers import Timers
 
@@ -31,14 +31,7 @@ RECEIVED = b'{"received":true}'
 Answer = Callable[[bytes], None]
 At = Callable[[float, Callable[[], None]], None]  # calls back at a time of `time.monotonic`
 Gone = Callable[[], object]
-
-
-class Pod(Protocol):
-    """One upstream."""
-
-    def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
-        """Answer a request whose head asks for a service of so many seconds. Returns what to call where the
-        connection is gone before that."""
+"""What a pod's `take` returns: what to call where the connection is gone before the request has been answered."""
 
 
 def reply(name: str, body: bytes = BODY, content_type: str = "application/json") -> bytes:
@@ -159,6 +152,9 @@ class Noting:
         return end
 
 
+Pod = Plain | Slot | Noting
+
+
 def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> list[Pod]:
     """Pods of one kind: plain, slot, or noting, whose schedule is in `options`."""
     if kind == "noting":
@@ -216,7 +212,7 @@ def start_pods(
     """One process with these pods, which answer on return; `home` is its own folder."""
     words = (kind, orjson.dumps(options).decode(), *ports)
     running = processes.start_module(home, "bench.pods", *words, core=core)
-    _wait_for_all(ports, NOTED if kind == "noting" else "/", running)
+    wait_until_served(ports, NOTED if kind == "noting" else "/", running, READY_SECONDS)
 
 
 def start_upstreams(processes: Processes, home: Path, core: int | None, ports: Sequence[int]) -> None:
@@ -229,14 +225,7 @@ def start_upstreams(processes: Processes, home: Path, core: int | None, ports: S
     (home / "download.bin").write_bytes(b"x" * MIB)
     config = str(Site(home, 0, 0, tuple(ports)).write("upstreams.conf"))
     argv = [program, "-p", str(home), "-e", "stderr", "-c", config]
-    _wait_for_all(ports, "/", processes.start(argv, core, home, {}))
-
-
-def _wait_for_all(ports: Sequence[int], path: str, running: Running) -> None:
-    def ready() -> bool:
-        return all(ask(port, path)[0] == 200 for port in ports)
-
-    wait_until(ready, running, READY_SECONDS, "starting upstreams")
+    wait_until_served(ports, "/", processes.start(argv, core, home, {}), READY_SECONDS)
 
 
 if __name__ == "__main__":

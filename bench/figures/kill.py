@@ -4,7 +4,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from statistics import median
 from typing import Annotated, Any, NamedTuple
@@ -27,7 +26,7 @@ SERVICE_SECONDS, SPREAD = 2.0, 0.5  # so long that a slot is seldom just on its 
 QUIET_SECONDS = (1.0, 3.0)  # between all being well and the next kill, at random
 GOAL_SECONDS, LOOK_EVERY_SECONDS = 4.0, 0.02
 CLOSING_SECONDS = 0.05  # for upstreams to see that a dead process's connections are closed
-COUNTERS = DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
+DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
 SETTINGS = {
     "policy": "least_inflight",
     "max_inflight": str(CAP),
@@ -50,28 +49,19 @@ class Kill(NamedTuple):
     true_again: float
 
 
-@dataclass
-class Seen:
-    """In the whole run. `most`: requests at any upstream at once; `left`: what is in Redis when all is over."""
-
-    answered: int = 0
-    failed: Mapping[int, int] = field(default_factory=dict)
-    lost: int = 0
-    most: int = 0
-    highest_score: int = 0
-    counters: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0.0))
-    left: Mapping[str, int] = field(default_factory=dict)
-
-
 class Kills:
-    """One fleet goes through all of them, one after another. `seen` is whole once it has ended."""
+    """One fleet goes through all of them, one after another. `most`: requests at any upstream at once; `counters`
+    are of the ledgers of all instances; `left`: what is in Redis when all is over."""
 
     def __init__(self, fleet: Fleet, loop: Loop, pod: int, clients: Clients, rng: Random) -> None:
         self._fleet, self._loop, self._pod, self._clients, self._rng = fleet, loop, pod, clients, rng
         self._redis: Any = fleet.redis.client  # its stubs do not know decoded replies
-        self.seen = Seen()
+        self.kills: list[Kill] = []
+        self.most = self.highest_score = 0
+        self.counters = dict.fromkeys((DRIFT, REAPED, LOCAL), 0.0)
+        self.left: Mapping[str, int] = {}
 
-    def one(self) -> Kill:
+    def one(self) -> None:
         """At a random moment, once all is well."""
         self._seconds_until(self._scores_are_true)
         time.sleep(self._rng.uniform(*QUIET_SECONDS))
@@ -88,7 +78,8 @@ class Kills:
         successor.wait_until_ready()
         ready = time.monotonic() - killed
         self._loop.run(self._clients.open(number))
-        return Kill(in_flight, queued, cut_off, ready, self._seconds_until(self._scores_are_true, killed))
+        true_again = self._seconds_until(self._scores_are_true, killed)
+        self.kills.append(Kill(in_flight, queued, cut_off, ready, true_again))
 
     def end(self) -> None:
         """Wait until all are answered, and look at what is left."""
@@ -96,15 +87,13 @@ class Kills:
         self._seconds_until(lambda: not self._left())
         for instance in self._fleet.instances:
             self._count(instance)
-        asked = self._clients
-        self.seen.answered, self.seen.failed, self.seen.lost = asked.answered, asked.failed, asked.lost
-        self.seen.left = self._left()
+        self.left = self._left()
 
     def _count(self, instance: Instance) -> None:
         """What its ledger has counted, from its metrics."""
         text = get_text(instance.api_port, "/metrics")
-        for name in COUNTERS:
-            self.seen.counters[name] += counter_in(text, name)
+        for name in self.counters:
+            self.counters[name] += counter_in(text, name)
 
     def _seconds_until(self, condition: Callable[[], bool], since: float | None = None) -> float:
         """From `since` (now) until it holds; infinite where not. Raises BenchError where an instance ends."""
@@ -124,12 +113,12 @@ class Kills:
     def _truth(self) -> dict[str, int]:
         """By upstream, how many requests it has, of those that have any: all at one moment."""
         noted = json.loads(get_text(self._pod, NOTED))
-        self.seen.most = max(self.seen.most, *noted["most"].values(), 0)
+        self.most = max(self.most, *noted["most"].values(), 0)
         return {member(int(port)): count for port, count in noted["present"].items()}
 
     def _scores(self) -> dict[str, int]:
         scores = {each: int(score) for each, score in self._redis.zrange(INFLIGHT, 0, -1, withscores=True)}
-        self.seen.highest_score = max(self.seen.highest_score, *scores.values(), 0)
+        self.highest_score = max(self.highest_score, *scores.values(), 0)
         return {each: score for each, score in scores.items() if score}
 
     def _left(self) -> dict[str, int]:
@@ -167,49 +156,45 @@ def kill(
     pods = fleet.start_pods("noting", UPSTREAMS, service=SERVICE_SECONDS, spread=SPREAD, seed=seed)
     fleet.write_route(PATH, pods, SETTINGS)
     instances = fleet.start_instances(INSTANCES)
-    found: list[Kill] = []
     with Loop() as loop:
         asking = Clients([each.port for each in instances], PATH, clients, rng)
         kills = Kills(fleet, loop, pods[0], asking, rng)
         loop.run(asking.start())
         for number in range(times):
             bench.to(f"kill {number + 1}")
-            found.append(kills.one())
+            kills.one()
         bench.to("waiting for all replies")
         kills.end()
-    return Outcome([section(found, kills.seen)])
+    return Outcome([_section(kills, asking)])
 
 
-def section(kills: Sequence[Kill], seen: Seen) -> Section:
+def _section(run: Kills, clients: Clients) -> Section:
     """The figures, and what explains those that miss."""
-    in_flight, queued, cut_off, ready, true_again = zip(*kills, strict=True)
-    local = seen.counters[LOCAL]
+    in_flight, queued, cut_off, ready, true_again = zip(*run.kills, strict=True)
     figures = [
-        Figure("kills", len(kills)),
+        Figure("kills", len(run.kills)),
         Figure("requests in flight at the kill, least", min(in_flight)),
         Figure("of these in the queue, median", median(queued)),
         Figure("cut off at the upstreams by it, median", median(cut_off)),
         Figure("a new instance ready after, median", median(ready), "s"),
         Figure("scores equal the truth after, median", median(true_again), "s"),
         Figure("scores equal the truth after, max", max(true_again), "s", at_most=GOAL_SECONDS),
-        Figure("drift", seen.counters[DRIFT], at_most=0),
-        Figure("most requests at one upstream at once", seen.most, at_most=CAP),
-        Figure("highest score of an upstream seen", seen.highest_score, at_most=CAP),
-        Figure("answered with 200", seen.answered),
-        Figure("not, though their instance lived", sum(seen.failed.values()), at_most=0),
-        Figure("lost with their instance", seen.lost),
-        Figure("left in Redis when all were answered", sum(seen.left.values()), at_most=0),
-        Figure("leases reaped", seen.counters[REAPED]),
-        Figure("slots given out without Redis", local),
+        Figure("drift", run.counters[DRIFT], at_most=0),
+        Figure("most requests at one upstream at once", run.most, at_most=CAP),
+        Figure("highest score of an upstream seen", run.highest_score, at_most=CAP),
+        Figure("answered with 200", clients.answered),
+        Figure("not, though their instance lived", clients.failed.total(), at_most=0),
+        Figure("lost with their instance", clients.lost),
+        Figure("left in Redis when all were answered", sum(run.left.values()), at_most=0),
+        Figure("leases reaped", run.counters[REAPED]),
+        Figure("slots given out without Redis", run.counters[LOCAL]),
     ]
-    failed = "Failed, by status (0: no reply, -1: not connected)"
-    named: Mapping[str, Mapping[Any, int]] = {failed: seen.failed, "Left": seen.left}
-    notes = [
-        f"{what}: {', '.join(f'{key}: {count}' for key, count in counts.items())}"
-        for what, counts in named.items()
-        if counts
-    ]
-    if local:
+    notes = []
+    if clients.failed:
+        notes.append(f"Failed, by status (0: no reply, -1: not connected): {dict(clients.failed)}")
+    if run.left:
+        notes.append(f"Left: {run.left}")
+    if run.counters[LOCAL]:
         notes.append("Redis did not always answer in time: an instance that decides alone has its part of a cap.")
     title = f"kill -9 of 1 of {INSTANCES} instances; {UPSTREAMS} upstreams with max_inflight={CAP} and a queue"
     return Section(title, figures, notes)

@@ -125,11 +125,13 @@ async def _pairs(url: str, count: int, at_once: int, lanes: int) -> tuple[float,
 class Calls:
     """One pool with so many upstreams of one slot each: idle where none waits, else all of them busy."""
 
-    def __init__(self, connection: Connection, redis: PrivateRedis, upstreams: int, waiting: int) -> None:
+    def __init__(self, redis: PrivateRedis, upstreams: int, waiting: int) -> None:
         self._redis: Any = redis.client
+        self._redis.flushall()
         self._upstreams, self._waiting = upstreams, waiting
-        self._ledger = Ledger(connection, "bench", Metrics(), Random(1), ONLY_WHAT_IS_MEASURED)
-        self._reap = Reap(connection)
+        self._connection = Connection(redis.url, Metrics())
+        self._ledger = Ledger(self._connection, "bench", Metrics(), Random(1), ONLY_WHAT_IS_MEASURED)
+        self._reap = Reap(self._connection)
         numbers = range(upstreams)
         self._candidates = tuple(Candidate(f"10.0.{each >> 8}.{each & 255}:8000", 1, 1) for each in numbers)
         self._granted: deque[str] = deque()
@@ -159,6 +161,7 @@ class Calls:
         found["beat"] = await self._least(BEATS, self._beat)
         found["reap"] = await self._least(BEATS, lambda: None, self._reaped)
         self._ledger.drop(PATH)
+        await self._connection.aclose()
         return found
 
     async def _least(
@@ -201,14 +204,6 @@ class Calls:
         await asyncio.sleep(0)  # decisions are handed out in the loop's next turn
 
 
-async def _costs(redis: PrivateRedis, upstreams: int, waiting: int) -> dict[str, float]:
-    redis.client.flushall()
-    connection = Connection(redis.url, Metrics())
-    found = await Calls(connection, redis, upstreams, waiting).costs()
-    await connection.aclose()
-    return found
-
-
 def ledger(
     bench: Bench, count: Annotated[int, Option("--pairs", min=1000, help="Slots taken and given back.")] = 100_000
 ) -> Outcome:
@@ -232,7 +227,7 @@ def ledger(
         calls = []
         for waiting in WAITING:
             bench.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
-            for what, cost in uvloop.run(_costs(redis, upstreams, waiting)).items():
+            for what, cost in uvloop.run(Calls(redis, upstreams, waiting).costs()).items():
                 goal = BEAT_GOAL if what in {"beat", "reap"} else call_goal
                 calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
         sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf, isfinite, nan
 from pathlib import Path
 from random import Random
@@ -25,10 +24,10 @@ from bench.gpu.work import (
     read_trace,
     trace_work,
 )
-from bench.http import ask, free_ports
+from bench.http import free_ports, wait_until_served
 from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer
 from bench.pods import start_pods
-from bench.processes import BenchError, Processes, Running, wait_until
+from bench.processes import BenchError, Processes, Running
 from bench.sending import START_SECONDS, Plan, Result, sent
 from bench.table import Figure, Outcome, Section, percentile, short
 from bench.traffic import get
@@ -78,12 +77,8 @@ class Balancer:
             started = {each.port: each.running for each in fleet.start_instances(proxies)}
             fleet.wait_until_shown("/", pods, fleet.instances[0].running)
         for port, running in started.items():
-            wait_until(partial(_answers, port), running, READY_SECONDS, "starting")
+            wait_until_served([port], "/", running, READY_SECONDS)
         return started
-
-
-def _answers(port: int) -> bool:
-    return ask(port, "/")[0] == 200
 
 
 def _in_fleet(peer: Peer) -> Peer:

@@ -33,11 +33,6 @@ class Work:
     proxies: Sequence[int]
     service: float
 
-    @property
-    def seconds(self) -> float:
-        """From the start to the last arrival."""
-        return self.arrivals[-1]
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -72,7 +67,7 @@ def poisson_work(shape: Shape, load: float, mean: float, cv: float) -> Work:
         f"Poisson arrivals, {load:.0%} load, service {mean * 1e3:.0f} ms log-normal (CV {cv:g}), "
         f"{len(arrivals):,} requests in {shape.seconds:g} s"
     )
-    return Work("poisson", title, arrivals, services, chosen_proxies(rng, shape, len(arrivals)), mean)
+    return Work("poisson", title, arrivals, services, _proxies(rng, shape, len(arrivals)), mean)
 
 
 def fast_work(shape: Shape, rate: float, service: float) -> Work:
@@ -83,11 +78,11 @@ def fast_work(shape: Shape, rate: float, service: float) -> Work:
         f"fast and uniform: Poisson arrivals, {rate:g} a second of {service * 1e3:g} ms each, "
         f"{rate * service / shape.pods:.0%} load, {len(arrivals):,} requests in {shape.seconds:g} s"
     )
-    proxies = chosen_proxies(rng, shape, len(arrivals))
-    return Work("fast", title, arrivals, [service] * len(arrivals), proxies, service)
+    services = [service] * len(arrivals)
+    return Work("fast", title, arrivals, services, _proxies(rng, shape, len(arrivals)), service)
 
 
-def chosen_proxies(rng: Random, shape: Shape, count: int) -> list[int]:
+def _proxies(rng: Random, shape: Shape, count: int) -> list[int]:
     """At random, as a client's resolver or a layer-4 balancer spreads clients over a fleet."""
     return [rng.randrange(shape.proxies) for _ in range(count)]
 
@@ -130,8 +125,11 @@ def trace_work(name: str, lines: Sequence[Line], shape: Shape, load: float, mean
         f"trace `{name}`, time-compressed {span / seconds:.0f} times, {load:.0%} load, "
         f"service {mean * 1e3:.0f} ms on average, {len(taken):,} requests in {seconds:g} s"
     )
-    proxies = chosen_proxies(Random(shape.seed), shape, len(taken))
-    return Work(name, title, [line.at / span * seconds for line in taken], services, proxies, mean)
+    arrivals, proxies = (
+        [line.at / span * seconds for line in taken],
+        _proxies(Random(shape.seed), shape, len(taken)),
+    )
+    return Work(name, title, arrivals, services, proxies, mean)
 
 
 def one_queue(arrivals: Sequence[float], services: Sequence[float], pods: int) -> list[float]:

@@ -7,9 +7,9 @@ from typer import Option
 
 from bench.command import Bench
 from bench.fleet import Fleet
-from bench.http import ask, free_ports, send_json
+from bench.http import free_ports, send_json, wait_until_served
 from bench.measure import Case, LoadReport, Wrk, counted, pinned_cores
-from bench.processes import BenchError, Processes, wait_until
+from bench.processes import BenchError, Processes
 from bench.procstat import ProcessTree
 from bench.table import Figure, Outcome, Section
 
@@ -48,7 +48,7 @@ def quota_rate(
             home.mkdir()
             fleet, (port, setter_port) = Fleet(processes, home), free_ports(2)
             setter = fleet.start_router(setter_port, router_core)
-            wait_until(lambda: ask(setter_port, "/models")[0] == 200, setter, READY_SECONDS, "becoming ready")
+            wait_until_served([setter_port], "/models", setter, READY_SECONDS)
             for number in range(MODELS):
                 send_json("PUT", setter_port, f"/models/model-{number}", limits)
             processes.stop(setter)
@@ -57,7 +57,7 @@ def quota_rate(
             else:
                 words = (fleet.folder("plain"), "bench.quota.plain", fleet.redis.url, port)
                 running, path = processes.start_module(*words, core=router_core), "/ready"
-            wait_until(lambda: ask(port, path)[0] == 200, running, READY_SECONDS, "becoming ready")
+            wait_until_served([port], path, running, READY_SECONDS)
 
             def load(length: int) -> LoadReport:
                 return wrk.run(CASE, port, length, home)
