@@ -29,7 +29,7 @@ class Site:
     port: int
     api_port: int
     upstreams: tuple[int, ...]
-    user: str = getpass.getuser()
+    user: str = field(default_factory=getpass.getuser)
 
     def fill(self, text: str) -> str:
         """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are repeated."""

@@ -125,11 +125,8 @@ def trace_work(name: str, lines: Sequence[Line], shape: Shape, load: float, mean
         f"trace `{name}`, time-compressed {span / seconds:.0f} times, {load:.0%} load, "
         f"service {mean * 1e3:.0f} ms on average, {len(taken):,} requests in {seconds:g} s"
     )
-    arrivals, proxies = (
-        [line.at / span * seconds for line in taken],
-        _proxies(Random(shape.seed), shape, len(taken)),
-    )
-    return Work(name, title, arrivals, services, proxies, mean)
+    arrivals = [line.at / span * seconds for line in taken]
+    return Work(name, title, arrivals, services, _proxies(Random(shape.seed), shape, len(taken)), mean)
 
 
 def one_queue(arrivals: Sequence[float], services: Sequence[float], pods: int) -> list[float]:
