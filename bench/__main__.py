@@ -9,11 +9,10 @@ from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
 from bench.figures.library import client
-from bench.figures.outage import outage
 from bench.figures.policy import policy
 from bench.figures.register import register
+from bench.figures.restarts import outage, rolling
 from bench.figures.ring import ring
-from bench.figures.rolling import rolling
 from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow

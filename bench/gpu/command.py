@@ -35,7 +35,7 @@ from bench.traffic import get
 CASES = ("poisson", *TRACES, "fast")
 SERVICES = "0.2,0.05,0.1,1"
 SHORTEST_SERVICE = 0.001
-GOALS_AT = (0.85, 0.25, 20, 10)  # load, CV, pods and proxies for which the goals are stated
+GOALS_AT = (0.85, 20, 10)  # load, pods and proxies for which the goals are stated
 MULTIPLES = {
     0.05: {"slb-queue": 1.20},
     0.1: {"slb": 1.30, "slb-queue": 1.10},
@@ -193,12 +193,8 @@ def gpu(
     seconds: Annotated[float, Option(min=1, help="How long requests arrive, each time.")] = 60,
     load: Annotated[float, Option(min=0.01, max=0.99, help="Share of the pods' time asked for.")] = 0.85,
     service: Annotated[str, Option(help="Mean service times in seconds, with commas.")] = SERVICES,
-    cv: Annotated[float, Option(min=0.001, help="Its coefficient of variation.")] = 0.25,
     pods: Annotated[int, Option(min=1, help="Upstreams; each serves one request at a time.")] = 20,
     proxies: Annotated[int, Option(min=1, help="In each fleet.")] = 10,
-    fast_rate: Annotated[float, Option(min=1, help="Of the case fast: requests a second.")] = 500,
-    fast_service: Annotated[float, Option(min=SHORTEST_SERVICE, help="Of the case fast, seconds.")] = 0.002,
-    fast_seconds: Annotated[float, Option(min=1, help="Of the case fast.")] = 20,
     seed: Annotated[int, Option(help="The same seed is the same work.")] = 1,
     traces: Annotated[Path, Option(help="Where the traces are.")] = TRACES_FOLDER,
 ) -> Outcome:
@@ -212,9 +208,9 @@ def gpu(
     shape, services, works = Shape(pods, proxies, seconds, seed), chosen_services(service), list[Work]()
     for case in chosen("--cases", cases, CASES):
         if case == "poisson":
-            works += [poisson_work(shape, load, mean, cv) for mean in services]
+            works += [poisson_work(shape, load, mean) for mean in services]
         elif case == "fast":
-            works.append(fast_work(replace(shape, seconds=fast_seconds), fast_rate, fast_service))
+            works.append(fast_work(shape))
         elif (path := traces / TRACES[case]).is_file():
             works.append(trace_work(case, read_trace(path), shape, load, services[0]))
         else:
@@ -232,7 +228,7 @@ def gpu(
         lacking.append("Interrupted: what is missing above was not measured to its end.")
     sections: list[Section] = []
     for result in results:
-        has_goals = result.work.name == "poisson" and (load, cv, pods, proxies) == GOALS_AT
+        has_goals = result.work.name == "poisson" and (load, pods, proxies) == GOALS_AT
         sections += filter(None, (result.table(), result.goals() if has_goals else None))
     sections[-1] = replace(sections[-1], notes=[*sections[-1].notes, *lacking])
     return Outcome(sections, interrupted)

@@ -80,7 +80,7 @@ def quota(
     bound = least_seconds(setting.models, setting.backlog)
     title = f"{len(setting.backlog):,} prompts, {len(setting.models)} models, simulated time"
     ways = _ways(title, [*batches, through, tokens], bound)
-    goals = [*_drain_goals(through, batches, bound), *_demand_goals(tokens, callers, slots)]
+    goals = _goals(through, min(each.book.drained for each in batches), bound, tokens, callers, slots)
     return Outcome([ways, *map(_models, (through, tokens, slots)), Section("goals", goals)])
 
 
@@ -120,22 +120,19 @@ def _models(standing: Standing) -> Section:
     return Section(f"{standing.label}, model by model", (), notes, columns, rows)
 
 
-def _drain_goals(through: Standing, batches: Sequence[Standing], bound: float) -> list[Figure]:
-    """Beside the quicker of the ways without a router."""
-    drained, fastest = through.book.drained, min(each.book.drained for each in batches)
+def _goals(
+    through: Standing, fastest: float, bound: float, tokens: Standing, callers: Standing, slots: Standing
+) -> list[Figure]:
+    """Beside the quicker of the ways without a router; and where tokens are short, or callers, or slots, which are
+    as the weights are."""
+    drained = through.book.drained
+    demand, full, worst = "demand above every limit", "slots the bottleneck", "worst share, off its weight by"
+    few, slowest = 100 * callers.share_error, min(part.rate for part in tokens.parts)
     return [
         Figure("time to drain, of as-is (the quicker of both)", drained / fastest, at_most=OF_AS_IS),
         Figure("time to drain, of the quotas' own bound", _of_bound(drained, bound), at_most=OF_BOUND),
         Figure("waits that came true", through.book.kept(), at_least=KEPT),
         Figure("fullest 60 s of any model, of limit + bucket", through.fullest, at_most=1.0),
-    ]
-
-
-def _demand_goals(tokens: Standing, callers: Standing, slots: Standing) -> list[Figure]:
-    """Where tokens are short, or callers, or slots, which are as the weights are."""
-    demand, full, worst = "demand above every limit", "slots the bottleneck", "worst share, off its weight by"
-    few, slowest = 100 * callers.share_error, min(part.rate for part in tokens.parts)
-    return [
         Figure(f"{demand}: least long-run rate, of the limit", slowest, at_least=LONG_RUN),
         Figure(f"{demand}: waits that came true", tokens.book.kept(), at_least=KEPT),
         Figure(f"{demand}: fullest 60 s, of limit + bucket", tokens.fullest, at_most=1.0),

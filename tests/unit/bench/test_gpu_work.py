@@ -68,14 +68,14 @@ def test_by_counts_an_idle_pod_is_taken_before_a_busy_one() -> None:
 
 
 def test_the_same_seed_is_the_same_work_and_another_is_not() -> None:
-    first, again = (poisson_work(SHAPE, 0.85, 0.2, 0.25) for _ in range(2))
-    other = poisson_work(Shape(20, 10, 100, seed=8), 0.85, 0.2, 0.25)
+    first, again = (poisson_work(SHAPE, 0.85, 0.2) for _ in range(2))
+    other = poisson_work(Shape(20, 10, 100, seed=8), 0.85, 0.2)
     assert first == again
     assert first.arrivals != other.arrivals
 
 
 def test_poisson_work_asks_for_the_load_it_was_told() -> None:
-    work = poisson_work(SHAPE, 0.85, 0.2, 0.25)
+    work = poisson_work(SHAPE, 0.85, 0.2)
     assert len(work.arrivals) == 0.85 * 20 / 0.2 * 100
     assert sum(work.services) / (20 * 100) == pytest.approx(0.85, rel=0.02)
     assert list(work.arrivals) == sorted(work.arrivals)
