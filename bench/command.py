@@ -12,7 +12,7 @@ from inspect import Parameter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import orjson
 import structlog
@@ -30,12 +30,8 @@ PLAIN_WIDTH = 110
 """Of a table that goes to a file or a pipe."""
 
 ALL = "all"
-COMMON: Mapping[str, tuple[object, Any]] = {
-    "json": (None, Annotated[Path | None, typer.Option(help="Write all tables to this file.")]),
-    "check": (False, Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]),
-    "context": (Parameter.empty, typer.Context),
-}
-"""What every command takes: default and type, by name."""
+Json = Annotated[Path | None, typer.Option(help="Write all tables to this file.")]
+Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]
 
 
 @dataclass(frozen=True)
@@ -63,8 +59,9 @@ def add_command(app: typer.Typer, measure: Callable[..., Outcome], default: bool
             raise typer.Exit(_run(measure, options, json, check))
 
     common = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=kind)
-        for name, (value, kind) in COMMON.items()
+        Parameter("json", Parameter.KEYWORD_ONLY, default=None, annotation=Json),
+        Parameter("check", Parameter.KEYWORD_ONLY, default=False, annotation=Check),
+        Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
     ]
     own = list(inspect.signature(measure).parameters.values())[1:]
     command.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]

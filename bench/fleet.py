@@ -157,6 +157,12 @@ class Fleet:
         return self.processes.start([SLB.installed(), *words], core, home, {"SLB_DATA_DIR": str(home / "data")})
 
 
+def queued(cap: int, timeout: str, limit: int = 100_000) -> dict[str, str]:
+    """Settings of a route: one queue for the whole fleet, so many requests at a time at each upstream."""
+    full = {"max_inflight": str(cap), "when_full": "queue", "queue_limit": str(limit), "queue_timeout": timeout}
+    return {"policy": "least_inflight", **full}
+
+
 def member(port: int) -> str:
     """An upstream of this machine as routes have it."""
     return f"127.0.0.1:{port}"

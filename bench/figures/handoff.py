@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from typer import Option
 
 from bench.command import Bench, instance_counts
-from bench.fleet import Fleet
+from bench.fleet import Fleet, queued
 from bench.http import get_text
 from bench.pods import NOTED
 from bench.processes import BenchError
@@ -18,15 +18,6 @@ from bench.traffic import Clients, Loop
 
 WAITING = 2  # clients for each pod besides the one it serves: some request always waits
 WARM_UP_SECONDS = 1.0
-QUEUE = {
-    "policy": "least_inflight",
-    "max_inflight": "1",
-    "when_full": "queue",
-    "queue_limit": "100000",
-    "queue_timeout": "60s",
-}
-"""Of the route: one queue for the whole fleet, one request at a time at each pod."""
-
 GOALS_AT = (10, 20)  # instances and pods for which the goals are stated
 GOAL_P50_MS, GOAL_P99_MS, GOAL_SAME_MS = 1.5, 5.0, 1.2
 PATHS = {"out of step": "/out-of-step", "in step": "/in-step"}  # of the routes, by when their pods end
@@ -83,7 +74,7 @@ def handoff(
     ports: dict[str, int] = {}
     for step, path in PATHS.items():
         started = fleet.start_pods("noting", pods, service=service, in_step=step == "in step", seed=seed)
-        fleet.write_route(path, started, QUEUE)
+        fleet.write_route(path, started, queued(1, "60s"))
         ports[step] = started[0]
     runs: list[Run] = []
     with Loop() as loop:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 from typer import Option
 
 from bench.command import Bench
-from bench.fleet import Fleet, Instance, member
+from bench.fleet import Fleet, Instance, member, queued
 from bench.http import get_text
 from bench.pods import NOTED
 from bench.processes import TookTooLong
@@ -27,13 +27,6 @@ QUIET_SECONDS = (1.0, 3.0)  # between all being well and the next kill, at rando
 GOAL_SECONDS, LOOK_EVERY_SECONDS = 4.0, 0.02
 CLOSING_SECONDS = 0.05  # for upstreams to see that a dead process's connections are closed
 DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
-SETTINGS = {
-    "policy": "least_inflight",
-    "max_inflight": str(CAP),
-    "when_full": "queue",
-    "queue_limit": "1000",
-    "queue_timeout": "30s",
-}
 KEYS = keys.pool_keys(PATH)
 INFLIGHT, HOLDERS, TICKETS, GRANTS = KEYS[0], KEYS[1], KEYS[3], KEYS[7]
 
@@ -154,7 +147,7 @@ def kill(
     fleet, rng = bench.fleet(), Random(seed)
     bench.to("starting instances and upstreams")
     pods = fleet.start_pods("noting", UPSTREAMS, service=SERVICE_SECONDS, spread=SPREAD, seed=seed)
-    fleet.write_route(PATH, pods, SETTINGS)
+    fleet.write_route(PATH, pods, queued(CAP, "30s", limit=1000))
     instances = fleet.start_instances(INSTANCES)
     with Loop() as loop:
         asking = Clients([each.port for each in instances], PATH, clients, rng)

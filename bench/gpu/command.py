@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from typer import Option
 
 from bench.command import Bench, chosen, refuse
-from bench.fleet import READY_SECONDS, Fleet
+from bench.fleet import READY_SECONDS, Fleet, queued
 from bench.gpu.work import (
     TRACES,
     TRACES_FOLDER,
@@ -90,14 +90,13 @@ def _in_fleet(peer: Peer) -> Peer:
 
 PATIENCE = "600s"  # any of them waits so long for an upstream: in a burst, requests queue for longer than defaults
 PATIENT = {"first_byte_timeout": PATIENCE}
-QUEUED = {"max_inflight": "1", "when_full": "queue", "queue_timeout": PATIENCE, "queue_limit": "100000"}
 BALANCERS = (
     Balancer("envoy", "Envoy LEAST_REQUEST", _in_fleet(ENVOY)),
     Balancer("nginx", "nginx least_conn", _in_fleet(NGINX)),
     Balancer("haproxy", "HAProxy leastconn", _in_fleet(HAPROXY)),
     Balancer("slb-local", "slb least_local", SLB, {"policy": "least_local", **PATIENT}),
     Balancer("slb", "slb least_inflight", SLB, {"policy": "least_inflight", **PATIENT}),
-    Balancer("slb-queue", "slb shared queue", SLB, {"policy": "least_inflight", **QUEUED, **PATIENT}),
+    Balancer("slb-queue", "slb shared queue", SLB, {**queued(1, PATIENCE), **PATIENT}),
 )
 
 
