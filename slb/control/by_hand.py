@@ -6,7 +6,7 @@ from slb.control.changes import Changes
 from slb.control.dirty import Dirty
 from slb.control.recovery import Recovery
 from slb.control.refused_writes import RefusedWrites
-from slb.control.slices import Slices
+from slb.control.slices import rested
 
 
 class ByHand:
@@ -22,31 +22,21 @@ class ByHand:
     async def among(self, changed: Iterable[str | None]) -> list[str]:
         """The entries of these that have no number. Empty at the start, and while Redis lacks entries: those that
         it has lost have numbers."""
-        found: list[str] = []
-        if self._recovery.has_synced and self._recovery.is_settled:
-            slices = Slices()
-            for entry in changed:
-                if entry is not None and not self._changes.explain(entry):
-                    found.append(entry)
-                await slices.rest()
-        return found
+        if not (self._recovery.has_synced and self._recovery.is_settled):
+            return []
+        return [entry async for entry in rested(changed) if not self._changes.explain(entry)]
 
     async def is_lost(self, found: Collection[str]) -> bool:
         """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
         written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
-        is_lost = False
-        if found:
-            with self._refused.passed_over():
-                is_lost = await self._changes.lacks(found)
-        if is_lost:
-            self._recovery.doubt()
-        return is_lost
+        with self._refused.passed_over():
+            if await self._changes.lacks(found):
+                self._recovery.doubt()
+                return True
+        return False
 
     async def number(self, found: Collection[str]) -> None:
         """Changes made by hand get their number from the first instance that sees them."""
-        if found:
-            slices = Slices()
-            with self._refused.passed_over():
-                for key in await self._changes.number(found):
-                    self._dirty.mark(key)
-                    await slices.rest()
+        with self._refused.passed_over():
+            async for key in rested(await self._changes.number(found)):
+                self._dirty.mark(key)

@@ -114,11 +114,11 @@ def state(entry: str, table: Snapshot) -> State | None:
     return State(number, is_logged, path, member, value, named)
 
 
-def holds_any(key: str, table: Snapshot) -> bool:
-    """Whether there is anything in a set or a hash."""
-    if key.startswith(keys.MEMBERS):
-        return bool(table.records.get(keys.path_of(key) or "", _NOTHING).members)
-    each = state(key, table)
+def holds(entry: str, table: Snapshot) -> bool:
+    """Whether an entry is there; of a key, whether anything is in its set or hash."""
+    if entry.startswith(keys.MEMBERS) and " " not in entry:
+        return bool(table.records.get(keys.path_of(entry) or "", _NOTHING).members)
+    each = state(entry, table)
     return each is not None and bool(each.value)
 
 
@@ -138,19 +138,11 @@ def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
                 yield each
 
 
-def evicted(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that `mine` has and `theirs` lacks, without a number of their removal; None now and
-    then, where the caller may rest."""
+def missing(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
+    """The entries that `mine` has and `theirs` lacks; None now and then, where the caller may rest."""
     for entry in differing(mine, theirs):
-        if entry is None or _is_evicted(entry, mine, theirs):
+        if entry is None or (holds(entry, mine) and not holds(entry, theirs)):
             yield entry
-
-
-def _is_evicted(entry: str, mine: Snapshot, theirs: Snapshot) -> bool:
-    known, found = state(entry, mine), state(entry, theirs)
-    if known is None or found is None or not known.value or found.value:
-        return False
-    return known.number >= theirs.history.revision(entry)
 
 
 def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:

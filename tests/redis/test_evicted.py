@@ -104,7 +104,7 @@ async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
         await numbered(follower, valkey)
         evict(valkey, "slb_a")
         await eventually(lambda: len(members(valkey, "slb_a")) == 2, timeout=5)
-        await eventually(lambda: not follower.watcher._sync._recovery.evictions.happened, what="all is there again")
+        await eventually(lambda: not follower.watcher._sync.recovery.evictions.happened, what="all is there again")
         valkey.admin.srem("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.2.2.2:2"])
         valkey.admin.srem("slb_a", "10.2.2.2:2")
