@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import History, Snapshot, State, state, with_states
-from slb.control.scripts import changes_source
-from slb.control.slices import Slices, step_through
+from slb.control.scripts import source
+from slb.control.slices import Slices, rested, step_through
 from slb.control.written import Row, Written
 
 OnWritten = Callable[[Sequence[Row], Sequence[bool], int], None]
@@ -29,7 +29,7 @@ class Change:
     """`lua/change.lua`: all writes of slb to the table."""
 
     def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
-        self._script = connection.client.register_script(changes_source("leases", "change"))
+        self._script = connection.client.register_script(source("revisions", "leases", "change"))
         self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:
@@ -50,7 +50,7 @@ class WriteBack:
     """`lua/write_back.lua`: writes entries that Redis has lost, where they are newer than its own."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(changes_source("leases", "write_back"))
+        self._script = connection.client.register_script(source("revisions", "leases", "write_back"))
 
     async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
         """`rows`: entries and their states. Returns how many were not written, for a key of another type."""
@@ -109,8 +109,8 @@ class Changes:
 
     def __init__(self, connection: Connection) -> None:
         self._client = connection.client
-        self._read = connection.client.register_script(changes_source("read_changes"))
-        self._number = connection.client.register_script(changes_source("number"))
+        self._read = connection.client.register_script(source("revisions", "read_changes"))
+        self._number = connection.client.register_script(source("revisions", "number"))
         self.history = History()
         self.written = Written()
         self.read_to = 0
@@ -127,21 +127,17 @@ class Changes:
         last, floor, lines = reply
         if int(last) < known and not whole:
             return await self.read(whole=True)
-        slices = Slices()
         found = History(floor=int(floor), last=int(last), ends_early=int(last) < known)
-        for line in lines.split("\n") if lines else ():
+        async for line in rested(lines.split("\n")):
             entry, _, number = line.rpartition(" ")
             if number.isdecimal():
                 found.of[entry] = int(number)
-            await slices.rest()
         return found
 
     async def arrived(self, found: History) -> None:
         """Take up what was read of the log; the mirror does not show it yet."""
-        slices = Slices()
-        for entry, number in found.of.items():
+        async for entry, number in rested(found.of.items()):
             self._wait(entry, number)
-            await slices.rest()
         self._floor_ahead = max(self._floor_ahead, found.floor)
         self.read_to = found.last
         if found.ends_early:
@@ -211,12 +207,10 @@ class Changes:
 
     async def shown(self, names: Iterable[str]) -> None:
         """The mirror shows what these keys hold."""
-        slices = Slices()
-        for name in names:
-            for entry, number in self._ahead.pop(name, {}).items():
-                self.history.learn(entry, number)
-                self.written.known(entry, number)
-                await slices.rest()
+        changes = (change for name in names for change in self._ahead.pop(name, {}).items())
+        async for entry, number in rested(changes):
+            self.history.learn(entry, number)
+            self.written.known(entry, number)
         if not self._ahead:
             await step_through(self.history.raise_floor(self._floor_ahead))
 

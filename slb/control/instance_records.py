@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.scripts import ReadMany, ScanNames, own
+from slb.control.scripts import ReadMany, own, pairs, scan_names
 
 REMEMBERED = 60.0
 """Seconds that the list and the identities keep an instance for, from the end of its life: slots that it held may
@@ -19,7 +19,6 @@ class InstanceRecords:
     def __init__(self, connection: Connection, lifetime: float) -> None:
         self._connection = connection
         self._read_many = ReadMany(connection)
-        self._scan_names = ScanNames(connection)
         self._lifetime = int(lifetime * 1000)
 
     async def time(self) -> int:
@@ -30,8 +29,8 @@ class InstanceRecords:
     async def listed(self) -> dict[str, float]:
         """id -> end of its life, by Redis's clock. Empty where the list is too large to be one: then full syncs
         find the living."""
-        listed = own((await self._read_many.first("z", keys.INSTANCES)).reply)
-        return dict(zip(listed[::2], map(float, listed[1::2]), strict=True))
+        listed = pairs(own((await self._read_many.first("z", keys.INSTANCES)).reply))
+        return {each: float(end) for each, end in listed.items()}
 
     async def say(self, instance: str, written: Mapping[str, str], now: int) -> None:
         """Record that `instance` is alive, at `now` by Redis's clock; `written` is its hash, which expires at the
@@ -64,14 +63,14 @@ class InstanceRecords:
         return await self._read({each: keys.identity_key(each) for each in ids})
 
     async def _read(self, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        found = [own(read.reply) async for read in self._read_many(("h", key) for key in wanted.values())]
-        hashes = [dict(zip(written[::2], written[1::2], strict=True)) for written in found]
+        reads = self._read_many(("h", key) for key in wanted.values())
+        hashes = [pairs(own(read.reply)) async for read in reads]
         return {each: written for each, written in zip(wanted, hashes, strict=True) if written}
 
     async def all(self) -> dict[str, dict[str, str]]:
         """id -> hash, of all that have one, whether they are in the list or not."""
         found: set[str] = set()
-        async for page in self._scan_names(keys.EVERY_INSTANCE):
+        async for page in scan_names(self._connection, keys.EVERY_INSTANCE):
             found.update(each for key in page if (each := keys.instance_of(key)) is not None)
         return await self.hashes(sorted(found)[: keys.MOST_INSTANCES])
 
