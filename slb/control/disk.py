@@ -10,8 +10,9 @@ import asyncio
 import os
 import reprlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import structlog
 from slb.control.history import LAST_NUMBER, History, Snapshot
 from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
-from slb.control.slices import Slices
+from slb.control.slices import rested
 from slb.model import RouteRecord
 from slb.names import is_normal_path, normal_member
 from slb.routing.mirror import Mirror
@@ -114,24 +115,21 @@ class DiskTable:
 
     async def _text(self) -> bytearray:
         """All lines, in one buffer: orjson's own would each take a page for a while."""
-        slices = Slices()
         records = list(self._mirror.records.items())
         attributes = list(self._mirror.attributes.items())
         history = self._history().copy()
         changes = [entry for entry in history.of.items() if _is_utf8(entry[0])]
         generation = history.generation if _is_utf8(history.generation or "") else None
-        text = bytearray(_line({"version": _VERSION, "generation": generation, "floor": history.floor}))
-        for path, record in records:
-            members = sorted(record.members)
-            text += _line({"path": path, "members": members, "settings": _sound(record.settings)})
-            await slices.rest()
-        for member, each in attributes:
-            text += _line({"member": member, "attributes": _sound(each)})
-            await slices.rest()
-        for entry, number in changes:
-            text += _line({"entry": entry, "number": number})
-            await slices.rest()
-        text += _line({"routes": len(records), "upstreams": len(attributes), "changes": len(changes)})
+        values: Iterator[Mapping[str, object]] = chain(
+            [{"version": _VERSION, "generation": generation, "floor": history.floor}],
+            ({"path": at, "members": sorted(it.members), "settings": _sound(it.settings)} for at, it in records),
+            ({"member": member, "attributes": _sound(each)} for member, each in attributes),
+            ({"entry": entry, "number": number} for entry, number in changes),
+            [{"routes": len(records), "upstreams": len(attributes), "changes": len(changes)}],
+        )
+        text = bytearray()
+        async for value in rested(values):
+            text += orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
         return text
 
     def _write(self, text: bytearray) -> None:
@@ -145,10 +143,6 @@ class DiskTable:
             unfinished.replace(self._path)
         finally:
             unfinished.unlink(missing_ok=True)
-
-
-def _line(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _sound(texts: Mapping[str, str] | None) -> Mapping[str, str] | None:

@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,11 +30,11 @@ IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)
 _log = structlog.get_logger()
 
 
-def make_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
+def make_private(directory: Path, setting: str) -> None:
     """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
     and what to do, where it is another user's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_private(directory, setting, ours)
+    check_private(directory, setting)
 
 
 def check_data_dir(directory: Path) -> None:
@@ -78,7 +78,7 @@ def check_own(directory: Path, setting: str) -> os.stat_result:
     return found
 
 
-def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
+def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
     """The same. A directory that others may read is closed to them, if it holds nothing but what slb keeps there,
     which is what `ours` matches: /var/lib has other users."""
     found = check_own(directory, setting)
@@ -86,7 +86,7 @@ def check_private(directory: Path, setting: str, ours: Callable[[str], object] =
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        if all(map(ours, os.listdir(opened))):
+        if all(map(ours.fullmatch, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)

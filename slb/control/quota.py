@@ -16,7 +16,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, is_unmade
 from slb.control.resp import readable
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
-from slb.control.script_line import ScriptLine
+from slb.control.script_line import ScriptLine, settle
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
@@ -131,9 +131,9 @@ class QuotaLane:
         for (_, answer), reply in zip(batch, replies, strict=True):
             if reply and reply[0] == _FAILED:
                 self._note(reply[1])
-                _end(answer, ScriptFailed(f"{_OURS}: {reply[1]}"))
-            elif not answer.done():
-                answer.set_result(reply)
+                settle(answer, ScriptFailed(f"{_OURS}: {reply[1]}"))
+            else:
+                settle(answer, reply)
 
     def _note(self, fault: str) -> None:
         """Once each: it may be met a thousand times a second."""
@@ -146,7 +146,7 @@ class QuotaLane:
         if is_script_fault(error):
             self._note(str(error))
             for _, answer in batch:
-                _end(answer, ScriptFailed(f"{_OURS}: {error}"))
+                settle(answer, ScriptFailed(f"{_OURS}: {error}"))
             return
         if self.up:
             _log.warning("quota_alone", error=str(error) or "no answer in time")
@@ -159,15 +159,10 @@ class QuotaLane:
 
     def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
         for _, answer in batch:
-            _end(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
+            settle(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
 
 
 def is_script_fault(error: Exception) -> bool:
     """Whether the script itself failed, in a Redis that is well: asking another way, or later, would not help."""
     is_refusal = type(error) is ResponseError  # what is wrong with Redis has mostly exceptions of its own
     return is_refusal and "script" in str(error) and not str(error).startswith(_NO_SERVICE)
-
-
-def _end(answer: asyncio.Future[Answer], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import structlog
 from redis.exceptions import InvalidResponse, RedisError
@@ -46,7 +46,7 @@ class Subscription:
         self._early: list[tuple[str, str]] = []
         self._on_message: OnMessage = lambda channel, text: self._early.append((channel, text))
 
-    async def __aenter__(self) -> "Subscription":
+    async def __aenter__(self) -> Self:
         self._wire = self._connection.wire(self._came)
         self._wire.send(b"".join(pack(command, *names) for command, names in self._wanted if names))
         try:

@@ -54,12 +54,6 @@ class ValkeyProcess:
         self._alive_file = directory / "server.lock"
         self.socket = _socket_path(directory)
 
-    def _leave_short_place(self) -> None:
-        """Remove the directory made for a socket alone. It stays where another process is starting there."""
-        if self.socket.parent != self._directory:
-            with suppress(OSError):
-                self.socket.parent.rmdir()
-
     def alive(self) -> bool:
         """Whether a server process of this directory exists; it may be frozen or still loading."""
         lock = FileLock(self._alive_file)
@@ -101,7 +95,9 @@ class ValkeyProcess:
         if not wait_until(lambda: not self.alive(), _STOP_TIME):
             self.kill()
         self.socket.unlink(missing_ok=True)
-        self._leave_short_place()
+        if self.socket.parent != self._directory:
+            with suppress(OSError):  # another process may be starting there
+                self.socket.parent.rmdir()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would end it; returns when it is gone."""
@@ -119,12 +115,8 @@ class ValkeyProcess:
             return None
 
     def _client(self) -> Redis:
-        return Redis(
-            unix_socket_path=str(self.socket),
-            socket_timeout=_PING_TIME,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        retry = Retry(NoBackoff(), 0)
+        return Redis(unix_socket_path=str(self.socket), socket_timeout=_PING_TIME, retry=retry, protocol=2)
 
     def _spawn(self, lock_fd: int) -> None:
         """Run valkey-server as a daemon of its own session: Ctrl-C in a terminal is not for it, and no process
