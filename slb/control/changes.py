@@ -102,10 +102,10 @@ def _given(each: State) -> list[str]:
 
 
 class Changes:
-    """This instance's copy of the log. `history` goes with the mirror: a number is in it once the mirror shows its
-    change. Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
-    `written`: what this instance wrote since. Numbers it was given for that, and for changes by hand, are compared
-    with the log as well: a Redis that lacks them is as old as one that lacks what was read."""
+    """This instance's copy of the log. `history`: the numbers of changes that the mirror shows; the others are in
+    `waiting`, by the key that is still to be read. `read_to`: the last number that Redis had. `written`: what this
+    instance wrote since. Numbers it was given for that, and for changes by hand, are compared with the log as well:
+    a Redis that lacks them is as old as one that lacks what was read."""
 
     def __init__(self, connection: Connection) -> None:
         self._client = connection.client
@@ -115,7 +115,7 @@ class Changes:
         self.written = Written()
         self.read_to = 0
         self._numbered_to = 0
-        self._ahead: dict[str, dict[str, int]] = {}
+        self.waiting: dict[str, dict[str, int]] = {}
         self._floor_ahead = 0
 
     async def read(self, whole: bool = False) -> History:
@@ -143,14 +143,9 @@ class Changes:
         if found.ends_early:
             self._numbered_to = 0  # what it lacks has been looked for; another Redis gives other numbers
 
-    @property
-    def waiting(self) -> Collection[str]:
-        """The keys that are still to be read."""
-        return self._ahead
-
     def explain(self, entry: str) -> bool:
         """Whether the log has a change of `entry` that the mirror does not show yet; else it was made by hand."""
-        waiting = self._ahead.get(keys.key_of(entry), {})
+        waiting = self.waiting.get(keys.key_of(entry), {})
         ahead = max(waiting.get(entry, 0), waiting.get(keys.whole_of(entry), 0), self._floor_ahead)
         return ahead > self.history.revision(entry)
 
@@ -205,25 +200,21 @@ class Changes:
         """Make the log of a Redis that has none; its floor covers all entries that are there now."""
         await self.number([_FLOOR])
 
-    async def shown(self, names: Iterable[str]) -> None:
-        """The mirror shows what these keys hold."""
-        changes = (change for name in names for change in self._ahead.pop(name, {}).items())
-        async for entry, number in rested(changes):
+    async def shown(self, names: Iterable[str] | None = None) -> None:
+        """The mirror shows what these keys hold; None: all that was read."""
+        shown = list(self.waiting) if names is None else names
+        async for entry, number in rested(each for name in shown for each in self.waiting.pop(name, {}).items()):
             self.history.learn(entry, number)
             self.written.known(entry, number)
-        if not self._ahead:
+        if not self.waiting:
             await step_through(self.history.raise_floor(self._floor_ahead))
-
-    async def all_shown(self) -> None:
-        """The mirror shows all that was read."""
-        await self.shown(list(self._ahead))
 
     def with_written(self, shown: Snapshot) -> Snapshot:
         """This instance's newest table: what the mirror shows, and what the instance wrote itself (shown or not,
         its number read or not), unless a later change has been read."""
         behind: dict[str, State] = {}
         for entry, number, value in self.written.made():
-            waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
+            waiting = self.waiting.get(keys.key_of(entry), {}).get(entry, 0)
             each = state(entry, shown)
             if each is None or number <= self.history.revision(entry) or number < waiting:
                 continue
@@ -242,8 +233,8 @@ class Changes:
         """Redis has another table now: drop the copy of the log of the old one."""
         self.history = History()
         self.written.forget()
-        self._ahead.clear()
+        self.waiting.clear()
         self._floor_ahead = self.read_to = self._numbered_to = 0
 
     def _wait(self, entry: str, number: int) -> None:
-        self._ahead.setdefault(keys.key_of(entry), {})[entry] = number
+        self.waiting.setdefault(keys.key_of(entry), {})[entry] = number

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,21 +156,16 @@ async def connect(
     """
     url = settings.redis_url.get_secret_value()
     embedded = None
-    if redis_url.scheme_of(url) == redis_url.EMBEDDED:
-        named = url.removeprefix(f"{redis_url.EMBEDDED}://")
-        embedded = EmbeddedServer(Path(named) if named else settings.data_dir, revive)
-        url = await embedded.acquire()
-    try:
+    async with AsyncExitStack() as undo:
+        if redis_url.scheme_of(url) == redis_url.EMBEDDED:
+            named = url.removeprefix(f"{redis_url.EMBEDDED}://")
+            embedded = EmbeddedServer(Path(named) if named else settings.data_dir, revive)
+            url = await embedded.acquire()
+            undo.push_async_callback(embedded.release)
         connection = Connection(url, metrics, clock, embedded)
-    except BaseException:
-        if embedded is not None:
-            await embedded.release()
-        raise
-    try:
+        undo.push_async_callback(connection.aclose)
         await connection.probe()
-    except BaseException:
-        await connection.aclose()
-        raise
+        undo.pop_all()
     return connection
 
 

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+_WORTHWHILE = 1000  # routes
+
 
 class Heap:
     """Keeps the collector away while a table is made, and then away from the table."""
 
-    def __init__(self, worthwhile: int = 1000) -> None:
-        self._worthwhile = worthwhile
+    def __init__(self) -> None:
         self._grown = 0
         self._made = 0
         self._given_back_at = -1
@@ -40,12 +41,12 @@ class Heap:
         on, and still freed when nothing refers to it. Rare enough that garbage caught in it does not add up."""
         self._grown += routes
         self._made += routes
-        if self._grown >= self._worthwhile:
+        if self._grown >= _WORTHWHILE:
             self._grown = 0
             gc.freeze()
         if self._given_back_at < 0:
             asyncio.get_running_loop().call_soon(_settle)
-        elif self._made >= max(2 * self._given_back_at, self._worthwhile):
+        elif self._made >= max(2 * self._given_back_at, _WORTHWHILE):
             asyncio.get_running_loop().call_soon(give_back)
         else:
             return

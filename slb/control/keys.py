@@ -107,7 +107,6 @@ EVERY_INSTANCE = INSTANCE + "*"
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
 
-
 MOST_INSTANCES = 1000
 """That are known of; any after them serves all the same."""
 

@@ -105,7 +105,7 @@ class Sync:
             if self.is_settled and self._has_no_log(found):
                 with self._refused.passed_over():
                     await self._changes.begin()
-            await self._changes.all_shown()
+            await self._changes.shown()
         self._metrics.full_syncs += 1
         self._finish()
         if self.is_settled:
