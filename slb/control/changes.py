@@ -1,5 +1,4 @@
-"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and this instance's copy
-of it."""
+"""The log of changes in Redis (`slb:changes`): a typed caller for each of its scripts, and this instance's copy."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -150,8 +149,7 @@ class Changes:
         return ahead > self.history.revision(entry)
 
     async def lacks(self, entries: Collection[str]) -> bool:
-        """Whether Redis has an older number of one of these than this instance: it has lost a change of it, and
-        its value was not set by hand."""
+        """Whether Redis has an older number of one of these: it has lost a change, which was not made by hand."""
         slices = Slices()
         mine: dict[str, int] = {}
         for entry in entries:

@@ -149,11 +149,8 @@ async def connect(
     clock: Callable[[], float] = time.monotonic,
     revive: bool = True,
 ) -> Connection:
-    """The connection `settings.redis_url` names, asked once.
-
-    Raises RedisRefused for a URL or a login that can never work, ConfigError where the embedded server cannot
-    run. A Redis that is merely unreachable raises nothing.
-    """
+    """The connection `settings.redis_url` names, asked once. Raises RedisRefused for a URL or a login that can
+    never work, ConfigError where the embedded server cannot run; nothing where Redis is merely unreachable."""
     url = settings.redis_url.get_secret_value()
     embedded = None
     async with AsyncExitStack() as undo:

@@ -41,8 +41,7 @@ class Dirty:
         return self._event.is_set()
 
     def mark(self, key: str) -> None:
-        """Something happened to `key`; what it was does not matter. Keys too long to be ours are left to the next
-        full sync, which counts them."""
+        """Something happened to `key`. Those too long to be ours are left to the next full sync, to be counted."""
         if self.all or len(key) > keys.LONGEST:
             return
         paths, members, foreign = self._kinds

@@ -1,10 +1,8 @@
 """The last table on disk, so that an instance that starts while Redis is away has something to serve.
 
-A file of JSON lines: a header, one line a route, one an upstream, one for each change that is known, and a last
-line with their number, so that a file cut short is recognised. It is replaced whole by a rename:
-several instances of a machine may share it, and the last writer wins. Its modification time is when its contents
-were last known to be true.
-"""
+A file of JSON lines: a header, one line a route, one an upstream, one for each known change, and a last line with
+their number, so that a file cut short is recognised. It is replaced by a rename: several instances of a machine may
+share it, and the last writer wins. Its modification time is when its contents were last known to be true."""
 
 import asyncio
 import os

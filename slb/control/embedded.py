@@ -1,8 +1,7 @@
 """`embedded://`: one real Valkey server for all slb processes of a machine that share a data directory.
 
-Each user holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user
-out stops the server. A server whose users all crashed is found alive by the next one and adopted.
-"""
+Each user holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user out
+stops the server. A server whose users all crashed is found alive by the next one and adopted."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """Whether Redis still has its data, and what to do where it has not. Decisions only; the sync acts on them.
 
 `slb:generation` exists as long as Redis has its data. While it does, Redis is right, even where it is empty. If it
-is missing, Redis lost its data by accident: the last good routes are written back, and the key is made again.
-"""
+is missing, Redis lost its data by accident: the last good routes are written back, and the key is made again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

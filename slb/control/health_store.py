@@ -30,8 +30,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`claim` is 0 where another instance runs the check; it is due again in `wait` seconds. `state` is empty where
-    nothing is known of it yet."""
+    """`claim`: 0 where another instance runs the check; `wait`: seconds until it is due; `state`: "" if unknown."""
 
     claim: int
     wait: float
@@ -74,8 +73,7 @@ class HealthStore:
         return answers
 
     async def report(self, reports: Sequence[Report]) -> int:
-        """Publish to the other instances. Returns how many of the reports counted: those whose claim has not
-        lapsed."""
+        """Publish to the other instances. Returns how many counted: those whose claim has not lapsed."""
         rows = [(each.claim, each.state, each.run, _life(each.check)) for each in reports]
         async with self._connection.answering():
             args = [keys.HEALTH_CHANNEL, *chain.from_iterable(rows)]

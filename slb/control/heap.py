@@ -1,11 +1,8 @@
 """The garbage collector, kept away from large tables; and memory that is free, given back.
 
-A full collection walks every object: over the hundreds of thousands of a large table it holds the event loop for
-a tenth of a second, to find nothing. What a table is made of is therefore frozen: collected around.
-
-What was needed only to load the code and to make the table is free by then, but glibc keeps it: a tenth of all
-that a process has.
-"""
+A full collection walks every object: over the hundreds of thousands of a large table it holds the event loop for a
+tenth of a second, to find nothing. What a table is made of is therefore frozen: collected around. What was needed
+only to load the code and to make the table is free by then, but glibc keeps it: a tenth of the process."""
 
 import asyncio
 import ctypes
@@ -54,8 +51,7 @@ class Heap:
 
 
 def _settle() -> None:
-    """After the first table, frozen by now if it is large: what is left of the start. Never again a collection of
-    everything."""
+    """After the first table, frozen by now if it is large: the last collection of everything."""
     gc.collect()
     gc.freeze()
     give_back()

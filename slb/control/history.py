@@ -1,11 +1,7 @@
 """When each entry of the table last changed, in one side's log, and which entries of one side are newer. Pure.
 
-An entry is a member of a route (`keys.membership`), or a field of the settings of a route or of the attributes of
-an upstream (`keys.field_entry`). Each change gives it a number, the next of one counter; what has left has its
-number too. A hash that was replaced or removed whole is one entry, named by its key: its number is one of each of
-its fields, there or not. A history holds the last few thousand: what is not in it changed at its `floor`,
-or before.
-"""
+Entries are those of `slb:changes`, in control/keys.py. Each change gives one a number, the next of one counter;
+what has left has its number too. A history holds the last few thousand: all else changed by its `floor`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -67,11 +63,8 @@ class History:
 
 @dataclass
 class Snapshot:
-    """What Redis held: path -> record, member -> its hash. `generation` is None where Redis has none. `instances`:
-    id -> its hash. `history`: when that changed.
-
-    From `Reader.some`, a path that is gone maps to None and a hash that is gone is empty.
-    """
+    """What Redis held: path -> record, member -> its hash. `generation`: None where Redis has none. `instances`: id
+    -> its hash. `history`: when that changed. From `Reader.some`: paths that are `gone`, and empty hashes."""
 
     records: dict[str, RouteRecord] = field(default_factory=dict)
     attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)

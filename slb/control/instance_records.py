@@ -7,8 +7,7 @@ from slb.control.connection import Connection
 from slb.control.scripts import ReadMany, own, pairs, scan_names
 
 REMEMBERED = 60.0
-"""Seconds that the list and the identities keep an instance for, from the end of its life: slots that it held may
-stand as long (`LaneTiming.life`)."""
+"""Seconds from the end of its life that an instance is kept: its slots may stand so long (`LaneTiming.life`)."""
 
 _IDENTITY = ("name", "process", "binding")
 
@@ -27,8 +26,7 @@ class InstanceRecords:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def listed(self) -> dict[str, float]:
-        """id -> end of its life, by Redis's clock. Empty where the list is too large to be one: then full syncs
-        find the living."""
+        """id -> end of its life, by Redis's clock. Empty where the list is too large: full syncs find them."""
         listed = pairs(own((await self._read_many.first("z", keys.INSTANCES)).reply))
         return {each: float(end) for each, end in listed.items()}
 

@@ -61,9 +61,7 @@ async def seconds_left(connection: Connection, items: Sequence[tuple[str, str]])
 
 class Leases:
     """Takes out registrations whose lease has ended, and moves the clock on by which they do: `lua/leases.lua`.
-
-    `uses(member, besides)` as `Registry` has it: attributes go with the last route that names their member.
-    """
+    `uses` as `Mirror` has it: attributes go with the last route that names their member."""
 
     def __init__(
         self,
@@ -112,8 +110,7 @@ class Leases:
         (_log.warning if is_new else _log.debug)("leases_not_looked_at", error=reason)
 
     async def expire(self) -> int:
-        """Look once; how many registrations this process has taken out. In steps of bounded size: a renewal that
-        comes between two of them holds."""
+        """Look once; how many registrations were taken out. In steps: a renewal that comes between two holds."""
         gone: list[tuple[str, str]] = []
         is_more = True
         while is_more:

@@ -45,8 +45,7 @@ class KeyEvents(Subscription):
             on_event(key, event)
 
     async def arrive(self, wait: float) -> bool:
-        """Whether notifications come, found out by a key written for it; no, where Redis refuses to write it.
-        `follow` must be running."""
+        """Whether notifications come, by a key written for it, if Redis takes it. `follow` must be running."""
         self._canary_seen.clear()
         try:
             await self._connection.client.set(self._canary_key, "1", px=_CANARY_LIFE)
@@ -61,10 +60,8 @@ class KeyEvents(Subscription):
 
 
 async def switch_on(connection: Connection) -> bool:
-    """Add the flags that are missing; False where Redis does not let us see or set them.
-
-    A restart removes them, and other programs may need flags of their own: only add.
-    """
+    """Add the flags that are missing: a restart removes them, and other programs may need flags of their own. False
+    where Redis does not let us see or set them."""
     client = connection.client
     try:
         found: dict[str, Any] = await client.config_get(_SETTING)

@@ -38,8 +38,7 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class QuotaTiming:
     """Seconds. A batch may take `deadline`; one is sent every `beat` at least, so that leases lapse while no caller
-    asks. A Redis that does not answer is tried again at once, then after `backoff`, and twice as long each
-    time up to `longest_backoff`."""
+    asks. A Redis that does not answer is tried again at once, then after `backoff` to `longest_backoff`."""
 
     beat: float = 1.0
     deadline: float = 1.0

@@ -1,12 +1,13 @@
 """Reads routes, settings and attributes out of Redis, and passes over what is not ours or is broken."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.dirty import Batch
 from slb.control.history import Snapshot
 from slb.control.scripts import Read, ReadMany, own, pairs, scan_names
 from slb.control.skipped import Found, Skipped
@@ -59,19 +60,13 @@ class Reader:
         self._skipped.replace(reading.found)
         return snapshot
 
-    async def some(
-        self,
-        paths: Sequence[str],
-        members: Sequence[str],
-        foreign: Sequence[str],
-        known: Mapping[str, RouteRecord],
-    ) -> Snapshot:
-        """The state of a few paths and members. Whether `foreign` keys are still there is noted as skipped."""
+    async def some(self, batch: Batch, known: Mapping[str, RouteRecord]) -> Snapshot:
+        """The state of a few paths and members. Whether foreign keys are still there is noted as skipped."""
         reading = _Reading(self._read_many, self._skipped)
         snapshot = Snapshot()
-        wanted = _wanted(paths, members, foreign)
+        wanted = _wanted(batch)
         reads = self._read_many(wanted)
-        async for path in rested(paths):
+        async for path in rested(batch.paths):
             raw, settings = await anext(reads), await anext(reads)
             written = reading.hash(settings)
             before = known.get(path, _NOTHING)
@@ -80,9 +75,9 @@ class Reader:
                 snapshot.records[path] = _kept(RouteRecord(kept, written or None), before)
             else:
                 snapshot.gone.add(path)
-        async for member in rested(members):
+        async for member in rested(batch.members):
             snapshot.attributes[member] = reading.hash(await anext(reads))
-        for key in foreign:
+        for key in batch.foreign:
             if reading.checked(await anext(reads)):
                 reading.note("key", key)
         async for last in reads:
@@ -191,8 +186,10 @@ def _kept(new: RouteRecord, before: RouteRecord | None) -> RouteRecord:
     return before if before == new and before is not None else new
 
 
-def _wanted(paths: Sequence[str], members: Sequence[str], foreign: Sequence[str]) -> list[tuple[str, str]]:
+def _wanted(batch: Batch) -> list[tuple[str, str]]:
     """Of each path its set and its settings. The generation last: what is gone with it was not removed."""
-    of_paths = [each for path in paths for each in (("s", keys.route_key(path)), ("h", keys.settings_key(path)))]
-    of_members = [("h", keys.upstream_key(member)) for member in members]
-    return [*of_paths, *of_members, *(("x", key) for key in foreign), ("g", keys.GENERATION)]
+    of_paths = [
+        each for path in batch.paths for each in (("s", keys.route_key(path)), ("h", keys.settings_key(path)))
+    ]
+    of_members = [("h", keys.upstream_key(member)) for member in batch.members]
+    return [*of_paths, *of_members, *(("x", key) for key in batch.foreign), ("g", keys.GENERATION)]

@@ -1,6 +1,6 @@
 """What Redis lacks of the table: found after a reconnect or an eviction, served meanwhile, and written back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -14,6 +14,7 @@ from slb.control.generation import RestoreTiming, kept_with, lost, union
 from slb.control.history import Snapshot, with_states
 from slb.control.refused_writes import RefusedWrites
 from slb.control.restore import Restorer
+from slb.control.slices import rested
 from slb.model import RouteRecord
 from slb.routing.mirror import Mirror
 
@@ -25,8 +26,7 @@ _log = structlog.get_logger()
 
 @dataclass
 class _Loss:
-    """Redis has no generation and lacks entries of this instance: `good` is served together with what Redis has,
-    and written back."""
+    """Redis has no generation and lacks entries: `good` is served together with what it has, and written back."""
 
     good: Snapshot
     present: Snapshot
@@ -44,8 +44,7 @@ class SyncTiming:
 
 class Recovery:
     """`judged` compares each full reading with this instance's table; `act`, called at `due_at`, writes back what
-    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: age of the mirror, in
-    seconds."""
+    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: in seconds."""
 
     def __init__(
         self,
@@ -165,6 +164,23 @@ class Recovery:
             return self._lacks.good
         return self.table() if self._mirror.ready else self.kept
 
+    # -- changes by hand: those without a number, an operator's SADD or what looks like one
+
+    async def by_hand(self, changed: Iterable[str | None]) -> list[str]:
+        """The entries of these without a number. None at the start, and while Redis lacks any: those have one."""
+        if not (self.has_synced and self.is_settled):
+            return []
+        return [entry async for entry in rested(changed) if not self._changes.explain(entry)]
+
+    async def undone(self, by_hand: Collection[str]) -> bool:
+        """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
+        written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        with self._refused.passed_over():
+            if await self._changes.lacks(by_hand):
+                self.doubt()
+                return True
+        return False
+
     # -- giving back
 
     def due_at(self) -> float | None:
@@ -180,8 +196,7 @@ class Recovery:
             self._make_at = max(self._clock(), self._started + self._timing.restore.settle)
 
     async def act(self) -> bool:
-        """Write back what Redis lost, or make the generation of a Redis that has none. Returns whether it was done:
-        then everything is to be read."""
+        """Write back what Redis lost, or make its generation. Returns whether: then all is to be read."""
         retry_at = self._clock() + self._timing.refused_retry
         if isinstance(self._lacks, _Loss):
             self._lacks.write_at = retry_at

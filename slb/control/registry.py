@@ -39,10 +39,9 @@ class Registry:
     RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
     Refused where a key holds something of another type. Names are in normal form.
 
-    `mirror`: how many routes name a member (its hash is deleted with the last of them), and what Redis may have
-    lost of a route that is removed. Without it hashes stay until the watcher finds them orphaned. `on_written` is
-    called with each change, before the method returns.
-    """
+    `mirror`: how many routes name a member (its hash is deleted with the last of them; without a mirror the watcher
+    finds it orphaned), and what Redis may have lost of a route that is removed. `on_written`: called with each
+    change, before the method returns."""
 
     def __init__(
         self,
@@ -104,8 +103,7 @@ class Registry:
             return None
 
     async def settings(self, path: str) -> dict[str, str]:
-        """The route's settings as they are written; empty where there are none. Of a hash too large for settings
-        only the fields that are settings."""
+        """The route's settings as they are written. Of a hash too large for that, the fields that are settings."""
         key = keys.settings_key(path)
         async with self._answering():
             await self._check([key])
@@ -145,11 +143,9 @@ class Registry:
         return any(gone[:2]) or known is not None
 
     async def reset(self) -> int:
-        """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
-
-        The generation stays, or is made: it shows every instance that Redis is empty on purpose. All
-        entries count as changed, also those that Redis had lost before.
-        """
+        """Empty Redis of routes, settings and attributes on purpose; the number of routes removed. The generation
+        stays, or is made: it shows every instance that this was on purpose. All entries count as changed, also
+        those that Redis had lost before."""
         routes: set[str | None] = set()
         async with self._answering():
             await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)

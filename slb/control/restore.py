@@ -22,8 +22,7 @@ _log = structlog.get_logger()
 
 
 class Restorer:
-    """One restore at a time of a Redis that lost everything: `slb:restoring` keeps the others waiting, for what
-    they hold may be older."""
+    """One restore at a time: `slb:restoring` keeps other instances waiting, for what they hold may be older."""
 
     def __init__(self, connection: Connection, changes: Changes) -> None:
         self._connection = connection
@@ -32,17 +31,13 @@ class Restorer:
         self._id = uuid4().hex
 
     async def make_generation(self, known: str | None = None) -> str:
-        """Set the generation where there is none, the one that was known before rather than a new one: the new one.
-        Empty where there was one."""
+        """Set the generation where there is none, to the `known` one if any. Returns it; "" where there was one."""
         made = uuid4().hex if known in (None, SPOILT) else known
         return made if await self._connection.client.set(keys.GENERATION, made, nx=True) else ""
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
-        """Add everything of `good` that `present` lacks, then the generation. False where another is at it.
-
-        Whatever Redis has of a route and has changed since all was lost stays: members, settings and attributes are
-        only added, each field by itself.
-        """
+        """Add everything of `good` that `present` lacks, then the generation. False where another is at it. What
+        has changed in Redis since all was lost stays: members and fields are only added."""
         client = self._connection.client
         if not await client.set(keys.RESTORING, self._id, nx=True, px=_LOCK_LIFE):
             return False

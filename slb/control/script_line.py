@@ -13,8 +13,7 @@ from slb.control.wire import OnReply, Wire
 
 
 class _Call:
-    """`answer`: the future that a task awaits, if any: it may be cancelled. `forgotten`: the error where Redis
-    lacked the script."""
+    """`answer`: the future that a task awaits, if any. `forgotten`: the error where Redis lacked the script."""
 
     __slots__ = ("answer", "command", "forgotten", "on_reply")
 
@@ -114,8 +113,7 @@ class ScriptLine:
             self._send_again(wire)
 
     def _overtaken(self) -> None:
-        """A later call has run, since another instance loaded the script meanwhile: an earlier one must not run
-        after it, and fails."""
+        """A later call has run, since another instance loaded the script: earlier ones must not run after it."""
         for earlier in self._forgotten:
             earlier.on_reply(earlier.forgotten)
         self._forgotten.clear()

@@ -81,8 +81,7 @@ class ReadMany:
 
 
 async def scan_names(connection: Connection, pattern: str) -> AsyncIterator[list[str]]:
-    """`lua/scan_names.lua`: pages of names of keys, each cut behind `keys.LONGEST`, until all have been met; some
-    twice."""
+    """`lua/scan_names.lua`: pages of all names, each cut behind `keys.LONGEST`; some come twice."""
     script = connection.client.register_script(source("scan_names"))
     cursor = "0"
     while True:

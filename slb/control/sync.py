@@ -1,12 +1,11 @@
 """Makes the mirror true: by reading everything, or what is dirty."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
 from slb.control import keys
-from slb.control.by_hand import ByHand
 from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
@@ -52,7 +51,6 @@ class Sync:
         self._true_at = clock()
         self._refused = RefusedWrites()
         self.recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
-        self._by_hand = ByHand(changes, self.recovery, self._refused, self.dirty)
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
@@ -95,11 +93,11 @@ class Sync:
         with self.heap.building():
             served, found = await self._read_and_judged()
             if not self._mirror.ready or await self._differs(served):
-                by_hand = await self._by_hand.among(differing(self.recovery.table(), served))
-                if await self._by_hand.is_lost(by_hand):
+                by_hand = await self.recovery.by_hand(differing(self.recovery.table(), served))
+                if await self.recovery.undone(by_hand):
                     served, found = await self._read_and_judged()
-                    by_hand = await self._by_hand.among(differing(self.recovery.table(), served))
-                await self._by_hand.number(by_hand)
+                    by_hand = await self.recovery.by_hand(differing(self.recovery.table(), served))
+                await self._number(by_hand)
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
             if self.is_settled and self._has_no_log(found):
@@ -130,7 +128,7 @@ class Sync:
             return
         batch = self.dirty.take()
         history = await self._changes.read()
-        part = await self._reader.some(batch.paths, batch.members, batch.foreign, self._mirror.records)
+        part = await self._reader.some(batch, self._mirror.records)
         if part.generation != self.recovery.generation or history.ends_early:
             await self.full()
             return
@@ -139,11 +137,13 @@ class Sync:
         await asyncio.sleep(0)
         if changes or attributes:
             mirror = self._mirror
-            by_hand = await self._by_hand.among(changed_by(changes, attributes, mirror.records, mirror.attributes))
-            if by_hand and (await self.recovery.evictions.look() or await self._by_hand.is_lost(by_hand)):
+            by_hand = await self.recovery.by_hand(
+                changed_by(changes, attributes, mirror.records, mirror.attributes)
+            )
+            if by_hand and (await self.recovery.evictions.look() or await self.recovery.undone(by_hand)):
                 await self.full()
                 return
-            await self._by_hand.number(by_hand)
+            await self._number(by_hand)
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
@@ -161,6 +161,12 @@ class Sync:
         await self._changes.arrived(history)
         await self._mark(history.of)
 
+    async def _number(self, by_hand: Collection[str]) -> None:
+        """Changes made by hand get their number from the first instance that sees them."""
+        with self._refused.passed_over():
+            async for key in rested(await self._changes.number(by_hand)):
+                self.dirty.mark(key)
+
     async def _mark(self, entries: Iterable[str]) -> None:
         """Read what is new in the log and not shown yet: there may be no event for it, as where what is there was
         registered again. Once: what is not ours waits for the next full sync."""
@@ -169,8 +175,7 @@ class Sync:
                 self.dirty.mark(key)
 
     async def _read(self) -> Snapshot:
-        """Everything, and before it the log: what changes meanwhile is read again. The log is whole where it is
-        compared with this instance's."""
+        """Everything, after the log (whole, where it is to be compared): what changes meanwhile is read again."""
         for _ in range(_READ_TRIES):
             whole = await self.recovery.evictions.begin() or self.recovery.is_in_doubt
             try:

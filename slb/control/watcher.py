@@ -49,10 +49,8 @@ class WatchTiming:
 
 
 class Watcher:
-    """Keeps `mirror` true; its task is the only one that changes it. `disk_table` is where the last table is kept.
-
-    Redis failing never ends `run`: the mirror stays as it was, and the next try comes within `longest_backoff`.
-    """
+    """Keeps `mirror` true; its task is the only one that changes it. `disk_table`: where the last table is kept.
+    Redis failing never ends `run`: the mirror stays as it was, and the next try comes within `longest_backoff`."""
 
     def __init__(
         self,
