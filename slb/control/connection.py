@@ -61,8 +61,7 @@ class Connection:
         self._clock = clock
         self._pool = make_pool(url, command_deadline)
         self.client: Any = Redis(connection_pool=self._pool)
-        """Every command ends within the deadline, and is never sent twice. Not typed: redis-py's stubs do not know
-        that it decodes its replies."""
+        """Commands end within the deadline, and are never sent twice. Any: redis-py's stubs know of no decoding."""
         self._endpoint = Endpoint(self._pool.make_connection())  # type: ignore[no-untyped-call]
         self._changed_at: float | None = None
 

@@ -16,7 +16,7 @@ LAST_NUMBER = 2**53 - 1
 _NOTHING = RouteRecord()
 
 _AT_ONCE = 500
-"""Routes or upstreams compared between two rests."""
+"""Entries looked at between two rests."""
 
 
 @dataclass
@@ -120,11 +120,8 @@ def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
 
     What neither log holds is judged by the floors. A floor comes from Redis and never falls there: a lower one
     means that Redis has gone back behind it, so whatever differs is older there, unless it has changed since."""
-    for count, (entry, number) in enumerate(mine.history.of.items(), 1):
-        if number > theirs.history.revision(entry):
-            yield entry
-        if count % _AT_ONCE == 0:
-            yield None
+    for entry, number in mine.history.of.items():
+        yield entry if number > theirs.history.revision(entry) else None
     if theirs.history.floor < mine.history.floor:
         for each in differing(mine, theirs):
             if each is None or (each not in mine.history.of and mine.history.floor > theirs.history.revision(each)):
@@ -141,14 +138,12 @@ def missing(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
 def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
     """The entries in which two tables differ; None now and then, where the caller may rest. Costs one look at each
     route and upstream that is the same object in both."""
-    for count, path in enumerate(_either(one.records, other.records), 1):
+    for path in _either(one.records, other.records):
         yield from _of_route(path, one.records.get(path), other.records.get(path))
-        if count % _AT_ONCE == 0:
-            yield None
-    for count, member in enumerate(_either(one.attributes, other.attributes), 1):
+        yield None
+    for member in _either(one.attributes, other.attributes):
         yield from _of_hash(keys.upstream_key(member), one.attributes.get(member), other.attributes.get(member))
-        if count % _AT_ONCE == 0:
-            yield None
+        yield None
 
 
 def changed_by(

@@ -101,8 +101,7 @@ class Leases:
             await asyncio.sleep(self._period)
 
     def _log(self, error: Exception) -> None:
-        """A refusal may last, and then no lease ends: a warning, once for each reason. Of a Redis that is away the
-        connection has its own line."""
+        """While Redis refuses, no lease ends: a warning for each reason. That it is away, the connection logs."""
         reason = reason_of(error)
         is_new = isinstance(error, ResponseError) and reason not in self._refused
         if is_new:

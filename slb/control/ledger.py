@@ -1,5 +1,4 @@
-"""Which holder has which slot of which upstream, in the whole fleet: this instance's lanes, and what is done once
-for all of them."""
+"""Which holder has which slot of which upstream: this instance's lanes, and what is done once for all of them."""
 
 import asyncio
 import math

@@ -1,5 +1,5 @@
-"""One instance's way to the quota router's state in Redis: one batch in flight, and what comes meanwhile joins the
-next. `lua/quota.lua` lists the asks and their replies."""
+"""One instance's way to the quota router in Redis: one batch in flight; what comes meanwhile joins the next.
+`lua/quota.lua` lists the asks and their replies."""
 
 import asyncio
 from collections.abc import Callable

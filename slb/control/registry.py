@@ -91,8 +91,7 @@ class Registry:
         return replies_of("leave", rows, replies)
 
     async def leases(self, items: Sequence[tuple[str, str]]) -> list[float | None] | None:
-        """Of each registration the seconds until it ends, None where it has no lease. None for the whole list where
-        Redis does not answer soon: it is only for display."""
+        """Of each registration the seconds until it ends, None for good. None at all where Redis is slow."""
         if not self._connection.up:
             return None
         try:

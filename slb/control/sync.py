@@ -100,7 +100,9 @@ class Sync:
                 await self._number(by_hand)
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
-            if self.is_settled and self._has_no_log(found):
+            history = found.history
+            is_unlogged = found.generation is not None and history.is_known and not history.last
+            if self.is_settled and is_unlogged:  # by a version without a log
                 with self._refused.passed_over():
                     await self._changes.begin()
             await self._changes.shown()
@@ -187,10 +189,6 @@ class Sync:
             except GenerationChanged:
                 _log.info("generation_changed_while_reading")
         raise TimeoutError("Redis changes its generation, or evicts keys, faster than it can be read")
-
-    def _has_no_log(self, found: Snapshot) -> bool:
-        """Whether Redis has its data, from a version without a log."""
-        return found.generation is not None and found.history.is_known and not found.history.last
 
     async def _differs(self, served: Snapshot) -> bool:
         await asyncio.sleep(0)  # the reader's last slice may be full
