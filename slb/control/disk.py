@@ -60,8 +60,7 @@ class DiskTable:
         self._changed = asyncio.Event()
 
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
-        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there. Those of
-        other URLs that were not used for long are removed."""
+        """The table kept, and its age in seconds; None for a damaged one, which is logged. Removes old tables."""
         remove_old_tables(self._path, wall)
         try:
             written, changed = read_private(self._path)

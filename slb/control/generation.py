@@ -65,8 +65,7 @@ def with_fields(good: Mapping[str, str], now: Mapping[str, str] | None) -> Mappi
 def kept_with(
     good: Snapshot, present: Snapshot, part: Snapshot
 ) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:
-    """The changes of a batch, `part`, while Redis lacks entries of `good`: none of these is removed. `present` is
-    what Redis has; it is updated with `part`."""
+    """The changes of a batch, `part`, but for removals of what is in `good`. `present` is updated with it."""
     for path in part.gone:
         present.records.pop(path, None)
     present.records.update(part.records)

@@ -180,8 +180,7 @@ def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] |
 
 
 def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
-    """`table` with these entries in these states; a state of a whole hash leaves the fields that are newer in
-    `table`. A route without members and settings is removed."""
+    """`table` with these entries in these states; fields of it that are newer than the state of a hash stay."""
     both = Snapshot(dict(table.records), dict(table.attributes), table.generation)
     members: dict[str, set[str]] = {}
     settings: dict[str, Mapping[str, str]] = {}

@@ -31,8 +31,7 @@ class InstanceRecords:
         return {each: float(end) for each, end in listed.items()}
 
     async def say(self, instance: str, written: Mapping[str, str], now: int) -> None:
-        """Record that `instance` is alive, at `now` by Redis's clock; `written` is its hash, which expires at the
-        end of life in the list; list and identity stay for longer."""
+        """`instance` is alive, at `now` by Redis's clock; `written`: its hash. List and identity outlive that."""
         key, identity = keys.instance_key(instance), keys.identity_key(instance)
         remembered = self._lifetime + int(REMEMBERED * 1000)
         async with self._connection.client.pipeline(transaction=True) as pipe:

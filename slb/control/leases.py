@@ -35,8 +35,7 @@ class Renew:
     async def __call__(
         self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]
     ) -> bool:
-        """`items`: path, member, attributes; `ttls`: milliseconds. False where something else is to change for one
-        of them: then only leases of others have been renewed."""
+        """`items`: path, member, attributes; `ttls`: ms. False where one is to change; others may be renewed."""
         rows = list(zip(items, ttls, strict=True))
         for start in range(0, len(rows), _AT_ONCE):
             names: list[str] = []

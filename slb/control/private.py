@@ -38,8 +38,7 @@ def make_private(directory: Path, setting: str) -> None:
 
 
 def check_data_dir(directory: Path) -> None:
-    """The same of a `data_dir` that is there. One that cannot be had is no reason not to start: what cannot be kept
-    there is reported when it is to be. Raises ConfigError."""
+    """The same of a `data_dir` that is there. What cannot be kept there is reported later. Raises ConfigError."""
     with suppress(OSError):
         check_private(directory, "data_dir")
 
@@ -68,8 +67,7 @@ def exists(path: Path) -> bool:
 
 
 def check_own(directory: Path, setting: str) -> os.stat_result:
-    """See that `directory`, which is there, is this user's, and that no other may write to it; what `lstat` finds.
-    Changes nothing. Raises ConfigError, OSError."""
+    """See that `directory` is this user's, for others to read at most; its `lstat`. Raises ConfigError, OSError."""
     found = directory.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")

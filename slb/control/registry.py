@@ -142,9 +142,8 @@ class Registry:
         return any(gone[:2]) or known is not None
 
     async def reset(self) -> int:
-        """Empty Redis of routes, settings and attributes on purpose; the number of routes removed. The generation
-        stays, or is made: it shows every instance that this was on purpose. All entries count as changed, also
-        those that Redis had lost before."""
+        """Empty Redis of routes, settings and attributes; the number of routes removed. The generation stays, or is
+        made: it shows that this was on purpose. All entries count as changed, also those that Redis had lost."""
         routes: set[str | None] = set()
         async with self._answering():
             await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)

@@ -38,8 +38,7 @@ _BOUNDS = (
 
 class Read(NamedTuple):
     """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, whether it is
-    there, or a ResponseError. `size`: the bytes of what is too large, else None: such a set is not read, of such a
-    hash only `HASH_FIELDS` are."""
+    there, or a ResponseError. `size`: bytes, if too large: a set is not read, of a hash only `HASH_FIELDS`."""
 
     key: str
     reply: Any
