@@ -6,7 +6,7 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import History, Snapshot, State, state, with_states
 from slb.control.scripts import source
-from slb.control.slices import Slices, rested, step_through
+from slb.control.slices import rested, step_through
 from slb.control.written import Row, Written
 
 OnWritten = Callable[[Sequence[Row], Sequence[bool], int], None]
@@ -150,23 +150,19 @@ class Changes:
 
     async def lacks(self, entries: Collection[str]) -> bool:
         """Whether Redis has an older number of one of these: it has lost a change, which was not made by hand."""
-        slices = Slices()
-        mine: dict[str, int] = {}
-        for entry in entries:
-            if number := max(self.history.logged(entry), self.written.number(entry)):
-                mine[entry] = number
-            if len(mine) == _AT_ONCE:
-                if await self._has_older(mine):
-                    return True
-                mine.clear()
-            await slices.rest()
-        return bool(mine) and await self._has_older(mine)
-
-    async def _has_older(self, mine: Mapping[str, int]) -> bool:
-        names = [_FLOOR, *mine, *map(keys.whole_of, mine)]
-        floor, *found = (score or 0 for score in await self._client.zmscore(keys.CHANGES, names))
-        there = zip(mine.values(), found, found[len(mine) :], strict=False)
-        return any(max(floor, own, whole) < number for number, own, whole in there)
+        mine = [
+            (entry, number)
+            async for entry in rested(entries)
+            if (number := max(self.history.logged(entry), self.written.number(entry)))
+        ]
+        for start in range(0, len(mine), _AT_ONCE):
+            some = mine[start : start + _AT_ONCE]
+            names = [_FLOOR, *(name for entry, _ in some for name in (entry, keys.whole_of(entry)))]
+            floor, *found = (score or 0 for score in await self._client.zmscore(keys.CHANGES, names))
+            there = zip(some, found[::2], found[1::2], strict=True)
+            if any(max(floor, own, whole) < number for (_, number), own, whole in there):
+                return True
+        return False
 
     async def number(self, entries: Collection[str]) -> set[str]:
         """Give changes made by hand their numbers. Returns the keys of those that another instance has numbered:
@@ -176,9 +172,8 @@ class Changes:
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
             known = (self.history.floor if each == _FLOOR else self.history.revision(each) for each in some)
-            replies = await self._number(
-                keys=[keys.CHANGES], args=[text for pair in zip(some, known, strict=True) for text in pair]
-            )
+            args = [text for pair in zip(some, known, strict=True) for text in pair]
+            replies = await self._number(keys=[keys.CHANGES], args=args)
             for entry, number in zip(some, map(int, replies), strict=True):
                 if not number:
                     taken.add(keys.key_of(entry))

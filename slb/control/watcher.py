@@ -78,7 +78,7 @@ class Watcher:
         self._followed_at: float | None = None
         self._sessions = 0
         self._fault_shown = False
-        self._waiting: set[tuple[Callable[[Mirror], bool], asyncio.Future[None]]] = set()
+        self._next_swap = asyncio.Event()
         faults = SettingsFaults()
         mirror.on_swap(lambda _: faults.log(mirror.faults))
         mirror.on_swap(self._swapped)
@@ -93,23 +93,17 @@ class Watcher:
 
     async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
         """Wait until the mirror shows what `predicate` asks for; False where it does not in time."""
-        if predicate(self._mirror):
-            return True
-        entry = (predicate, asyncio.get_running_loop().create_future())
-        self._waiting.add(entry)
         try:
             async with asyncio.timeout(timeout):
-                await entry[1]
+                while not predicate(self._mirror):
+                    await self._next_swap.wait()
         except TimeoutError:
             return False
-        finally:
-            self._waiting.discard(entry)
         return True
 
     def _swapped(self, _: Sequence[str]) -> None:
-        for predicate, future in list(self._waiting):
-            if not future.done() and predicate(self._mirror):
-                future.set_result(None)
+        swapped, self._next_swap = self._next_swap, asyncio.Event()
+        swapped.set()
 
     async def run(self) -> None:
         """Follow Redis until cancelled."""
