@@ -101,9 +101,6 @@ class DiskTable:
         except OSError as error:
             fault = str(error)
             self._changed.set()  # what is on the disk is of before: it may not be taken for true
-        self._tell(fault)
-
-    def _tell(self, fault: str) -> None:
         if fault and fault != self._fault:
             _log.warning("disk_table_not_written", file=str(self._path), error=fault)
         elif self._fault and not fault:

@@ -83,7 +83,9 @@ class QuotaLane:
         """Send batches until cancelled."""
         try:
             while True:
-                await self._until_due()
+                if self.up and not self._pending:
+                    self._wake.clear()
+                    await set_within(self._wake, self._timing.beat)
                 batch = self._board()
                 try:
                     replies = await self._say([ask for ask, _ in batch])
@@ -95,12 +97,6 @@ class QuotaLane:
         finally:
             self._refuse(self._board(), "slb is stopping")
             self._line.drop()
-
-    async def _until_due(self) -> None:
-        if self._pending or not self.up:
-            return
-        self._wake.clear()
-        await set_within(self._wake, self._timing.beat)
 
     def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
         """Asks whose callers have left meanwhile are not sent."""
