@@ -1,6 +1,6 @@
 """What Redis holds of instances: of each a hash for display, its identity, and its place in one list of all."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from slb.control import keys
 from slb.control.connection import Connection
@@ -51,25 +51,20 @@ class InstanceRecords:
             found = await pipe.execute()
         return {each for each, is_there in zip(ids, found, strict=True) if is_there}
 
-    async def hashes(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """id -> hash, of those that have one."""
-        return await self._read({each: keys.instance_key(each) for each in ids})
-
-    async def identities(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """id -> which process it was or is, and what it has bound; of those of which that is known."""
-        return await self._read({each: keys.identity_key(each) for each in ids})
-
-    async def _read(self, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        reads = self._read_many(("h", key) for key in wanted.values())
+    async def read(
+        self, ids: Collection[str], key_of: Callable[[str], str] = keys.instance_key
+    ) -> dict[str, dict[str, str]]:
+        """id -> hash, of those that have one; with `keys.identity_key`: which process it was, and its binding."""
+        reads = self._read_many(("h", key_of(each)) for each in ids)
         hashes = [pairs(own(read.reply)) async for read in reads]
-        return {each: written for each, written in zip(wanted, hashes, strict=True) if written}
+        return {each: written for each, written in zip(ids, hashes, strict=True) if written}
 
     async def all(self) -> dict[str, dict[str, str]]:
         """id -> hash, of all that have one, whether they are in the list or not."""
         found: set[str] = set()
         async for page in scan_names(self._connection, keys.EVERY_INSTANCE):
             found.update(each for key in page if (each := keys.instance_of(key)) is not None)
-        return await self.hashes(sorted(found)[: keys.MOST_INSTANCES])
+        return await self.read(sorted(found)[: keys.MOST_INSTANCES])
 
     async def unlist(self, ids: Collection[str]) -> None:
         """Take these out of the list."""

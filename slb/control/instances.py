@@ -137,12 +137,12 @@ class Instances:
         old = [each for each, end in ends.items() if end + REMEMBERED * 1000 <= now and each != self.info.id]
         if old:
             await self._records.unlist(old)
-        return _infos(await self._records.hashes(new[: keys.MOST_INSTANCES]))
+        return _infos(await self._records.read(new[: keys.MOST_INSTANCES]))
 
     async def _gone(self, ends: Mapping[str, float], now: int, met: set[str]) -> Sequence[InstanceInfo]:
         """Those whose life was over when they were first seen in the list."""
         gone = [each for each, end in ends.items() if end <= now and each not in met and each not in self._listed]
-        return _infos(await self._records.identities(gone[: keys.MOST_INSTANCES]))
+        return _infos(await self._records.read(gone[: keys.MOST_INSTANCES], keys.identity_key))
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()

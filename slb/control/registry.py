@@ -20,6 +20,7 @@ from slb.routing.mirror import Mirror
 ToRegister = tuple[str, str, Mapping[str, str]]
 """path, member (both in normal form), attributes to set."""
 
+_WRONG_TYPE = "WRONGTYPE"
 _DELETE_AT_ONCE = 200
 _MOST_TRACED = 1000
 _PATIENCE = 0.25
@@ -176,7 +177,7 @@ class Registry:
     async def _members(self, path: str) -> list[str]:
         """The members of the route; none for a set that is too large: their attributes are removed as orphans."""
         found = (await self._read_many.first("s", keys.route_key(path))).reply
-        if isinstance(found, ResponseError) and _is_wrong_type(found):
+        if isinstance(found, ResponseError) and _WRONG_TYPE in str(found):
             return []
         return list(filter(keys.is_normal_member, own(found)))
 
@@ -202,15 +203,11 @@ class Registry:
         except TimeoutError:
             raise RedisUnavailable(f"Redis did not answer within {self._connection.command_deadline:g} s") from None
         except ResponseError as error:
-            if _is_wrong_type(error):
+            if _WRONG_TYPE in str(error):
                 raise Refused(BAD_REQUEST, f"a key in Redis has become one of another type: {error}") from None
             raise RedisUnavailable(f"Redis refused: {error}") from None
         except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
-
-
-def _is_wrong_type(error: ResponseError) -> bool:
-    return "WRONGTYPE" in str(error)
 
 
 def _cleared(key: str, members: Sequence[str]) -> Row:

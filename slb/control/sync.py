@@ -59,18 +59,13 @@ class Sync:
         self._changes.history = kept.history.copy()
         self._true_at -= age
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether Redis has all entries that are newer here."""
-        return self.recovery.is_settled
-
     def staleness(self) -> float:
         """Seconds since the mirror was last known to be true."""
         return self._clock() - self._true_at
 
     def known_true(self) -> None:
         """Redis has just answered, with nothing dirty: the mirror is true."""
-        if self.recovery.has_synced and self.is_settled and not self.dirty:
+        if self.recovery.has_synced and self.recovery.is_settled and not self.dirty:
             self._true_at = self._clock()
 
     def heard(self, key: str, event: str) -> None:
@@ -102,13 +97,13 @@ class Sync:
                 self._changed(len(served.records))
             history = found.history
             is_unlogged = found.generation is not None and history.is_known and not history.last
-            if self.is_settled and is_unlogged:  # by a version without a log
+            if self.recovery.is_settled and is_unlogged:  # by a version without a log
                 with self._refused.passed_over():
                     await self._changes.begin()
             await self._changes.shown()
         self._metrics.full_syncs += 1
         self._finish()
-        if self.is_settled:
+        if self.recovery.is_settled:
             with self._refused.passed_over():
                 await self._orphans.sweep()
             if self._disk is not None:
