@@ -1,4 +1,4 @@
--- The quota router's models and tasks, and what has happened until now: between quota_promises.lua and quota_waits.lua.
+-- The quota router's models and tasks, and what has happened until now.
 
 -- Models
 

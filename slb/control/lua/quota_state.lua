@@ -1,13 +1,12 @@
--- What the quota router's script stores: clock, buckets, slots; promises follow in quota_promises.lua, models and
--- tasks in quota_models.lua. Times are milliseconds of this server's clock. Tokens in a bucket are counted in 1/60000,
--- so that a limit of one token a minute is one unit a millisecond: all numbers are whole.
+-- What the quota router's script stores: clock, buckets, slots. Times are milliseconds of this server's clock. Tokens
+-- in a bucket are counted in 1/60000, so that one token a minute is one unit a millisecond: all numbers are whole.
 -- KEYS stand in control/keys.py, with what they hold. All scores of models are 0, so that these stand in the order of
 -- their bytes. In detail:
 --   limits     "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
 --   clock      now, since (the first call: another one is a loss), spare (until then none is reclaimed), cursor (served
 --              last), number (of promises), restored (the models, since then), shift (by how much this server's clock
 --              was set back: times are never less than they were)
---   promises:  "number estimate kept subset key", score = when they are due; also in far: if it comes back before
+--   promises:  "number estimate kept subset key", score = when they are due; in far: too if its caller comes back before
 --   task:      model, estimate, at, key, subset, state, ended
 --   key:       of an idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
 --   window:    calls, admits, and how often each wait was answered, in milliseconds
