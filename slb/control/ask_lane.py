@@ -14,7 +14,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import is_unmade
 from slb.control.resp import Word, readable
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
-from slb.control.script_line import ScriptLine
+from slb.control.script_line import ScriptLine, settle
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 
@@ -90,7 +90,9 @@ class AskLane:
         """Send batches until cancelled."""
         try:
             while True:
-                await self._until_due()
+                if self.up and not self._pending:
+                    self._wake.clear()
+                    await set_within(self._wake, self._timing.beat)
                 batch = self._board()
                 try:
                     replies = await self._say([ask for ask, _ in batch])
@@ -102,12 +104,6 @@ class AskLane:
         finally:
             self._refuse(self._board(), "slb is stopping")
             self._line.drop()
-
-    async def _until_due(self) -> None:
-        if self._pending or not self.up:
-            return
-        self._wake.clear()
-        await set_within(self._wake, self._timing.beat)
 
     def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
         """Asks whose callers have left meanwhile are not sent."""
@@ -132,9 +128,9 @@ class AskLane:
         for (_, answer), reply in zip(batch, replies, strict=True):
             if (fault := self._fault_in(reply)) is not None:
                 self._note(fault)
-                _end(answer, ScriptFailed(f"{self.owner} script failed in Redis: {fault}"))
-            elif not answer.done():
-                answer.set_result(reply)
+                settle(answer, ScriptFailed(f"{self.owner} script failed in Redis: {fault}"))
+            else:
+                settle(answer, reply)
 
     def _note(self, fault: str) -> None:
         """Once each: it may be met a thousand times a second."""
@@ -148,7 +144,7 @@ class AskLane:
         if is_script_fault(error):
             self._note(str(error))
             for _, answer in batch:
-                _end(answer, ScriptFailed(f"{self.owner} script failed in Redis: {error}"))
+                settle(answer, ScriptFailed(f"{self.owner} script failed in Redis: {error}"))
             return
         if self.up:
             _log.warning(self.events[0], error=str(error) or "no answer in time", **self._fields)
@@ -161,15 +157,10 @@ class AskLane:
 
     def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
         for _, answer in batch:
-            _end(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
+            settle(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
 
 
 def is_script_fault(error: Exception) -> bool:
     """Whether the script itself failed, in a Redis that is well: asking another way, or later, would not help."""
     is_refusal = type(error) is ResponseError  # what is wrong with Redis has mostly exceptions of its own
     return is_refusal and "script" in str(error) and not str(error).startswith(_NO_SERVICE)
-
-
-def _end(answer: asyncio.Future[Answer], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)

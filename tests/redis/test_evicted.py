@@ -36,7 +36,8 @@ async def evict_of_others(valkey: Valkey, *followers: Follower) -> None:
 
     def have_looked() -> bool:
         return all(
-            each.metrics.full_syncs > count and each.watcher._sync.is_settled for each, count in before.items()
+            each.metrics.full_syncs > count and each.watcher._sync.recovery.is_settled
+            for each, count in before.items()
         )
 
     await eventually(have_looked, timeout=5)
@@ -69,7 +70,7 @@ async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names:
         await eventually(lambda: valkey.admin.exists(*names) == len(names), timeout=5)
         assert valkey.admin.hgetall("slb:upstream:10.1.1.1:1").items() >= SPEC.items()
         assert valkey.admin.hgetall("slb:route:/a") == {"policy": "p2c"}
-        await eventually(lambda: all(each.watcher._sync.is_settled for each in (one, other)), timeout=5)
+        await eventually(lambda: all(each.watcher._sync.recovery.is_settled for each in (one, other)), timeout=5)
         assert all(each == ["10.1.1.1:1"] for each in shown)
 
 
@@ -104,7 +105,7 @@ async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
         await numbered(follower, valkey)
         evict(valkey, "slb_a")
         await eventually(lambda: len(members(valkey, "slb_a")) == 2, timeout=5)
-        await eventually(lambda: not follower.watcher._sync._recovery.evictions.happened, what="all is there again")
+        await eventually(lambda: not follower.watcher._sync.recovery.evictions.happened, what="all is there again")
         valkey.admin.srem("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.2.2.2:2"])
         valkey.admin.srem("slb_a", "10.2.2.2:2")

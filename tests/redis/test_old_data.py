@@ -311,7 +311,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         await numbered(fresh, valkey)
         valkey.admin.flushall()
         if has_seen:
-            await eventually(lambda: fresh.watcher._sync.is_settled is False, what="the loss seen")
+            await eventually(lambda: fresh.watcher._sync.recovery.is_settled is False, what="the loss seen")
         to_old.point_to(valkey.process.socket)
         await old.up(True)
         await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))

@@ -27,7 +27,7 @@ def test_the_same_job_has_the_same_digest_and_any_other_another() -> None:
     digest = submission_of(JOB, "normal").digest
     assert len(digest) == 32
     assert submission_of(replace(JOB, id="two", payload={"b": 2, "a": 1}), "normal").digest == digest
-    others = [
+    others: list[dict[str, Any]] = [
         {"payload": 1},
         {"model": "zimg"},
         {"priority": "high"},

@@ -1,4 +1,5 @@
-"""Redis is killed under traffic and brought back: with its data, empty, with older data."""
+"""What fails under traffic while Redis is killed and brought back, with its data, empty, with older data; and while
+every instance and every upstream is restarted, one after another."""
 
 import shutil
 import time
@@ -8,38 +9,31 @@ from typing import Annotated
 from typer import Option
 
 from bench.command import Bench
-from bench.errors import BenchError
-from bench.figures.large_table import set_of, write_table
+from bench.figures.routes import set_of, write_table
 from bench.fleet import Instance
-from bench.http import ask
+from bench.http import ask, free_ports
 from bench.table import Figure, Outcome, Section
 from bench.traffic import Tally, Traffic
 
 STEADY, NEWER = "/steady", "/newer"
-TRUE_AGAIN = "true again on both instances"
+INSTANCES, UPSTREAMS = 2, 3
+SLOTS = 1000  # of each upstream: none of its requests has to wait for another
 GOAL_TRUE_AGAIN_SECONDS = 1.0
-GIVE_UP_SECONDS = 30.0
-LOOK_EVERY_SECONDS = 0.005
-QUIET_SECONDS = 2.0
-"""Before Redis is killed, and after all is well again."""
-
+QUIET_SECONDS = 2.0  # before the first is killed or stopped, and after all is well again
 UPSTREAMS_PER_ROUTE = 10
 GENERATION = "slb:generation"
 
-After = Callable[[float], Sequence[Figure]]
-"""What else is measured once Redis is back, by when that was."""
+After = Callable[[float], Sequence[Figure]]  # what else is measured once Redis is back, by when that was
 
 
 class Outages:
     """One fleet goes through all cases, one after another."""
 
     def __init__(self, bench: Bench, rate: int, seconds: float, routes: int) -> None:
-        self._to = bench.to
+        self._to, self._rate, self._seconds = bench.to, rate, seconds
         self._fleet = bench.fleet()
         self._redis = self._fleet.redis
         self._copy = bench.home / "copy"
-        self._rate = rate
-        self._seconds = seconds
         self._to("starting two instances")
         targets = self._fleet.start_upstreams()
         self._target = targets[0]
@@ -49,7 +43,7 @@ class Outages:
         write_table(self._redis.client, routes, UPSTREAMS_PER_ROUTE)
         self._to("waiting until Redis is marked as having its data")
         self._until(lambda: bool(self._redis.client.exists(GENERATION)), "the generation of a new Redis")
-        self._answered(STEADY, 200)
+        self._until_served(STEADY)
 
     def with_its_data(self) -> Section:
         """Brought back as it was."""
@@ -69,7 +63,7 @@ class Outages:
         """Brought back with what it had before a route was added: the instances keep it, and write it back."""
         shutil.copytree(self._redis.data, self._copy)
         self._instances[0].register(NEWER, self._target)
-        self._answered(NEWER, 200)
+        self._until_served(NEWER)
 
         def return_to_copy() -> None:
             shutil.rmtree(self._redis.data)
@@ -77,7 +71,7 @@ class Outages:
 
         def newer_back(since: float) -> Sequence[Figure]:
             back = self._until(lambda: set_of(NEWER) in self._contents(), f"{NEWER} to be in Redis")
-            lost = sum(status_of(each, NEWER) != 200 for each in self._instances)
+            lost = sum(not _serves(each, NEWER) for each in self._instances)
             return [
                 Figure("a newer route is back in Redis", back - since, "s"),
                 Figure("instances that do not serve it", lost, at_most=0),
@@ -89,55 +83,33 @@ class Outages:
         """Under traffic: kill Redis, do something `meanwhile`, bring it back, measure what comes `after`."""
         title = f"Redis killed and brought back {how}"
         self._to(title)
-        with self._traffic() as traffic:
+        with Traffic([each.port for each in self._instances], STEADY, self._rate) as traffic:
             time.sleep(QUIET_SECONDS)
-            back = self._restart(meanwhile)
+            self._redis.kill()
+            killed = time.monotonic()
+            meanwhile()
+            time.sleep(max(0.0, killed + self._seconds - time.monotonic()))
+            back = self._redis.start()
             true_again = self._true_again(how) - back
             more = after(back)
             time.sleep(QUIET_SECONDS)
-        tally = Tally.of(traffic.answers)
-        figures = [
-            Figure("requests", tally.requests),
-            Figure("failed", tally.failed(200), at_most=0),
-            Figure("latency, p99", tally.p99_ms, "ms"),
-            Figure("latency, max", tally.max_ms, "ms"),
-            Figure(TRUE_AGAIN, true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS),
-            *more,
-        ]
-        return Section(title, figures)
-
-    def _restart(self, meanwhile: Callable[[], None]) -> float:
-        """Kill Redis, and start it again later; when it first answered."""
-        self._redis.kill()
-        killed = time.monotonic()
-        meanwhile()
-        time.sleep(max(0.0, killed + self._seconds - time.monotonic()))
-        return self._redis.start()
+        again = Figure("true again on both instances", true_again, "s", at_most=GOAL_TRUE_AGAIN_SECONDS)
+        return Section(title, [*Tally.of(traffic.answers).figures(), again, *more])
 
     def _true_again(self, how: str) -> float:
         """When both instances served a route that was written into Redis by hand as soon as it answered, and
         `/status` of both shows that they follow it."""
         path = f"/probe/{how.replace(' ', '-')}"
         self._redis.client.sadd(set_of(path), self._target)
-        self._answered(path, 200)
-        return self._until(lambda: all(map(follows, self._instances)), "both to follow Redis")
+        self._until_served(path)
+        return self._until(lambda: all(map(_follows, self._instances)), "both to follow Redis")
 
-    def _answered(self, path: str, status: int) -> float:
-        """When both instances answered `path` with `status`."""
-
-        def both() -> bool:
-            return all(status_of(each, path) == status for each in self._instances)
-
-        return self._until(both, f"{status} for {path}")
+    def _until_served(self, path: str) -> None:
+        self._until(lambda: all(_serves(each, path) for each in self._instances), f"200 for {path}")
 
     def _until(self, condition: Callable[[], bool], what: str) -> float:
         """When `condition()` held. Raises BenchError where it never does, or an instance ends."""
-        deadline = time.monotonic() + GIVE_UP_SECONDS
-        while not condition():
-            self._fleet.check_alive()
-            if time.monotonic() > deadline:
-                raise BenchError(f"waited {GIVE_UP_SECONDS:g} s for {what}")
-            time.sleep(LOOK_EVERY_SECONDS)
+        self._fleet.wait_until(condition, f"waiting for {what}")
         return time.monotonic()
 
     def _contents(self) -> dict[str, object]:
@@ -151,15 +123,12 @@ class Outages:
                 found[key] = redis.hgetall(key)
         return found
 
-    def _traffic(self) -> Traffic:
-        return Traffic([each.port for each in self._instances], STEADY, self._rate)
+
+def _serves(instance: Instance, path: str) -> bool:
+    return ask(instance.port, path)[0] == 200
 
 
-def status_of(instance: Instance, path: str) -> int:
-    return ask(instance.port, path)[0]
-
-
-def follows(instance: Instance) -> bool:
+def _follows(instance: Instance) -> bool:
     """Whether it shows that it is notified of every change in Redis."""
     redis = instance.shown("/status")["redis"]
     return bool(redis["up"]) and redis["mode"] == "sync"
@@ -174,3 +143,48 @@ def outage(
     """Redis killed under traffic and brought back: with its data, empty, with older data."""
     outages = Outages(bench, rate, seconds, routes)
     return Outcome([outages.with_its_data(), outages.empty(), outages.older()])
+
+
+def rolling(
+    bench: Bench,
+    rate: Annotated[int, Option(min=1, help="Requests per second, whatever the replies.")] = 500,
+    rounds: Annotated[int, Option(min=1, help="Times that everything is restarted.")] = 2,
+) -> Outcome:
+    """Every instance and every upstream restarted under traffic, one after another."""
+    fleet = bench.fleet()
+    instances, ports = fleet.start_instances(INSTANCES), free_ports(UPSTREAMS)
+    upstreams = [fleet.start_stand_in(port, STEADY, SLOTS) for port in ports]
+
+    def restart_instance(number: int) -> None:
+        fleet.restart_instance(fleet.instances[number])
+
+    def restart_upstream(number: int) -> None:
+        fleet.stop_well(upstreams[number])
+        upstreams[number] = fleet.start_stand_in(ports[number], STEADY, SLOTS)
+
+    kinds: dict[str, tuple[Callable[[int], None], int]] = {
+        "instances": (restart_instance, INSTANCES),
+        "upstreams": (restart_upstream, UPSTREAMS),
+    }
+    spans: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}  # from when to when it was restarted
+    with Traffic([each.port for each in instances], STEADY, rate, tries_others=True) as traffic:
+        time.sleep(QUIET_SECONDS)
+        for _ in range(rounds):
+            for kind, (restart, members) in kinds.items():
+                for number in range(members):
+                    bench.to(f"restarting {kind} {number + 1}")
+                    begun = time.monotonic()
+                    restart(number)
+                    spans[kind].append((begun, time.monotonic()))
+        time.sleep(QUIET_SECONDS)
+    failed = [answer for answer in traffic.answers if answer.status != 200]
+
+    def failed_during(kind: str) -> int:
+        return sum(any(each.due < end and each.ended > begun for begun, end in spans[kind]) for each in failed)
+
+    count, all_failed, *latencies = Tally.of(traffic.answers).figures()
+    while_restarted = (Figure(f"of these while {kind} restarted", failed_during(kind)) for kind in kinds)
+    restarts = Figure("restarts", sum(map(len, spans.values())))
+    figures = [restarts, count, all_failed, *while_restarted, *latencies]
+    title = f"{INSTANCES} instances and {UPSTREAMS} upstreams restarted one after another"
+    return Outcome([Section(title, figures)])
