@@ -11,6 +11,7 @@ from bench.table import Figure, Section
 from slb.balance.fade_in import deprioritized
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet, curve
+from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
 
 SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, cache=250)
@@ -52,7 +53,7 @@ def at_once(scene: Scene) -> Pick:
 def n_ring(scene: Scene) -> Pick:
     """The ring set of the proxy and the library."""
     rings = RingSet(scene.old).joined(scene.whole, scene.began, WINDOW)
-    return lambda now, key: rings.draw(now, scene.rng.random()).pick(key)
+    return lambda now, key: Split(rings.shares(now), scene.whole.members).draw(scene.rng.random).pick(key)
 
 
 def straight_filter(scene: Scene) -> Pick:

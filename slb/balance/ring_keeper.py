@@ -58,14 +58,10 @@ class RingKeeper:
         fading = self.rings.fading if self.rings else ()
         return min([self._grows_at(), *(each.ends for each in fading)])
 
-    def due(self, now: float) -> bool:
-        """Whether `step` has something to do."""
-        return self.wake() <= now
-
     def step(self, now: float) -> Generator[None, None, None]:
         """Bring the rings up to date. A millisecond or so of work between two yields; the new rings are there when
         it ends. Closed halfway, it has changed nothing. While one is running, others end at once."""
-        if not self.due(now):
+        if self.wake() > now:
             return
         self._building = True
         try:
