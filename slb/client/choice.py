@@ -1,6 +1,7 @@
 """Where a call goes: to one of its route's upstreams, or, where there is none to pick, to the fallback."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -29,16 +30,14 @@ _log = structlog.get_logger()
 _NONE: frozenset[LiveUpstream] = frozenset()
 
 
+@dataclass(slots=True)
 class Question:
     """What is to be sent: the key given with it (None: find it), and what was given for aiohttp."""
 
-    __slots__ = ("key", "method", "options", "target")
-
-    def __init__(self, method: str, target: Target, key: bytes | None, options: dict[str, Any]) -> None:
-        self.method = method
-        self.target = target
-        self.key = key
-        self.options = options
+    method: str
+    target: Target
+    key: bytes | None
+    options: dict[str, Any]
 
 
 class Plan:
@@ -58,16 +57,14 @@ class Plan:
         self.strips = settings.strip_prefix
 
 
+@dataclass(slots=True)
 class Destination:
-    """upstream: None for the fallback, and `plan` too where there is no route. why: the reason for the fallback."""
+    """`upstream`: None for the fallback, `plan` too where there is no route; `why`: the reason for the fallback."""
 
-    __slots__ = ("plan", "upstream", "url", "why")
-
-    def __init__(self, url: URL, upstream: LiveUpstream | None, plan: Plan | None, why: str = "") -> None:
-        self.url = url
-        self.upstream = upstream
-        self.plan = plan
-        self.why = why
+    url: URL
+    upstream: LiveUpstream | None
+    plan: Plan | None
+    why: str = ""
 
 
 class Chooser:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -32,27 +33,19 @@ _EVENT_STREAM = "text/event-stream"
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown;
     `failed` is called for each request that an upstream failed, with the reason.
     `reading`: the requests whose answers have a body to come still, and their connections."""
 
-    def __init__(
-        self,
-        http: ClientSession,
-        metrics: OutboundMetrics,
-        clock: Callable[[], float],
-        node: str,
-        fallback: str,
-        failed: Callable[[LiveUpstream, str], None],
-    ) -> None:
-        self.http = http
-        self.metrics = metrics
-        self.clock = clock
-        self.node = node
-        self.fallback = fallback
-        self.failed = failed
-        self.reading: dict[Sending, Connection] = {}
+    http: ClientSession
+    metrics: OutboundMetrics
+    clock: Callable[[], float]
+    node: str
+    fallback: str
+    failed: Callable[[LiveUpstream, str], None]
+    reading: "dict[Sending, Connection]" = field(default_factory=dict)
 
 
 class Sending:

@@ -8,7 +8,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
 
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector
 from aiohttp.typedefs import StrOrURL
 from yarl import URL
 
@@ -28,11 +28,11 @@ from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.permitted import Permitted
 from slb.client.refusals import SessionClosed
-from slb.client.resolver import RuledResolver
 from slb.client.sending import Desk, send_once
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundMetrics
+from slb.resolver import RuledResolver
 from slb.routing.table import Table
 
 _FIRST_TABLE = 5.0
@@ -148,7 +148,7 @@ class Session:
 
     @percentage.setter
     def percentage(self, value: float) -> None:
-        self._traffic.percentage = value
+        self._traffic.set_percentage(value)
 
     @property
     def enabled(self) -> bool:
@@ -157,7 +157,7 @@ class Session:
 
     @enabled.setter
     def enabled(self, value: bool) -> None:
-        self._traffic.enabled = value
+        self._traffic.set_enabled(value)
 
     @property
     def table(self) -> Table:
@@ -230,7 +230,7 @@ class Session:
         arguments = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:
-            resolver = RuledResolver(self._rules, URL(self._fallback).host or "")
+            resolver = RuledResolver(self._rules, DefaultResolver(), exempt=URL(self._fallback).host or "")
             arguments["connector"] = TCPConnector(limit=0, resolver=resolver)
         arguments.setdefault("cookie_jar", DummyCookieJar())
         if self._timeout is not None:

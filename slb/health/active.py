@@ -1,12 +1,11 @@
 """Active health checks: each check of each upstream is made once per interval by the whole fleet.
 
-Every instance asks, many checks at a time, which are due; each falls to the first that
-asks, and all use its result. While Redis is away each instance makes all checks itself and uses its own results.
+Every instance asks which checks are due, for many of them at a time. Each check falls to the first that asks, and
+all use its result. While Redis is away each instance makes all checks itself and uses its own results.
 """
 
 import asyncio
 import heapq
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -58,7 +57,8 @@ class ActiveTiming:
 
 
 class Active:
-    """`turn` is to be called when `due` has come; `aclose` ends the checks that run."""
+    """`turn` is to be called when `due` has come; `aclose` ends the checks that run. `passed` is called for each
+    check made here that passes."""
 
     def __init__(
         self,
@@ -66,17 +66,19 @@ class Active:
         probe: Probe,
         availability: Availability,
         metrics: Metrics,
+        passed: Callable[[LiveUpstream], None],
         rng: Random,
-        clock: Callable[[], float] = time.monotonic,
-        timing: ActiveTiming | None = None,
+        clock: Callable[[], float],
+        timing: ActiveTiming,
     ) -> None:
         self._store = store
         self._probe = probe
         self._availability = availability
         self._metrics = metrics
+        self._passed = passed
         self._rng = rng
         self._clock = clock
-        self._timing = timing or ActiveTiming()
+        self._timing = timing
         self._next: list[tuple[float, int, Watched]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
@@ -84,11 +86,6 @@ class Active:
         self._reporting: asyncio.Task[None] | None = None
         self._changed: set[str] = set()
         self._alone = False
-        self._passed: Callable[[LiveUpstream], None] = lambda upstream: None
-
-    def on_pass(self, passed: Callable[[LiveUpstream], None]) -> None:
-        """Call `passed` for each check made here that passes."""
-        self._passed = passed
 
     def add(self, watched: Watched) -> None:
         """Check it soon, and from now on as long as it is used."""

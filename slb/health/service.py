@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -50,15 +50,9 @@ class HealthService:
         carries_traffic: bool = True,
     ) -> None:
         self._mirror = mirror
-        self._metrics = metrics
-        self._store = store
         self._news = news
-        self._rules = rules
-        self._rng = rng
         self._clock = clock
-        self._timing = timing
         self._gap = gap
-        self._tls = tls
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._carries_traffic = carries_traffic
@@ -66,15 +60,23 @@ class HealthService:
         self._telling: asyncio.Task[None] | None = None
         self._availability = Availability(mirror, metrics)
         self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set, self._tell)
-        mirror.on_swap(self._swapped)
+        self._make_prober = partial(Prober, rules, tls)
+        self._make_active = partial(
+            Active,
+            store,
+            availability=self._availability,
+            metrics=metrics,
+            passed=self.passive.passed,
+            rng=rng,
+            clock=clock,
+            timing=timing or ActiveTiming(),
+        )
+        mirror.on_swap(lambda _: self._wake.set())
 
     async def run(self) -> None:
         """Check, eject and let back, until cancelled."""
-        prober = Prober(self._rules, self._tls)
-        active = Active(
-            self._store, prober, self._availability, self._metrics, self._rng, self._clock, self._timing
-        )
-        active.on_pass(self.passive.passed)
+        prober = self._make_prober()
+        active = self._make_active(prober)
         roster = Roster(self._availability, active.add)
         try:
             await self._loop(active, roster)
@@ -123,6 +125,3 @@ class HealthService:
         while self._untold:
             member = next(iter(self._untold))
             await self._news.tell(member, self._untold.pop(member))
-
-    def _swapped(self, _: Sequence[str]) -> None:
-        self._wake.set()

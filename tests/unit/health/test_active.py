@@ -63,12 +63,14 @@ class Fleet(Routes):
         self.clock = Clock()
         self.store = Store()
         self.upstreams = Upstreams()
-        timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
-        self.active = Active(
-            self.store, self.upstreams, self.availability, self.metrics, Random(3), self.clock, timing
-        )
+        self.active = self.checks_by(self.store, self.upstreams)
         self.watched: list[Watched] = []
         self.roster = Roster(self.availability, self._add)
+
+    def checks_by(self, store: Store, upstreams: Upstreams) -> Active:
+        timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
+        parts = store, upstreams, self.availability, self.metrics
+        return Active(*parts, lambda upstream: None, Random(3), self.clock, timing)
 
     def _add(self, watched: Watched) -> None:
         self.watched.append(watched)
@@ -269,7 +271,7 @@ async def test_a_check_that_breaks_is_logged_and_the_others_go_on(fleet: Fleet) 
                 raise RuntimeError("a bug")
             return None
 
-    active = Active(Store(), Broken(), fleet.availability, fleet.metrics, Random(1), fleet.clock)
+    active = fleet.checks_by(Store(), Broken())
     for each in fleet.watched:
         active.add(each)
     fleet.active = active
