@@ -3,7 +3,7 @@ is made in core.py."""
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Protocol
 
@@ -13,15 +13,13 @@ from aiohttp import web
 
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
-from slb.admission.shown import Decision
 from slb.api.application import make_data_api
-from slb.api.shapes import RouteExplained
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
-from slb.lifecycle import Stopping, first_of, use_all_descriptors
+from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
@@ -63,9 +61,9 @@ class App:
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
         core = self.core
-        parts = core.api_parts(
-            core.metrics_text, dict, self._gates.shown, self._explain, serving=lambda: self._serves
-        )
+        parts = core.api_parts()
+        parts.ledger, parts.explain = self._gates.shown, self._explainer.explain
+        parts.serving = lambda: self._serves
         self._data_api = await core.api.run(make_data_api(parts))
         self._warn_of_few_descriptors()
         core.start_watching()
@@ -107,20 +105,15 @@ class App:
         return in_a_hurry
 
     async def _drain(self, hurried: asyncio.Event) -> bool:
-        drain = asyncio.create_task(self._leave())
-        hurry = asyncio.create_task(hurried.wait())
-        await asyncio.wait((drain, hurry), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        if not drain.done():
-            drain.cancel()
-            await asyncio.wait([drain])
-            cut = await self._proxy.drain(0.0)  # before their slots are given back
-            if cut:
-                _log.warning("requests_cut_off", requests=cut, why="told_twice")
-            return cut > 0
-        elif cut := drain.result():
-            _log.warning("requests_cut_off", requests=cut, why="drain_timeout")
-        return False
+        late = await unless_set(hurried, self._leave())
+        if late:
+            _log.warning("requests_cut_off", requests=late, why="drain_timeout")
+        if late is not None:
+            return False
+        cut = await self._proxy.drain(0.0)  # before their slots are given back
+        if cut:
+            _log.warning("requests_cut_off", requests=cut, why="told_twice")
+        return cut > 0
 
     async def _leave(self) -> int:
         """How many requests were cut off."""
@@ -128,9 +121,6 @@ class App:
         await asyncio.sleep(settings.drain_delay)
         self.core.begin_drain()
         return await self._proxy.drain(settings.drain_timeout)
-
-    def _explain(self, path: str, _: Sequence[RouteExplained]) -> Decision | None:
-        return self._explainer.explain(path)
 
     def _application(self) -> asyncio.Protocol:
         """What serves one connection that the data listener hands over."""

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from slb.admission.shown import Decision, LedgerShown
 from slb.app import log_stopping, run_loop, serve_app
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
-from slb.lifecycle import Stopping
+from slb.lifecycle import Stopping, set_within
 from slb.listening import Sockets
 from slb.observe.log import configure_logging
 from slb.reload import Source, reload_on_hangup
@@ -21,9 +20,8 @@ class RouterApp:
     async def start(self) -> None:
         """Follow Redis, answer the API, beat."""
         core = self.core
-        parts = core.api_parts(core.metrics_text, dict, _no_pools, _no_decision)
         core.start_watching()
-        await core.api.listen(parts, core.sockets.api)
+        await core.api.listen(core.api_parts(), core.sockets.api)
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> bool:
@@ -31,11 +29,7 @@ class RouterApp:
         is cut off."""
         self.core.api.draining = True
         log_stopping(self.core)
-        try:
-            async with asyncio.timeout(self.core.settings.drain_delay):
-                await hurried.wait()
-        except TimeoutError:
-            pass
+        await set_within(hurried, self.core.settings.drain_delay)
         await self.core.stop()
         await self.core.instances.remove()
         return False
@@ -56,11 +50,3 @@ async def _serve(settings: Settings, source: Source, sockets: Sockets, stopping:
     async with connected_core(settings, sockets) as core:
         core.follow_settings(source, core.reconfigure, asked)
         return await serve_app(RouterApp(core), stopping, lambda: announce(core, is_ready=True))
-
-
-def _no_pools() -> LedgerShown:
-    return LedgerShown(pools={})
-
-
-def _no_decision(*_: object) -> Decision | None:
-    return None

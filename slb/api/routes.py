@@ -12,7 +12,7 @@ from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
-from slb.api.show_route import as_any_sees, leases_by, show_route
+from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
 from slb.model import RouteRecord
@@ -78,7 +78,8 @@ class RoutesEndpoint:
         members = sorted(record.members)
         leases = await self._parts.registry.leases([(path, member) for member in members])
         elsewhere = await self._elsewhere(path)
-        shown, decision = as_any_sees(self._shown(path, record), elsewhere), self._parts.explain(path, elsewhere)
+        shown = as_any_sees(self._shown(path, record), elsewhere)
+        decision = latest([self._parts.explain(path), *(each["decision"] for each in elsewhere)])
         return json_reply(RouteExplained(**shown, decision=decision, leases=leases_by(members, leases)))
 
     async def put(self, request: web.Request) -> web.Response:

@@ -10,9 +10,9 @@ import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
-from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import RouteExplained, UpstreamsShown
-from slb.supervisor.combined import Traffic, added, combined, lasting, latest, no_traffic, worst
+from slb.admission.shown import LedgerShown
+from slb.api.shapes import UpstreamsShown
+from slb.supervisor.combined import Traffic, added, combined, lasting, no_traffic, worst
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
 
@@ -120,11 +120,6 @@ class Fleet:
         except (ClientError, OSError, TimeoutError) as error:
             _log.warning("worker_silent", number=worker.index, path=path, error=str(error) or type(error).__name__)
             return worker, life, None
-
-
-def explain(_: str, shown: Sequence[RouteExplained]) -> Decision | None:
-    """The last decision any worker made of the route, as the workers show it."""
-    return latest(each["decision"] for each in shown)
 
 
 def _token_of(worker: Worker) -> dict[str, str]:
