@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from slb.api.answers import Answered, OnAnswer
-from slb.api.replies import closing_bytes, refusal, request_id_of, signed
+from slb.api.replies import Refusal, closing_bytes, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
@@ -107,7 +107,7 @@ class ApiConnection(InTurns):
         them would want."""
         self._refused = Refused(OVERLOADED, "too many connections")
         request_id = uuid4().hex
-        reply = refusal(OVERLOADED, self._refused.detail, request_id)
+        reply = Refusal(OVERLOADED, self._refused.detail, request_id)
         signed(reply, request_id)
         transport.write(closing_bytes(reply))
         transport.write_eof()
@@ -251,7 +251,7 @@ class ApiConnection(InTurns):
             self._rules.throttle.spend(_EVENT + len(refused.detail))
             _log.info("malformed_request", **said)
         request_id = request_id_of(request.headers)
-        reply = refusal(refused.reason, refused.detail, request_id)
+        reply = Refusal(refused.reason, refused.detail, request_id)
         reply.unread = status < 500
         reply.force_close()
         return signed(reply, request_id)

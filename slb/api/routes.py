@@ -14,7 +14,7 @@ from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
-from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
+from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
 from slb.model import RouteRecord
 from slb.names import normal_path
 from slb.routing.mirror import Mirror
@@ -36,13 +36,12 @@ class RoutesEndpoint:
     def endpoints(self) -> list[Endpoint]:
         path = "/routes/{path}"
         missing = (BAD_REQUEST, NO_ROUTE)
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
         return [
             Endpoint("GET", "/routes", self.show_all, RoutesShown),
             Endpoint("GET", path, self.show, RouteExplained, None, missing),
-            change("PUT", path, self.put, RouteShown, written, body),
-            change("PATCH", path, self.patch, RouteShown, changes, body),
+            change("PUT", path, self.put, RouteShown, written, (REDIS_DOWN,)),
+            change("PATCH", path, self.patch, RouteShown, changes, (REDIS_DOWN,)),
             change("DELETE", path, self.delete, RouteRemoved, None, (*missing, REDIS_DOWN)),
         ]
 

@@ -19,7 +19,7 @@ from slb.api.show_route import leases_by, show_attributes
 from slb.api.silent import agreed, silence
 from slb.balance.upstream import LiveUpstream
 from slb.control.slices import Slices
-from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
+from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
 from slb.model import UpstreamAttributes
 from slb.names import normal_member
 from slb.routing.mirror import Mirror
@@ -44,13 +44,11 @@ class UpstreamsEndpoint:
         self._since = time.monotonic()
 
     def endpoints(self) -> list[Endpoint]:
-        path, missing = "/upstreams/{member}", (BAD_REQUEST, NO_ROUTE)
-        body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
-        refused = (BAD_REQUEST,)
+        path, refused = "/upstreams/{member}", (BAD_REQUEST,)
         return [
             Endpoint("GET", "/upstreams", self.show_all, UpstreamsListed, None, refused, query=("silent",)),
-            Endpoint("GET", path, self.show, UpstreamExplained, None, missing),
-            change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (*missing, *body)),
+            Endpoint("GET", path, self.show, UpstreamExplained, None, (*refused, NO_ROUTE)),
+            change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (NO_ROUTE, REDIS_DOWN)),
         ]
 
     async def show_all(self, request: web.Request) -> web.Response:
