@@ -129,16 +129,33 @@ class App:
         return self._data_api.server()
 
 
-def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive: bool = True) -> int:
-    """`slb serve` with one process; the exit code. Raises SlbError where it cannot start.
+class Serving(Protocol):
+    """What a process does."""
+
+    @property
+    def core(self) -> Core: ...
+    async def start(self) -> None: ...
+    async def reconfigure(self, settings: Settings) -> None: ...
+    async def stop(self, hurried: asyncio.Event) -> bool: ...
+
+
+def run(
+    settings: Settings,
+    source: Source,
+    end_with_stdin: bool = False,
+    revive: bool = True,
+    make: Callable[[Core], Serving] = App,
+) -> int:
+    """`slb serve` with one process, which does what `make` gives; the exit code. Raises SlbError where it cannot
+    start.
 
     `source`: where to read the settings again when they change.
     `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
     """
-    configure_logging(settings.log_level, settings.log_format)
-    check_files(settings)
+    if "proxy" in settings.roles:
+        check_files(settings)
     with Sockets.bind(settings) as sockets:
-        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, stopping), end_with_stdin)
+        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
@@ -155,12 +172,20 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdi
         return runner.run(stoppable())
 
 
-async def _serve(settings: Settings, source: Source, sockets: Sockets, revive: bool, stopping: Stopping) -> int:
+async def _serve(
+    settings: Settings,
+    source: Source,
+    sockets: Sockets,
+    revive: bool,
+    make: Callable[[Core], Serving],
+    stopping: Stopping,
+) -> int:
     asked = reload_on_hangup()
     async with connected_core(settings, sockets, revive) as core:
-        app = App(core)
+        app = make(core)
         core.follow_settings(source, app.reconfigure, asked)
-        return await serve_app(app, stopping, lambda: announce(core, core.mirror.ready))
+        no_table_wanted = "proxy" not in settings.roles
+        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready))
 
 
 def log_stopping(core: Core, connections: int = 0) -> None:
@@ -169,15 +194,6 @@ def log_stopping(core: Core, connections: int = 0) -> None:
     at_most = settings.drain_delay + (settings.drain_timeout if "proxy" in settings.roles else 0.0)
     hint = "a second Ctrl-C (or SIGTERM) ends it at once"
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
-
-
-class Serving(Protocol):
-    """What a process does."""
-
-    @property
-    def core(self) -> Core: ...
-    async def start(self) -> None: ...
-    async def stop(self, hurried: asyncio.Event) -> bool: ...
 
 
 async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:

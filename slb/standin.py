@@ -153,7 +153,7 @@ async def serve_stand_in(
     try:
         await web.SockSite(runner, bound).start()
         await _stay(registration, stopping)
-        await _leave(stand_in, stopping, known=registration is not None)
+        await unless_set(stopping.hurried, stand_in.idle(known=registration is not None))
     finally:
         await runner.cleanup()
 
@@ -164,10 +164,6 @@ async def _stay(registration: Registration | None, stopping: Stopping) -> None:
     await stopping.requested.wait()
     if registration is not None:
         await unless_set(stopping.hurried, registration.deregister())
-
-
-async def _leave(stand_in: StandIn, stopping: Stopping, known: bool) -> None:
-    await unless_set(stopping.hurried, stand_in.idle(known))
 
 
 def run_stand_in(place: Place, manner: Manner, end_with_stdin: bool = False) -> int:

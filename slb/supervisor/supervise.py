@@ -14,7 +14,6 @@ from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.collectors import SharedCollector
 from slb.observe.exposition import text_of_process
-from slb.observe.log import configure_logging
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
@@ -36,7 +35,6 @@ def supervise(settings: Settings, source: Source, end_with_stdin: bool = False) 
 
     `source`: where to read the settings again when they change.
     """
-    configure_logging(settings.log_level, settings.log_format)
     check_files(settings)
     with (
         Sockets.bind(settings) as sockets,
