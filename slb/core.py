@@ -121,7 +121,7 @@ class Core:
         that `https` upstreams are met with."""
         return HealthService(
             self.mirror,
-            self.metrics,
+            self.metrics.health,
             HealthStore(self.connection),
             HealthNews(self.connection),
             self.address_rules,

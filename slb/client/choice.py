@@ -79,7 +79,7 @@ class Chooser:
         permitted: Permitted,
         clock: Callable[[], float],
         rng: Random,
-        headers: LooseHeaders | None = None,
+        headers: LooseHeaders | None,
     ) -> None:
         self._mirror = mirror
         self._traffic = traffic

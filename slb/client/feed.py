@@ -69,7 +69,7 @@ class Feed(ABC):
         self.mirror = Mirror(self._settings.route_settings, surroundings.rng, surroundings.clock, surroundings.zone)
         self.rings = Rings(self.mirror, surroundings.clock)
         self.metrics = Metrics()
-        self.ejection = Ejection(self.mirror, self.metrics, surroundings.clock)
+        self.ejection = Ejection(self.mirror, self.metrics.health, surroundings.clock)
         self._tasks = Tasks()
 
     @abstractmethod

@@ -88,7 +88,7 @@ class Session:
         self.metrics.out = lambda: self._buffer.out
         self.metrics.waiting = lambda: self._buffer.waiting
         self.metrics.rings = self._feed.rings.shown
-        self.metrics.health = self._feed.metrics
+        self.metrics.health = self._feed.metrics.health
         self.metrics.percentage = lambda: self._traffic.percentage if self._traffic.enabled else 0.0
 
     async def __aenter__(self) -> "Session":

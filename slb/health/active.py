@@ -14,19 +14,17 @@ from typing import Protocol
 
 import structlog
 
-from slb.balance.health_state import Event, State, Tally, moved
+from slb.balance.health_state import State, Tally, moved
 from slb.balance.upstream import LiveUpstream
 from slb.control.health_store import AT_ONCE, Answer, Ask, Report
 from slb.errors import RedisUnavailable
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
-from slb.observe.metrics import Metrics
+from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 
 _OWN_EYES = -1
 """The claim of a check that was made without Redis."""
-
-_TELLING = {State.UP.value: Event.ROSE, State.DOWN.value: Event.FELL}
 
 _log = structlog.get_logger("slb.health")
 
@@ -65,7 +63,7 @@ class Active:
         store: Store,
         probe: Probe,
         availability: Availability,
-        metrics: Metrics,
+        counts: HealthCounts,
         passed: Callable[[LiveUpstream], None],
         rng: Random,
         clock: Callable[[], float],
@@ -74,7 +72,7 @@ class Active:
         self._store = store
         self._probe = probe
         self._availability = availability
-        self._metrics = metrics
+        self._counts = counts
         self._passed = passed
         self._rng = rng
         self._clock = clock
@@ -111,8 +109,8 @@ class Active:
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
-        elif state in _TELLING:
-            self._conclude(watched, Tally(moved(before, _TELLING[state]), run), "found by the fleet")
+        elif state in (State.UP, State.DOWN):
+            self._conclude(watched, Tally(moved(before, State(state)), run), "found by the fleet")
 
     async def aclose(self) -> None:
         """End the checks that run."""
@@ -166,7 +164,7 @@ class Active:
         fault = await self._probe.fault(upstream.spec, check)
         if not watched.uses or not self._availability.knows(upstream):
             return
-        self._metrics.health_checks[upstream.member, "failed" if fault else "passed"] += 1
+        self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
         tally = watched.tally.after(fault is None, check)
         self._conclude(watched, tally, fault or "it passes")
         if fault is None:

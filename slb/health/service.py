@@ -14,7 +14,7 @@ from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
 from slb.lifecycle import set_within
-from slb.observe.metrics import Metrics
+from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.passive import Passive
@@ -38,12 +38,11 @@ class HealthService:
     def __init__(
         self,
         mirror: Mirror,
-        metrics: Metrics,
+        counts: HealthCounts,
         store: Store,
         news: News,
         rules: AddressRules,
         rng: Random,
-        clock: Callable[[], float] = time.monotonic,
         timing: ActiveTiming | None = None,
         gap: float = _GAP,
         tls: TlsContext | None = None,
@@ -51,24 +50,23 @@ class HealthService:
     ) -> None:
         self._mirror = mirror
         self._news = news
-        self._clock = clock
         self._gap = gap
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._carries_traffic = carries_traffic
         self._untold: dict[str, str] = {}
         self._telling: asyncio.Task[None] | None = None
-        self._availability = Availability(mirror, metrics)
-        self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set, self._tell)
+        self._availability = Availability(mirror, counts)
+        self.passive = Passive(mirror, self._availability, counts, time.monotonic, self._wake.set, self._tell)
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(
             Active,
             store,
             availability=self._availability,
-            metrics=metrics,
+            counts=counts,
             passed=self.passive.passed,
             rng=rng,
-            clock=clock,
+            clock=time.monotonic,
             timing=timing or ActiveTiming(),
         )
         mirror.on_swap(lambda _: self._wake.set())
@@ -98,7 +96,7 @@ class HealthService:
             self._listen(active, roster)
             await asyncio.sleep(self._gap)
             dues = [due for due in (active.due(), self.passive.due()) if due is not None]
-            await set_within(self._wake, min(dues) - self._clock() if dues else None)
+            await set_within(self._wake, min(dues) - time.monotonic() if dues else None)
 
     def _listen(self, active: Active, roster: Roster) -> None:
         """Follow what other instances find; without traffic, from the first check on. Raises the exception that

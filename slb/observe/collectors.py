@@ -1,7 +1,7 @@
 """How what was counted is shown to Prometheus: the name, the meaning and the labels of each metric of a process.
 
-Families are made anew at each scrape. The quota router's and the rings' stand beside what they show, in `quota` and
-`ring`; the client library's in `outbound`.
+Families are made anew at each scrape. Those of health, of the quota router and of the rings stand beside what they
+show, in `health`, `quota` and `ring`; the client library's in `outbound`.
 """
 
 import platform
@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from slb import __version__
 from slb.observe.families import Rows, batches, by_one, counters, gauges, histograms
+from slb.observe.health import check_families, health_families
 from slb.observe.metrics import Metrics
 from slb.observe.quota import quota_families
 from slb.observe.ring import ring_families
@@ -74,8 +75,8 @@ class MetricsCollector(Collector):
         yield gauges("slb_tls_certificate_not_after_seconds", text, ("certificate",), ends)
         text, skipped = "Foreign or broken entries in Redis.", by_one(metrics.skipped)
         yield gauges("slb_skipped_entries", text, ("kind",), skipped)
-        yield from health_families(metrics)
-        yield from _checks(metrics)
+        yield from health_families(metrics.health)
+        yield from check_families(metrics.health)
         yield from admission_families(metrics)
         yield from SharedCollector(metrics).collect()
         yield from ring_families(metrics.rings())
@@ -94,15 +95,6 @@ def _inflight_rows(metrics: Metrics) -> Rows:
             yield (member, "local"), count
     for member, count in metrics.global_inflight():
         yield (member, "global"), count
-
-
-def _checks(metrics: Metrics) -> Iterator[Metric]:
-    checks, of_the_gone = list(metrics.health_checks.items()), metrics.health_checks_of_the_gone
-    totals = {result: of_the_gone[result] for result in ("passed", "failed")}
-    for (_, result), count in checks:
-        totals[result] += count
-    yield counters("slb_checks", "Active checks made by this instance.", ("result",), by_one(totals))
-    yield counters("slb_health_checks", "The same, by upstream.", ("upstream", "result"), checks)
 
 
 class SharedCollector(Collector):
@@ -167,28 +159,6 @@ def _ledger(metrics: Metrics) -> Iterator[Metric]:
         ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),
     ):
         yield CounterMetricFamily(name, text, value=value)
-
-
-def health_families(metrics: Metrics) -> Iterator[Metric]:
-    """What ejection and panic show."""
-    yield gauges(
-        "slb_upstream_up",
-        "0 while it is ejected, or down.",
-        ("upstream",),
-        (((member,), is_up) for member, is_up in metrics.upstreams_up()),
-    )
-    ejections = list(metrics.ejections.items())
-    total = metrics.ejections_of_the_gone + sum(count for _, count in ejections)
-    yield CounterMetricFamily("slb_ejections", "Upstreams taken out for failing requests.", value=total)
-    yield counters("slb_upstream_ejections", "The same, by upstream.", ("upstream", "reason"), ejections)
-    panics = list(metrics.panics.items())
-    yield gauges(
-        "slb_panic",
-        "1 while too few upstreams are available and all of them serve.",
-        ("route",),
-        (((route,), route in metrics.panicking) for route, _ in panics),
-    )
-    yield counters("slb_panics", "Times a route began to panic.", ("route",), by_one(dict(panics)))
 
 
 def _of_routes(metrics: Metrics, by_route: Mapping[str, _T]) -> dict[str, _T]:

@@ -272,10 +272,10 @@ def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:
     return write
 
 
-def _line_pieces(data: bytes, limit: int = select.PIPE_BUF) -> Iterable[bytes]:
+def _line_pieces(data: bytes) -> Iterable[bytes]:
     start = 0
-    while len(data) - start > limit:
-        end = data.rfind(b"\n", start, start + limit) + 1 or data.find(b"\n", start) + 1 or len(data)
+    while len(data) - start > select.PIPE_BUF:
+        end = data.rfind(b"\n", start, start + select.PIPE_BUF) + 1 or data.find(b"\n", start) + 1 or len(data)
         yield data[start:end]
         start = end
     if start < len(data):

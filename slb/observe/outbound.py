@@ -7,10 +7,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.collectors import health_families
 from slb.observe.families import by_one, counters
+from slb.observe.health import HealthCounts, health_families
 from slb.observe.histogram import Histogram
-from slb.observe.metrics import Metrics
 from slb.observe.ring import Rings, ring_families
 
 NO_ANSWER = 0
@@ -33,7 +32,8 @@ class WayMetrics:
 
 class OutboundMetrics:
     """What one session counts. `ring`: requests whose upstream was picked here, by whichever policy. `out`,
-    `waiting`, `percentage` and `rings` give what holds now; of `health`, ejections and panics are shown."""
+    `waiting`, `percentage` and `rings` give what holds now; of `health`, ejections and panics
+    are shown."""
 
     def __init__(self) -> None:
         self.ring = WayMetrics("ring")
@@ -46,7 +46,7 @@ class OutboundMetrics:
         self.waiting: Callable[[], int] = lambda: 0
         self.percentage: Callable[[], float] = lambda: 0.0
         self.rings: Rings = tuple
-        self.health = Metrics()
+        self.health = HealthCounts()
 
 
 class OutboundCollector(Collector):

@@ -69,7 +69,7 @@ class Fleet(Routes):
 
     def checks_by(self, store: Store, upstreams: Upstreams) -> Active:
         timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
-        parts = store, upstreams, self.availability, self.metrics
+        parts = store, upstreams, self.availability, self.metrics.health
         return Active(*parts, lambda upstream: None, Random(3), self.clock, timing)
 
     def _add(self, watched: Watched) -> None:
@@ -278,7 +278,7 @@ async def test_a_check_that_breaks_is_logged_and_the_others_go_on(fleet: Fleet) 
     with capture_logs() as logs:
         await fleet.passes(2)
         await eventually(lambda: any(line["event"] == "health_check_broke" for line in logs))
-    assert fleet.metrics.health_checks == {("u2:80", "passed"): 1, ("u3:80", "passed"): 1}
+    assert fleet.metrics.health.checks == {("u2:80", "passed"): 1, ("u3:80", "passed"): 1}
 
 
 async def test_what_a_check_found_up_is_known_to_be_for_as_long_as_a_route_asks_for_it(fleet: Fleet) -> None:
