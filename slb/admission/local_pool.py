@@ -36,7 +36,7 @@ class LocalPool:
     After each call no ask waits that could use what this instance may still take.
     """
 
-    def __init__(self, held: Counter[str], instances: Callable[[], int], start: int = 0) -> None:
+    def __init__(self, held: Counter[str], instances: Callable[[], int], start: int) -> None:
         self._held = held
         self._instances = instances
         self._rotation = start

@@ -244,7 +244,7 @@ class Task:
     `interrupt`, is cancelled and ends with LeaseLapsed.
     """
 
-    def __init__(self, router: Router, admission: Admission, beat: float, interrupt: bool = False) -> None:
+    def __init__(self, router: Router, admission: Admission, beat: float, interrupt: bool) -> None:
         self.model_backend_id = admission.model_backend_id
         self.task_id = admission.task_id
         self.actual_tokens: int | None = None

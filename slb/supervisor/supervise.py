@@ -30,7 +30,7 @@ _LONGEST_DIRECTORY = 70
 _log = structlog.get_logger("slb.supervisor")
 
 
-def supervise(settings: Settings, source: Source, end_with_stdin: bool = False) -> int:
+def supervise(settings: Settings, source: Source, end_with_stdin: bool) -> int:
     """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start.
 
     `source`: where to read the settings again when they change.

@@ -129,7 +129,7 @@ async def test_the_health_of_each_upstream_and_a_routes_panic_are_shown(api: Api
         ("unchecked", 0),
     ]
     assert route["panic"] is True
-    api.parts.metrics.panicking.add("/p1")
+    api.parts.metrics.health.panicking.add("/p1")
     assert (await api.call("GET", "/status")).json["health"] == {"down": 2, "ejected": 1, "panic": ["/p1"]}
     await api.call("PATCH", "/routes/p1", {"eject_after": 0})
     route = (await api.call("GET", "/routes/p1")).json
