@@ -17,7 +17,7 @@ _WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "un
 
 def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
-    kept, faults = mirror.effective_fields(path, record)
+    kept, faults = mirror.effective.fields(path, record)
     effective_settings = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)
     return RouteShown(
