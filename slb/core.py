@@ -108,7 +108,7 @@ class Core:
             self.tasks.start("quota", self.quota.run())
 
     def begin_drain(self) -> None:
-        """From now on it hears less than others do."""
+        """Look for expired leases no more: from now on this process gets no renewals."""
         self._leases.leave_to_others()
 
     async def first_table(self) -> None:

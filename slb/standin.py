@@ -24,7 +24,7 @@ from slb.registration import Registration, RegistrationRefused
 from slb.setting_values import host_port
 
 _CUT_OFF_AFTER = 0.1
-"""Seconds: who is still here when it ends was told so twice."""
+"""Seconds that open requests have at the end, which comes with a second signal only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Explainer:
         return self._by_slot(route, seen.ask, seen, capacity)
 
     def _by_policy(self, route: Route) -> Decision:
-        """Nothing of a pick is kept, which is to cost nothing: this is what the next one goes by."""
+        """Of a pick nothing is kept, to keep it cheap: what is shown is what the next pick goes by."""
         members = [
             MemberDecision(member=each.member, score=each.inflight, capacity=0, verdict=self._standing(route, each))
             for each in route.members
@@ -89,7 +89,7 @@ class Explainer:
 
 
 class _Verdicts:
-    """Of one decision."""
+    """Of the members of a route, at one decision."""
 
     def __init__(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> None:
         self._route = route

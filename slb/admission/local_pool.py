@@ -110,8 +110,8 @@ class LocalPool:
             self._views.clear()
 
     def _tell(self) -> None:
-        """An ask that is answered may call back: what that decides is answered by the one loop, or the stack would
-        grow with it."""
+        """Answer all that are decided. An answered ask may call back and decide others: the outermost call answers
+        these too, so that the stack does not grow."""
         if self._telling:
             return
         self._telling = True

@@ -103,8 +103,8 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Say so, and let it be read. aiohttp never hears of this connection: a task for each is what a storm of
-        them would want."""
+        """Answer that there are too many, and leave time to read that. aiohttp never gets this connection: a great
+        number of them makes no tasks."""
         self._refused = Refused(OVERLOADED, "too many connections")
         request_id = uuid4().hex
         reply = Refusal(OVERLOADED, self._refused.detail, request_id)
@@ -127,7 +127,7 @@ class ApiConnection(InTurns):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Who does not read its answer has the time that it would have between two requests."""
+        """A client that does not read its answer has `keepalive_timeout`, as between two requests."""
         super().pause_writing()
         if self.transport is not None:
             timeout = self._rules.settings.keepalive_timeout

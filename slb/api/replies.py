@@ -93,8 +93,8 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
         raise  # the client has left
     except Exception as error:  # noqa: BLE001 -- the last net; what is unexpected is logged with its traceback
         reply = failure(error, request.method, request.path, request_id)
-    # An expectation that is not met: its body may come all the same, or the next request in its place. Of a broken
-    # body the end is not known.
+    # Where an expectation was not met, what follows may be its body or the next request. Where a body is broken,
+    # its end is not known.
     if EXPECTATION in request or request.content.exception() is not None:
         reply.force_close()
     return signed(reply, request_id)
@@ -121,8 +121,8 @@ def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
 
 @web.middleware
 async def continuing(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The innermost middleware: asks for the body of who waits for that, once all that the head decides is decided,
-    and refuses every other expectation. No client uploads a body that is refused by its head."""
+    """The innermost middleware: answers `Expect: 100-continue` once all checks of the head have passed, and refuses
+    every other expectation. So no client uploads a body that is refused by its head."""
     expected = request.get(EXPECTATION, "100-continue")
     if expected.lower() != "100-continue":
         raise Refused(BAD_REQUEST, "slb meets no expectation but 100-continue")
@@ -147,7 +147,7 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refusal:
-    """The answer while Redis is away. One that did not come in time says nothing of what was done."""
+    """The answer while Redis is away. Where Redis was reached, it is not known whether the change was written."""
     detail = str(error).removesuffix(".")
     if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         may = "it may or may not have been written" if error.reached else "nothing was written"

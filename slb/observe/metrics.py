@@ -60,8 +60,7 @@ class Metrics:
 
     @property
     def redis_answers(self) -> bool:
-        """As far as the watcher knows, and whoever else asks: a Redis that has frozen is silent, and those who wait
-        for slots notice it first."""
+        """As far as the watcher and the lanes know: lanes notice a frozen Redis first."""
         return self.redis_up and not self.unanswered()
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:

@@ -1,4 +1,4 @@
-"""How much of the log strangers may fill: lines that cost them a request, and no upstream any work."""
+"""Bounds the log lines of requests that never reach an upstream: anybody can send any number of them."""
 
 import asyncio
 import time

@@ -179,12 +179,9 @@ class QuotaService:
             if self._share is not None:
                 self._share.advance(is_alone=not self._lane.up)
             raise_if_cancelled()
-            await self._until_next_look()
-
-    async def _until_next_look(self) -> None:
-        """Sooner where Redis has lost its data: no caller is admitted until the models are restored."""
-        await set_within(self._has_news, _LOOK)
-        self._has_news.clear()
+            # Sooner where Redis has lost its data: no caller is admitted until the models are restored.
+            await set_within(self._has_news, _LOOK)
+            self._has_news.clear()
 
     async def _look(self) -> None:
         found = await self.models()

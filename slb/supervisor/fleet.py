@@ -53,7 +53,7 @@ class Fleet:
             self._ended = added((self._ended, lasting(last["traffic"])))
 
     async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up. One scrape after another: what was read first has to be added first, or a
+        """All workers' metrics, added up. Scrapes do not overlap: what was read first has to be added first, or a
         counter would seem to have begun anew."""
         async with self._reading:
             for worker, text in await self._read_living("/metrics"):
