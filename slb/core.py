@@ -71,7 +71,7 @@ class Core:
         self.sockets = sockets
         self.connection = connection
         self.metrics = metrics
-        self.tasks = Tasks(_task_ended)
+        self.tasks = Tasks(lambda name, error: _log.critical("task_ended", task=name, exc_info=error))
         self.started = time.time()
         self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
@@ -180,10 +180,6 @@ class Core:
     async def metrics_text(self) -> bytes:
         """This process's metrics in the text format."""
         return await text_of_process(MetricsCollector(self.metrics))
-
-
-def _task_ended(name: str, error: BaseException | None) -> None:
-    _log.critical("task_ended", task=name, exc_info=error)
 
 
 @asynccontextmanager

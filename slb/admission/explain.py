@@ -1,6 +1,7 @@
 """Why a route's last request went where it went, in words."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Literal
 
 from slb.admission.entry import Entry
@@ -43,7 +44,7 @@ class Explainer:
         seen = last_seen(gate, path) if gate is not None else None
         if gate is None or seen is None or not isinstance(seen.ask, Entry):
             return None
-        capacity = gate.local.capacity if seen.ask.is_here else _whole
+        capacity = gate.local.capacity if seen.ask.is_here else attrgetter("capacity")
         return self._by_slot(route, seen.ask, seen, capacity)
 
     def _by_policy(self, route: Route) -> Decision:
@@ -146,10 +147,6 @@ def _outcome(entry: Entry) -> Literal["granted", "refused", "waiting", "left"]:
     if entry.reason:
         return "refused"
     return "waiting" if entry.waiter is not None else "left"
-
-
-def _whole(candidate: Candidate) -> int:
-    return candidate.capacity
 
 
 def _why_out(route: Route, upstream: LiveUpstream) -> Verdict:

@@ -67,7 +67,7 @@ class FairQueue(Generic[Ticket]):
 
         Tickets and classes that cannot are passed over: they keep their places and are not charged.
         """
-        for priority in sorted(self._classes, key=self._turn):
+        for priority in sorted(self._classes, key=lambda name: (self._passes[name], name)):
             for index, entry in enumerate(self._classes[priority]):
                 found = usable(entry.ticket)
                 if found is not None:
@@ -82,9 +82,6 @@ class FairQueue(Generic[Ticket]):
             return False
         self._take_out(self._places[ticket][0], self._index(ticket))
         return True
-
-    def _turn(self, priority: str) -> tuple[float, str]:
-        return self._passes[priority], priority
 
     def _index(self, ticket: Ticket) -> int:
         priority, number = self._places[ticket]

@@ -48,7 +48,9 @@ class OpenApiEndpoint:
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         every = [*endpoints, *self.endpoints()]
         self._document = document(every)
-        self._list = EndpointsShown(endpoints=[_shown(each) for each in sorted(every, key=lambda each: each.path)])
+        ordered = sorted(every, key=lambda each: each.path)
+        shown = [EndpointShown(method=each.method, path=each.path, what=each.summary) for each in ordered]
+        self._list = EndpointsShown(endpoints=shown)
 
     def endpoints(self) -> list[Endpoint]:
         """A client that has only the address begins at /, and may read it where it may read the rest."""
@@ -66,10 +68,6 @@ class OpenApiEndpoint:
     async def show(self, _: web.Request) -> web.Response:
         """All of it for programs."""
         return json_reply(self._document)
-
-
-def _shown(endpoint: Endpoint) -> EndpointShown:
-    return EndpointShown(method=endpoint.method, path=endpoint.path, what=endpoint.summary)
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:

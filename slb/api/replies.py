@@ -86,7 +86,9 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     """The outermost middleware: the request's id on every answer, and a name for every failure."""
     request_id = request_id_of(request.headers)
     try:
-        reply = await _answered(request, handler)
+        if request.version not in ((1, 0), (1, 1)):
+            raise Refused(HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
+        reply = await handler(request)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
     except ConnectionError:
@@ -138,12 +140,6 @@ async def closing(request: web.Request, handler: Handler) -> web.StreamResponse:
     reply = await handler(request)
     reply.force_close()
     return reply
-
-
-async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if request.version not in ((1, 0), (1, 1)):
-        raise Refused(HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
-    return await handler(request)
 
 
 def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refusal:

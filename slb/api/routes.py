@@ -17,7 +17,6 @@ from slb.api.written import changes_schema, refuse_unknown, stored_settings
 from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
 from slb.model import RouteRecord
 from slb.names import normal_path
-from slb.routing.mirror import Mirror
 from slb.setting_types import LONGEST_PATH
 
 _PREFIX = "/routes"
@@ -125,8 +124,9 @@ class RoutesEndpoint:
     ) -> web.Response:
         """The route as it is written, once the mirror shows it or the wait is over."""
         _log.info("route_settings_changed", path=path, settings=dict(written))
-        status = await followed(self._parts, lambda mirror: shows(_stored(mirror, path)))
-        record = self._parts.mirror.records.get(path, RouteRecord())
+        none = RouteRecord()
+        status = await followed(self._parts, lambda mirror: shows(mirror.records.get(path, none).settings or {}))
+        record = self._parts.mirror.records.get(path, none)
         shown = self._shown(path, RouteRecord(record.members, written))
         return json_reply(as_any_sees(shown, await self._elsewhere(path)), status)
 
@@ -136,11 +136,6 @@ class RoutesEndpoint:
 
     def _shown(self, path: str, record: RouteRecord) -> RouteShown:
         return show_route(self._parts.settings, self._parts.mirror, path, record)
-
-
-def _stored(mirror: Mirror, path: str) -> Mapping[str, str]:
-    record = mirror.records.get(path)
-    return (record and record.settings) or {}
 
 
 def _path_of(request: web.Request) -> str:

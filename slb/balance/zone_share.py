@@ -29,17 +29,13 @@ class ZoneShare:
         """The share, taken anew. `local`: the upstreams of the zone's ring; `eligible`: all that can take requests;
         `pool_latency`: theirs, seconds."""
         if self._compared != (local, eligible):
-            self._compare(local, eligible)
+            self._compared, self._own = (local, eligible), local & eligible
+            self._latency.watch(_load_stats(self._own), _load_stats(eligible - self._own))
         self.ramp.observe(*self._latency.look(now), now)
         own = (each.load_stats for each in self._own)
         is_frozen = all(each is not None and each.is_stuck(pool_latency, now) for each in own)
         self.share = self.ramp.share(now, 0 if is_frozen else len(self._own))  # frozen, it has no latency to show
         return self.share
-
-    def _compare(self, local: Set[LiveUpstream], eligible: Set[LiveUpstream]) -> None:
-        """These are the upstreams whose latencies tell how the zone is doing."""
-        self._compared, self._own = (local, eligible), local & eligible
-        self._latency.watch(_load_stats(self._own), _load_stats(eligible - self._own))
 
 
 def _load_stats(upstreams: Set[LiveUpstream]) -> list[LoadStats]:

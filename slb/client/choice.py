@@ -133,7 +133,8 @@ class Chooser:
             upstream = choose(
                 plan.route.policy, plan.view, self._key(question, plan), without, self._clock, self._rng
             )
-            return _to(upstream, plan, question.target)
+            url = question.target.at(endpoint(upstream), plan.route.path, plan.strips)
+            return Destination(url, upstream, plan)
         except CallRefused:
             raise
         except Exception:
@@ -165,10 +166,6 @@ class Chooser:
         if plan is None or plan.whole is not route.view:
             plan = self._plans[route.path] = Plan(route, self._permitted)
         return plan
-
-
-def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:
-    return Destination(target.at(endpoint(upstream), plan.route.path, plan.strips), upstream, plan)
 
 
 def _timeout(settings: RouteSettings) -> ClientTimeout:

@@ -28,7 +28,7 @@ from slb.client.retry import SERVER_ERROR, is_failure, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
 _EVENT_STREAM = "text/event-stream"
-"""Such an answer may go on for ever."""
+"""Such an answer may go on for ever: its duration is no measure of its upstream."""
 
 _log = structlog.get_logger()
 
@@ -99,14 +99,10 @@ class Sending:
         if connection is None:  # a short body has ended with its head
             self._give_back()
         else:
-            if self._handle is not None and self._lasts(response):
+            if self._handle is not None and self._status < SERVER_ERROR and response.content_type == _EVENT_STREAM:
                 self._handle.lasts()
             self._desk.reading[self] = connection
             connection.add_callback(self._give_back)
-
-    def _lasts(self, response: ClientResponse) -> bool:
-        """Whether it may stay open without a limit: its duration is no measure of its upstream."""
-        return self._status < SERVER_ERROR and response.content_type == _EVENT_STREAM
 
     def drop(self, response: ClientResponse) -> None:
         """The answer is not used: another attempt follows."""

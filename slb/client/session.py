@@ -79,7 +79,8 @@ class Session:
         self._rules = AddressRules(checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
         self._feed = feed_of(redis_url, upstreams, checked_folder(data_dir), self._rules, surroundings)
-        self._node = _own_node() if node is None else node
+        own_node = os.environ.get("NODE_NAME") or socket.gethostname()  # the former by Kubernetes' downward API
+        self._node = own_node if node is None else node
         self._timeout = timeout
         self._http_arguments = http
         self._http: ClientSession | None = None
@@ -240,11 +241,6 @@ class Session:
 
 async def _refused() -> ClientResponse:
     raise SessionClosed("the session is not open")
-
-
-def _own_node() -> str:
-    """This node's name: from Kubernetes' downward API where set, else the host's name."""
-    return os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def _shown(fallback: str) -> str:

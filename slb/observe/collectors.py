@@ -64,7 +64,9 @@ class MetricsCollector(Collector):
         text = "1, with the versions of slb and Python."
         yield gauges("slb_build_info", text, ("version", "python"), [(versions, 1)])
         yield from traffic_families(metrics.traffic)
-        yield from _inflight(metrics)
+        text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."
+        for part in batches(_inflight(metrics)):
+            yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
         for name, (text, count) in _COUNTERS.items():
             yield CounterMetricFamily(name, text, value=count(metrics))
         for name, (text, figure) in _GAUGES.items():
@@ -82,13 +84,7 @@ class MetricsCollector(Collector):
         yield from ring_families(metrics.rings())
 
 
-def _inflight(metrics: Metrics) -> Iterator[Metric]:
-    text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."
-    for part in batches(_inflight_rows(metrics)):
-        yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
-
-
-def _inflight_rows(metrics: Metrics) -> Rows:
+def _inflight(metrics: Metrics) -> Rows:
     used = {member for route in list(metrics.traffic.routes.values()) for member in list(route.upstreams)}
     for member, count in metrics.inflight():
         if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write

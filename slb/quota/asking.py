@@ -90,7 +90,8 @@ class Instances:
         backoff = Backoff(persistence.first_pause)
         while True:
             faults: list[str] = []
-            for at in self._in_turn():
+            last = self._at  # the one that answered last is asked first
+            for at in (*range(last, len(self._urls)), *range(last)):
                 try:
                     answer = await self._once(self._urls[at], method, path, body)
                 except _Unanswered as unanswered:
@@ -102,10 +103,6 @@ class Instances:
             if clock() + pause > given_up:
                 raise RouterUnreachable(f"{method} {path}: {'; '.join(faults)}")
             await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))
-
-    def _in_turn(self) -> list[int]:
-        """All, the one that answered last first."""
-        return [(self._at + number) % len(self._urls) for number in range(len(self._urls))]
 
     async def _once(self, url: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         try:
