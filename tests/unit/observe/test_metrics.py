@@ -154,6 +154,7 @@ def test_all_series_of_a_route_end_with_it_and_it_starts_anew_when_it_returns(me
         metrics.health.panicking.add(route)
     metrics.follow_routes(table(q="a:80"))
     assert labelled(metrics, "route", "/p") == []
+    assert metrics.health.panicking == {"/q"}
     metrics.follow_routes(table(p="a:80", q="a:80"))
     assert (total(metrics, "2xx"), total(metrics, "2xx", "/q")) == (0, 1)
     assert labelled(metrics, "route", "/p") == ["slb_route_requests_total"]
