@@ -121,18 +121,12 @@ def admission_families(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _waiting(metrics: Metrics) -> Iterator[Metric]:
-    yield gauges(
-        "slb_queue_depth",
-        "This instance's requests that wait for a slot.",
-        ("route", "priority"),
-        (((route, priority), count) for route, priority, count in metrics.queue_depth()),
-    )
-    yield gauges(
-        "slb_ledger_shared",
-        "1 while Redis decides who gets a pool's slots, 0 while this instance does.",
-        ("pool",),
-        (((pool,), is_shared) for pool, is_shared in metrics.pools_shared()),
-    )
+    depths = (((route, priority), count) for route, priority, count in metrics.queue_depth())
+    text = "This instance's requests that wait for a slot."
+    yield gauges("slb_queue_depth", text, ("route", "priority"), depths)
+    pools = (((pool,), is_shared) for pool, is_shared in metrics.pools_shared())
+    text = "1 while Redis decides who gets a pool's slots, 0 while this instance does."
+    yield gauges("slb_ledger_shared", text, ("pool",), pools)
     waits = _of_routes(metrics, metrics.queue_wait)
     yield histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", waits)
     position = SummaryMetricFamily(
