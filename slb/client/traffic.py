@@ -25,7 +25,7 @@ class Traffic:
         if value < WHOLE and not self._has_fallback:
             raise ConfigError(f"percentage = {value!r}: set fallback, the URL that the rest of the calls go to")
         self.percentage = float(value)
-        self.share = self.percentage if self.enabled else 0.0
+        self._add_up()
 
     def set_enabled(self, value: bool) -> None:
         """False sends every call to the fallback. Raises ConfigError where there is none."""
@@ -34,6 +34,9 @@ class Traffic:
         if not value and not self._has_fallback:
             raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
         self.enabled = value
+        self._add_up()
+
+    def _add_up(self) -> None:
         self.share = self.percentage if self.enabled else 0.0
 
     def goes_by_ring(self, allowed: float) -> bool:
