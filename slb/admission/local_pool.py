@@ -65,7 +65,9 @@ class LocalPool:
         """It wants no slot any more and gets no answer; False where it was answered or never asked."""
         answer = self._answers.pop(ask, None)
         if answer is not None and answer.member is not None:
-            self._take_back(answer.member)
+            self._held[answer.member] -= 1
+            if not self._held[answer.member]:
+                del self._held[answer.member]
         left = self._queue.remove(ask) or answer is not None
         self.freed()
         return left
@@ -125,11 +127,6 @@ class LocalPool:
     def _grant(self, ask: Ask, member: str) -> None:
         self._held[member] += 1
         self._answers[ask] = _Answer(member)
-
-    def _take_back(self, member: str) -> None:
-        self._held[member] -= 1
-        if not self._held[member]:
-            del self._held[member]
 
     def _refusal(self, ask: Ask) -> str | None:
         if not _usable(ask, ask.candidates):

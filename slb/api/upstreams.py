@@ -107,15 +107,13 @@ class UpstreamsEndpoint:
             raise Refused(NO_ROUTE, f"no route names {member}")
         return member
 
-    def _shown(self, member: str) -> UpstreamShown:
-        live = self._parts.mirror.upstream(member)
-        if live is None:
-            raise Refused(NO_ROUTE, f"no route names {member}")
-        return self._of(live, sorted(route.path for route in self._parts.mirror.routes_of([member])))
-
     async def _explained(self, member: str) -> UpstreamExplained:
         answers = await self._parts.workers_answers(f"/upstreams/{quote(member, safe='')}")
-        (shown,) = agreed([[self._shown(member)], *([answer] for answer in answers if answer is not None)])
+        mirror = self._parts.mirror
+        live, routes = mirror.upstream(member), sorted(route.path for route in mirror.routes_of([member]))
+        if live is None:
+            raise Refused(NO_ROUTE, f"no route names {member}")
+        (shown,) = agreed([[self._of(live, routes)], *([answer] for answer in answers if answer is not None)])
         leases = await self._parts.registry.leases([(path, member) for path in shown["routes"]])
         return {**shown, "leases": leases_by(shown["routes"], leases)}
 

@@ -20,7 +20,6 @@ from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, InvalidName, Reason
-from slb.model import RouteSettings
 from slb.routing.forwarded import route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
@@ -51,7 +50,11 @@ class Plan:
         self.route = route
         self.whole = route.view
         self.view = route.view.permitting(permitted.of(route.serving))
-        self.timeout = _timeout(settings)
+        self.timeout = ClientTimeout(
+            total=settings.request_timeout or None,
+            sock_connect=settings.connect_timeout,
+            sock_read=settings.first_byte_timeout,
+        )
         self.percentage = settings.client_percentage
         self.find_key = None if route.policy.ring is None else key_of(settings.hash_key)
         self.strips = settings.strip_prefix
@@ -166,11 +169,3 @@ class Chooser:
         if plan is None or plan.whole is not route.view:
             plan = self._plans[route.path] = Plan(route, self._permitted)
         return plan
-
-
-def _timeout(settings: RouteSettings) -> ClientTimeout:
-    return ClientTimeout(
-        total=settings.request_timeout or None,
-        sock_connect=settings.connect_timeout,
-        sock_read=settings.first_byte_timeout,
-    )

@@ -78,16 +78,13 @@ class Roster:
         for use in _uses(route):
             watched = self._watched[use]
             watched.uses -= 1
-            if not watched.uses:
-                self._drop(watched)
-
-    def _drop(self, watched: Watched) -> None:
-        """The result of a check that no route asks for counts no more."""
-        watched.upstream.down -= {watched.check}
-        watched.upstream.passing -= {watched.check}
-        del self._watched[watched.upstream, watched.check]
-        if self._by_key.get(watched.key) is watched:
-            del self._by_key[watched.key]
+            if watched.uses:
+                continue
+            watched.upstream.down -= {watched.check}  # what no route asks for counts no more
+            watched.upstream.passing -= {watched.check}
+            del self._watched[use]
+            if self._by_key.get(watched.key) is watched:
+                del self._by_key[watched.key]
 
 
 def _uses(route: Route) -> list[tuple[LiveUpstream, HealthCheck]]:
