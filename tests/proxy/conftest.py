@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest_asyncio
 import uvloop
 
 from tests.proxy.harness import Handler, Origin, Proxy, answer_ok
+from tests.proxy.refuser import TOO_MUCH, MakeRefuser, Refuser
 from tests.support.certificates import Authority
 
 
@@ -65,3 +66,17 @@ async def proxy(proxies: Callable[..., Awaitable[Proxy]], origin: Origin) -> Pro
 def authority(tmp_path: Path) -> Authority:
     """A private one, whose clients trust it."""
     return Authority(tmp_path)
+
+
+@pytest.fixture
+def refusers() -> Iterator[MakeRefuser]:
+    """Makes refusers: `refusers()`, `refusers(reply, tls)`."""
+    made: list[Refuser] = []
+
+    def make(reply: bytes = TOO_MUCH, tls: ssl.SSLContext | None = None) -> Refuser:
+        made.append(Refuser(reply, tls))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
