@@ -6,6 +6,8 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
+from slb.model import Upstream
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -70,6 +72,11 @@ class AddressRules:
     def is_own(self, address: Address, port: int) -> bool:
         """Whether a listener of this process would take what is sent there."""
         return any(self.is_listener(address, port, host, own_port) for host, own_port in self._own())
+
+    def literal_refusal(self, upstream: Upstream) -> str | None:
+        """The same of an upstream that is named by its address; None for a name, which is judged whenever it is
+        resolved."""
+        return self.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
 
     def _names_reserved(self, address: Address) -> bool:
         """Whether `address` is in a listed network of reserved addresses. Listing all addresses names none."""

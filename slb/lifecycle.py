@@ -69,9 +69,9 @@ def _tell(name: str, error: BaseException | None) -> None:
 
 
 class Tasks:
-    """Background tasks that are to run until they are stopped. One that ends before is told of (its name, and what
-    it failed with), and `failed` is set: a process without its watcher would go on with a table that is never true
-    again."""
+    """Background tasks that are to run until they are stopped. Where one ends before, `tell` is called with its
+    name and what it failed with, and `failed` is set: without its watcher a process would keep an old table for
+    good."""
 
     def __init__(self, tell: Callable[[str, BaseException | None], None] = _tell) -> None:
         self._tell = tell

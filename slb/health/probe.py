@@ -7,9 +7,9 @@ import aiohttp
 from yarl import URL
 
 from slb import __version__
-from slb.addresses import AddressRules, is_address
+from slb.addresses import AddressRules
 from slb.model import HealthCheck, Upstream
-from slb.ruled_connections import RuledResolver
+from slb.resolver import RuledResolver
 
 _HEADERS = {"User-Agent": f"slb/{__version__} (health check)", "Accept": "*/*"}
 
@@ -24,17 +24,15 @@ class Prober:
     def __init__(self, rules: AddressRules, tls: TlsContext | None = None) -> None:
         self._rules = rules
         self._tls = tls
-        connector = aiohttp.TCPConnector(
-            resolver=RuledResolver(rules), use_dns_cache=False, force_close=True, limit=0
-        )
+        resolver = RuledResolver(rules, aiohttp.ThreadedResolver())
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector, headers=_HEADERS, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
         )
 
     async def fault(self, upstream: Upstream, check: HealthCheck) -> str | None:
         """Why `upstream` did not pass; None where it answered 2xx or 3xx in time. Redirects are not followed."""
-        refusal = self._rules.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
-        if refusal:
+        if refusal := self._rules.literal_refusal(upstream):
             return refusal
         url = URL(f"{upstream.scheme}://{upstream.authority}{check.path}", encoded=True)
         try:

@@ -10,7 +10,7 @@ from yarl import URL
 
 from slb import __version__
 from slb.jobs.webhook import Reply
-from slb.ruled_connections import RuledResolver, Rules, ruled_sockets
+from slb.resolver import RuledResolver, Rules, ruled_sockets
 
 WITHIN = 30.0
 """Seconds of a delivery, the lookup of its name included."""
@@ -57,7 +57,7 @@ class Posting:
 
     def _made(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._resolver = RuledResolver(self._rules)
+            self._resolver = RuledResolver(self._rules, aiohttp.ThreadedResolver())
             connector = aiohttp.TCPConnector(
                 resolver=self._resolver,
                 socket_factory=ruled_sockets(self._rules),

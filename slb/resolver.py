@@ -1,11 +1,10 @@
-"""For aiohttp's connections: where they may go is judged for each of them, after names have been looked up."""
+"""For aiohttp's connections: the address rules apply to what a name resolves to, and to every socket, each time."""
 
 import errno
 import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from slb.lookups import SingleFlight
@@ -21,27 +20,31 @@ class Rules(Protocol):
 
 
 class RuledResolver(AbstractResolver):
-    """The rules hold for what a name resolves to, each time. Connections to one name wait for one lookup: it takes
-    a thread, of which there are few, and goes on where its connection has been given up."""
+    """Resolves by `inner`, which it closes. `exempt`: a host to whose addresses no rule applies. One name is looked
+    up once at a time: a lookup may take a thread, of which there are few, and goes on where nobody waits for it."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, inner: AbstractResolver, exempt: str = "") -> None:
         self._rules = rules
-        self._resolver = aiohttp.ThreadedResolver()
+        self._inner = inner
+        self._exempt = exempt
         self._lookups: SingleFlight[_Question, list[ResolveResult]] = SingleFlight()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        found = await self._lookups.of((host, port, family), lambda: self._resolver.resolve(host, port, family))
+        """Raises OSError where no address of `host` may be an upstream's."""
+        found = await self._lookups.of((host, port, family), lambda: self._inner.resolve(host, port, family))
+        if host == self._exempt:
+            return found
         refusals = [self._rules.refusal(each["host"], port) for each in found]
         allowed = [each for each, refusal in zip(found, refusals, strict=True) if refusal is None]
         if not allowed:
             raise OSError(errno.EACCES, refusals[0] if refusals else f"{host} has no address")
         return allowed
 
-    async def close(self) -> Any:
+    async def close(self) -> None:
         self._lookups.cancel()
-        await self._resolver.close()
+        await self._inner.close()
 
 
 def ruled_sockets(rules: Rules) -> Callable[[_AddressInfo], socket.socket]:
