@@ -92,6 +92,7 @@ class Checker:
         self._leases: dict[str, Granted] = {}
         self._counts: Counter[Place] = Counter()
         self._expired: dict[str, dict[str, Granted]] = {}
+        self._returned: dict[str, float] = {}
         self._scores: dict[str, Scored] = {}
         self._lease_ends: dict[str, list[float]] = {}
         self._last_return = -inf
@@ -146,12 +147,14 @@ class Checker:
         self._judge_capacity(grant)
 
     def _judge_capacity(self, grant: Granted) -> None:
+        """What came back within the slack may not have counted yet when this was granted."""
         place = grant.pool, grant.member
         count, capacity = self._counts[place], self._capacities.get(place, 0)
         if not capacity or count <= capacity:
             return
-        if self._is_whole(grant):
-            held = [ask for ask, lease in self._leases.items() if (lease.pool, lease.member) == place]
+        held = [ask for ask, lease in self._leases.items() if (lease.pool, lease.member) == place]
+        came_back = sum(grant.time - self._returned.get(ask, -inf) < self._slack for ask in held)
+        if self._is_whole(grant) and count - came_back > capacity:
             self._fault("above capacity", grant.time, f"{count} of {capacity} at {place}: {' '.join(held)}")
         else:
             self._verdict.overlaps.append(Overlap(grant.time, grant.member, count, capacity, "leases"))
@@ -161,6 +164,7 @@ class Checker:
 
     def _released(self, event: Released) -> None:
         lease = self._leases.pop(event.ask, None)
+        self._returned.pop(event.ask, None)
         if lease is not None:
             self._count(lease, -1)
         elif not any(leases.pop(event.ask, None) for leases in self._expired.values()):
@@ -183,6 +187,7 @@ class Checker:
         self._last_return = event.time
         for ask, lease in self._expired.pop(event.instance, {}).items():
             self._leases[ask] = lease
+            self._returned[ask] = event.time
             self._count(lease, 1)
 
     # -- first come, first served

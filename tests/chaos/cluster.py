@@ -154,6 +154,7 @@ class Cluster:
         """kill -9."""
         self.alive.remove(instance)
         self.history.stall(instance.name)
+        self._leases.stopped(instance.name)
         instance.process.kill()
 
     @asynccontextmanager
@@ -161,14 +162,15 @@ class Cluster:
         """SIGSTOP; at the end it goes on, and this returns when Redis knows of it again."""
         self.alive.remove(instance)
         span = self.history.stall(instance.name)
+        self._leases.stopped(instance.name)
         os.kill(instance.process.pid, signal.SIGSTOP)
         try:
             yield
         finally:
+            self._leases.goes_on(instance.name)
             os.kill(instance.process.pid, signal.SIGCONT)
         await eventually(lambda: self.holds_lease(instance), what="a thawed instance never came back")
         span.end = self.history.clock()
-        self._leases.thawed(instance.name)
         self.alive.append(instance)
 
     def holds_lease(self, instance: Instance) -> bool:

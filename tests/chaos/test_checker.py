@@ -141,6 +141,16 @@ def test_what_a_thawed_instance_adds_again_is_no_fault_but_a_grant_on_top_of_it_
     ]
 
 
+@pytest.mark.parametrize(("slack", "found"), [(0.5, ["above capacity"]), (1.5, [])])
+def test_what_was_granted_before_an_instance_was_back_may_be_seen_after_that(
+    slack: float, found: list[str]
+) -> None:
+    """The slot of `late` is used by the thawed instance before Redis knows of it; `c` was granted before, too."""
+    events: list[Event] = [Expired(2, "one"), granted(3, "late"), Returned(4, "one"), granted(5, "c", instance="two")]
+    checked = history(granted(1, "a"), Released(1.5, "a"), *events, Released(9, "late"), Released(9, "c"))
+    assert faults(checked, slack) == found
+
+
 def test_a_request_that_ends_after_its_lease_expired_gives_nothing_back() -> None:
     events = granted(1, "a"), Expired(2, "one"), granted(3, "b", instance="two"), Released(4, "a")
     late = granted(5, "c", instance="two"), Released(6, "b"), Released(6, "c")
