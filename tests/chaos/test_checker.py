@@ -146,7 +146,12 @@ def test_what_was_granted_before_an_instance_was_back_may_be_seen_after_that(
     slack: float, found: list[str]
 ) -> None:
     """The slot of `late` is used by the thawed instance before Redis knows of it; `c` was granted before, too."""
-    events: list[Event] = [Expired(2, "one"), granted(3, "late"), Returned(4, "one"), granted(5, "c", instance="two")]
+    events: list[Event] = [
+        Expired(2, "one"),
+        granted(3, "late"),
+        Returned(4, "one"),
+        granted(5, "c", instance="two"),
+    ]
     checked = history(granted(1, "a"), Released(1.5, "a"), *events, Released(9, "late"), Released(9, "c"))
     assert faults(checked, slack) == found
 
