@@ -21,6 +21,9 @@ from tests.chaos.history import (
 Place = tuple[str, str]
 """Pool and member."""
 
+UNACKNOWLEDGED_SECONDS = 1.75
+"""A grant that is used waits at least so long for its acknowledgement: `ledger_patience` and 0.25 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -33,7 +36,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """More than the capacity, where that is allowed: `seen_by` is `leases` (Redis was not whole) or `upstream`."""
+    """More than the capacity, where that is allowed: `seen_by` is `leases` (of those in Redis) or `upstream`."""
 
     time: float
     member: str
@@ -147,17 +150,24 @@ class Checker:
         self._judge_capacity(grant)
 
     def _judge_capacity(self, grant: Granted) -> None:
-        """What came back within the slack may not have counted yet when this was granted."""
         place = grant.pool, grant.member
         count, capacity = self._counts[place], self._capacities.get(place, 0)
         if not capacity or count <= capacity:
             return
-        held = [ask for ask, lease in self._leases.items() if (lease.pool, lease.member) == place]
-        came_back = sum(grant.time - self._returned.get(ask, -inf) < self._slack for ask in held)
-        if self._is_whole(grant) and count - came_back > capacity:
-            self._fault("above capacity", grant.time, f"{count} of {capacity} at {place}: {' '.join(held)}")
+        held = [lease for lease in self._leases.values() if (lease.pool, lease.member) == place]
+        counted = [each for each in held if not self._may_be_free(each, grant.time)]
+        if self._is_whole(grant) and len(counted) > capacity:
+            asks = " ".join(each.ask for each in held)
+            self._fault("above capacity", grant.time, f"{count} of {capacity} at {place}: {asks}")
         else:
             self._verdict.overlaps.append(Overlap(grant.time, grant.member, count, capacity, "leases"))
+
+    def _may_be_free(self, lease: Granted, now: float) -> bool:
+        """Whether Redis may not have counted it when it granted what is seen `now`: its instance was not back yet;
+        or was stopped when it was granted, perhaps before it acknowledged that, and has lost it since."""
+        came_back = now - self._returned.get(lease.ask, -inf) < self._slack
+        stopped = self._history.was_stalled(lease.instance, lease.time, lease.time + self._slack)
+        return came_back or (stopped and now - lease.time + self._slack > UNACKNOWLEDGED_SECONDS)
 
     def _is_whole(self, grant: Granted) -> bool:
         return self._history.whole(grant.time - self._slack, grant.time)
