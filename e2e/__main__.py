@@ -9,11 +9,11 @@ from rich.console import Console
 
 from e2e.client import Counts, NotYet, measure, report
 from e2e.dns import NameServer
-from e2e.topology import ADDRESSES, PATH, CannotRun, Topology
+from e2e.topology import ADDRESSES, PATH, CannotRun, Topology, patience
 
 NAME = "slb.test"
 _WAIT = 20.0
-"""Seconds until both upstreams must be served by both instances."""
+"""Seconds until both upstreams must be served by both instances, on an idle machine."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def _run(requests: int, console: Console) -> Counts:
     console.print("starting Redis, two instances, and two upstreams that register through the first")
     with Topology() as topology, NameServer(NAME, ADDRESSES) as names:
         console.print(f"{NAME} is {' and '.join(ADDRESSES)}, port {topology.port}; sending {requests} requests")
-        return measure(NAME, names.address, topology.port, PATH, requests, _WAIT)
+        return measure(NAME, names.address, topology.port, PATH, requests, patience(_WAIT))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,16 @@ PATH = "/p1"
 _START = 20.0
 _STOP = 15.0
 _PAUSE = 0.05
-"""Seconds to come up, to leave, and between two looks."""
+"""Seconds to come up and to leave, on an idle machine, and between two looks."""
 
 
 class CannotRun(Exception):
     """Why the topology cannot stand on this machine, for a person."""
+
+
+def patience(seconds: float) -> float:
+    """Seconds, scaled by the load per core: for what takes less than `seconds` on an idle machine."""
+    return seconds * (1 + os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 class Process:
@@ -42,7 +47,7 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Until `ready()`; raises CannotRun with the end of the log where the process ends, or takes too long."""
-        end = time.monotonic() + _START
+        end = time.monotonic() + patience(_START)
         while not ready():
             if self._child.poll() is not None or time.monotonic() > end:
                 tail = self._log.read_text(errors="replace")[-2000:]
@@ -54,7 +59,7 @@ class Process:
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
         try:
-            self._child.wait(_STOP)
+            self._child.wait(patience(_STOP))
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()

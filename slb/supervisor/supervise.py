@@ -107,7 +107,8 @@ class Supervisor:
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
         self._core.api.draining = True
         self._core.begin_drain()
-        self._stop_workers()
+        for worker in self._workers:
+            worker.stop()
         for listener in self._core.sockets.data:
             listener.close()
         await self._ended(running, hurried)
@@ -120,7 +121,8 @@ class Supervisor:
         patience = self._core.settings.drain_delay + self._core.settings.drain_timeout + _KILL_AFTER
         await asyncio.wait((all_ended, hurry), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if hurried.is_set():
-            self._stop_workers()
+            for worker in self._workers:
+                worker.hurry()
             await asyncio.wait((all_ended,), timeout=_KILL_AFTER)
         hurry.cancel()
         if not all_ended.done():
@@ -128,10 +130,6 @@ class Supervisor:
             for worker in self._workers:
                 worker.kill()
         await all_ended
-
-    def _stop_workers(self) -> None:
-        for worker in self._workers:
-            worker.stop()
 
     def _show_inflight(self, counts: Mapping[str, int]) -> None:
         """For /routes: this process has no requests of its own."""

@@ -21,6 +21,9 @@ from tests.chaos.history import (
 Place = tuple[str, str]
 """Pool and member."""
 
+UNACKNOWLEDGED_SECONDS = 1.75
+"""A grant that is used waits at least so long for its acknowledgement: `ledger_patience` and 0.25 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -33,7 +36,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """More than the capacity, where that is allowed: `seen_by` is `leases` (Redis was not whole) or `upstream`."""
+    """More than the capacity, where that is allowed: `seen_by` is `leases` (of those in Redis) or `upstream`."""
 
     time: float
     member: str
@@ -92,6 +95,7 @@ class Checker:
         self._leases: dict[str, Granted] = {}
         self._counts: Counter[Place] = Counter()
         self._expired: dict[str, dict[str, Granted]] = {}
+        self._returned: dict[str, float] = {}
         self._scores: dict[str, Scored] = {}
         self._lease_ends: dict[str, list[float]] = {}
         self._last_return = -inf
@@ -150,17 +154,27 @@ class Checker:
         count, capacity = self._counts[place], self._capacities.get(place, 0)
         if not capacity or count <= capacity:
             return
-        if self._is_whole(grant):
-            held = [ask for ask, lease in self._leases.items() if (lease.pool, lease.member) == place]
-            self._fault("above capacity", grant.time, f"{count} of {capacity} at {place}: {' '.join(held)}")
+        held = [lease for lease in self._leases.values() if (lease.pool, lease.member) == place]
+        counted = [each for each in held if not self._may_be_free(each, grant.time)]
+        if self._is_whole(grant) and len(counted) > capacity:
+            asks = " ".join(each.ask for each in held)
+            self._fault("above capacity", grant.time, f"{count} of {capacity} at {place}: {asks}")
         else:
             self._verdict.overlaps.append(Overlap(grant.time, grant.member, count, capacity, "leases"))
+
+    def _may_be_free(self, lease: Granted, now: float) -> bool:
+        """Whether Redis may not have counted it when it granted what is seen `now`: its instance was not back yet;
+        or was stopped when it was granted, perhaps before it acknowledged that, and has lost it since."""
+        came_back = now - self._returned.get(lease.ask, -inf) < self._slack
+        stopped = self._history.was_stalled(lease.instance, lease.time, lease.time + self._slack)
+        return came_back or (stopped and now - lease.time + self._slack > UNACKNOWLEDGED_SECONDS)
 
     def _is_whole(self, grant: Granted) -> bool:
         return self._history.whole(grant.time - self._slack, grant.time)
 
     def _released(self, event: Released) -> None:
         lease = self._leases.pop(event.ask, None)
+        self._returned.pop(event.ask, None)
         if lease is not None:
             self._count(lease, -1)
         elif not any(leases.pop(event.ask, None) for leases in self._expired.values()):
@@ -183,6 +197,7 @@ class Checker:
         self._last_return = event.time
         for ask, lease in self._expired.pop(event.instance, {}).items():
             self._leases[ask] = lease
+            self._returned[ask] = event.time
             self._count(lease, 1)
 
     # -- first come, first served

@@ -154,6 +154,7 @@ class Cluster:
         """kill -9."""
         self.alive.remove(instance)
         self.history.stall(instance.name)
+        self._leases.stopped(instance.name)
         instance.process.kill()
 
     @asynccontextmanager
@@ -161,14 +162,15 @@ class Cluster:
         """SIGSTOP; at the end it goes on, and this returns when Redis knows of it again."""
         self.alive.remove(instance)
         span = self.history.stall(instance.name)
+        self._leases.stopped(instance.name)
         os.kill(instance.process.pid, signal.SIGSTOP)
         try:
             yield
         finally:
+            self._leases.goes_on(instance.name)
             os.kill(instance.process.pid, signal.SIGCONT)
         await eventually(lambda: self.holds_lease(instance), what="a thawed instance never came back")
         span.end = self.history.clock()
-        self._leases.thawed(instance.name)
         self.alive.append(instance)
 
     def holds_lease(self, instance: Instance) -> bool:
@@ -207,6 +209,7 @@ class Cluster:
             while True:
                 raise_if_cancelled()
                 await asyncio.sleep(_LOOK)
+                asked = self.history.clock()
                 try:
                     async with asyncio.timeout(1), client.pipeline(transaction=True) as pipe:
                         pipe.zrange(_INFLIGHT, 0, -1, withscores=True)
@@ -215,14 +218,16 @@ class Cluster:
                 except (RedisError, OSError, TimeoutError):
                     await client.connection_pool.disconnect()
                     continue
-                before = self._follow(known, {_instance_of(each) for each in holders}, before)
-                self.history.add(Scored(before, "/p", {member: int(score) for member, score in scores}))
+                now = self.history.clock()
+                self._follow(known, {_instance_of(each) for each in holders}, before, now)
+                self.history.add(Scored(now, "/p", {member: int(score) for member, score in scores}))
+                before = asked
         finally:
             await client.aclose()
 
-    def _follow(self, known: dict[str, bool], present: set[str], before: float) -> float:
-        """Whose lease has ended since `before`, and who has one again. `known`: name -> whether it had one."""
-        now = self.history.clock()
+    def _follow(self, known: dict[str, bool], present: set[str], before: float, now: float) -> None:
+        """Whose lease has ended since `before`, when Redis was asked the last time: its answer may be read much
+        later. And who has one again. `known`: name -> whether it had one."""
         if self.history.whole(before, now):
             for each in self._everybody:
                 had, has = known.get(each.name), each.id in present
@@ -232,7 +237,6 @@ class Cluster:
                     self.history.add(Returned(now, each.name))
                 if has or had is not None:
                     known[each.name] = has
-        return now
 
     def remaining(self) -> dict[str, int]:
         """What is counted in Redis, name -> how many."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from redis.exceptions import ResponseError
 
 from tests.chaos.cap import Cap
+from tests.chaos.checker import UNACKNOWLEDGED_SECONDS
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import Span
 from tests.chaos.refusing import REPLIES, Refusing
@@ -33,9 +34,6 @@ AWAY_SECONDS = 2.0, 4.0
 """Longer than that."""
 
 SHORT_FREEZE_SECONDS = 1.0, 4.0
-UNACKNOWLEDGED_SECONDS = 1.75
-"""A grant that is used waits at least so long for its acknowledgement: `ledger_patience` and 0.25 s."""
-
 PAST_THE_LEASE_SECONDS = 12.0
 THAW_SECONDS = 2.0
 """A thawed instance may use what it was granted before it hears that its lease has ended."""

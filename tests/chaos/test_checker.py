@@ -141,6 +141,38 @@ def test_what_a_thawed_instance_adds_again_is_no_fault_but_a_grant_on_top_of_it_
     ]
 
 
+@pytest.mark.parametrize(("slack", "found"), [(0.5, ["above capacity"]), (1.5, [])])
+def test_what_was_granted_before_an_instance_was_back_may_be_seen_after_that(
+    slack: float, found: list[str]
+) -> None:
+    """The slot of `late` is used by the thawed instance before Redis knows of it; `c` was granted before, too."""
+    events: list[Event] = [
+        Expired(2, "one"),
+        granted(3, "late"),
+        Returned(4, "one"),
+        granted(5, "c", instance="two"),
+    ]
+    checked = history(granted(1, "a"), Released(1.5, "a"), *events, Released(9, "late"), Released(9, "c"))
+    assert faults(checked, slack) == found
+
+
+@pytest.mark.parametrize(
+    ("stopped", "time", "found"),
+    [
+        (1.1, 2.9, []),
+        (0.9, 2.9, []),
+        (1.1, 2.0, ["above capacity"]),  # so soon no grant is taken back
+        (1.6, 2.9, ["above capacity"]),  # it has had time to acknowledge it
+        (2.5, 2.9, ["above capacity"]),
+    ],
+)
+def test_a_grant_that_an_instance_may_not_have_acknowledged_before_it_was_stopped_may_go_to_the_next(
+    stopped: float, time: float, found: list[str]
+) -> None:
+    events = granted(1, "a"), granted(time, "b", instance="two"), Released(4, "b"), Released(5, "a")
+    assert faults(stalled(history(*events), "one", stopped, 4.5), slack=0.5) == found
+
+
 def test_a_request_that_ends_after_its_lease_expired_gives_nothing_back() -> None:
     events = granted(1, "a"), Expired(2, "one"), granted(3, "b", instance="two"), Released(4, "a")
     late = granted(5, "c", instance="two"), Released(6, "b"), Released(6, "c")

@@ -18,13 +18,14 @@ class Leases:
     """What is known of them from outside.
 
     A client that leaves ends its lease before the upstream hears of it. What an instance that is frozen has to give
-    back, it gives back when it thaws; a dead one never.
+    back, it gives back when it goes on; a dead one never.
     """
 
     def __init__(self, history: History) -> None:
         self._history = history
         self._running: set[str] = set()
         self._left: set[str] = set()
+        self._stopped: set[str] = set()
         self._kept: dict[str, list[str]] = {}
 
     def began(self, grant: Granted) -> None:
@@ -38,19 +39,24 @@ class Leases:
         if ask not in self._running:
             return
         self._running.remove(ask)
-        now = self._history.clock()
-        if self._history.was_stalled(instance, now, now):
+        if instance in self._stopped:
             self._kept.setdefault(instance, []).append(ask)
         else:
-            self._history.add(Released(now, ask))
+            self._history.add(Released(self._history.clock(), ask))
 
     def left(self, ask: str, instance: str) -> None:
         """A client gives up."""
         self._left.add(ask)
         self.ended(ask, instance)
 
-    def thawed(self, instance: str) -> None:
-        """It does what it was to do meanwhile."""
+    def stopped(self, instance: str) -> None:
+        """It is frozen or dead."""
+        self._stopped.add(instance)
+
+    def goes_on(self, instance: str) -> None:
+        """A frozen instance is about to be thawed. From now on it may have given back what ended meanwhile: it may
+        do so before Redis has a lease of it again."""
+        self._stopped.remove(instance)
         for ask in self._kept.pop(instance, []):
             self._history.add(Released(self._history.clock(), ask))
 

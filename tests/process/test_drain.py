@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import re
 import signal
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from slb.names import join_member
 from tests.process.commands import Commands, Serving
-from tests.process.test_serve import in_flight
+from tests.process.test_serve import events, in_flight, with_upstream
 from tests.process.test_workers import until_all_ready
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon, until_found
@@ -180,3 +182,37 @@ async def test_a_second_signal_cuts_requests_before_it_gives_their_slots_to_othe
         for writer in (first, second):
             writer.close()
         await one.process.ended()
+
+
+def status_of(pid: int, field: str) -> str:
+    """What Linux shows of a process."""
+    found = re.search(rf"^{field}:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def pending(pid: int) -> int:
+    """How many signals a process has been sent and has not handled; equal ones are one."""
+    return int(status_of(pid, "ShdPnd"), 16).bit_count()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux shows which signals are pending")
+async def test_a_second_signal_reaches_workers_that_have_not_handled_the_first(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await slb.until_ready(await slb.serve("--workers", "2", redis=valkey.url))
+    await with_upstream(slb, serving)
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "60s"}))
+    await in_flight(slb, serving, 1)
+    workers = await until_all_ready(slb, serving)
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    await eventually(lambda: all(status_of(pid, "State") == "T" for pid in workers), what="all are stopped")
+    for count in (1, 2):
+        os.kill(serving.process.pid, signal.SIGTERM)
+        await eventually(lambda count=count: all(pending(pid) == count for pid in workers))  # type: ignore[misc]
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
+    assert await serving.process.ended() == 1
+    assert (await slow)[0] == 0
+    assert [(line["requests"], line["why"]) for line in events(serving, "requests_cut_off")] == [(1, "told_twice")]

@@ -15,6 +15,7 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, within
 
 TTL = 5.0
+REGISTERED = "registered 127.0.0.1:9 for /p\n"
 
 
 async def members(slb: Commands, serving: Serving) -> list[str]:
@@ -118,19 +119,19 @@ async def test_a_second_signal_ends_register_keep_while_slb_does_not_answer(slb:
     fake = FakeSlb(200, HANG)
     async with fake_slbs() as start:
         kept = await slb.start("register", "/p", "127.0.0.1:9", "--keep", "--url", await start(fake))
-        await eventually(lambda: fake.methods == ["POST"])
+        await eventually(lambda: kept.log.read_text() == REGISTERED)
         os.kill(kept.pid, signal.SIGINT)
         await eventually(lambda: fake.methods == ["POST", "DELETE"])
         os.kill(kept.pid, signal.SIGINT)
         assert await kept.ended() == 1
-    assert kept.log.read_text() == "registered 127.0.0.1:9 for /p\n"
+    assert kept.log.read_text() == REGISTERED
 
 
 async def test_register_keep_fails_where_it_could_not_deregister(slb: Commands) -> None:
     fake = FakeSlb(200, 403)
     async with fake_slbs() as start:
         kept = await slb.start("register", "/p", "127.0.0.1:9", "--keep", "--url", await start(fake))
-        await eventually(lambda: fake.methods == ["POST"])
+        await eventually(lambda: kept.log.read_text() == REGISTERED)
         assert await kept.stop() == 1
     assert "not deregistered: 127.0.0.1:9 for /p: " in kept.log.read_text()
 
