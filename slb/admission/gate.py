@@ -180,7 +180,7 @@ class Gate:
 
     def _granted_here(self, entry: Entry) -> None:
         """It may be one more than the cap."""
-        self.lane.say_all()  # a batch in flight that has all it held does not have this
+        self.lane.send_all()  # a batch in flight that has all it held does not have this
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
             self._mode.count_unsure()

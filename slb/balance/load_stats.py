@@ -1,8 +1,9 @@
 """How busy an upstream is, as far as this process can see: in flight, occupancy, latency, and what they come to.
 
 Little's law: the average number of requests at an upstream is their rate times their duration. A count of those
-open at one instant is 0 between two bursts, and cannot distinguish a thousand hits of 1 ms from ten misses
-of 100 ms. Occupancy, seconds of work per second over a short window, can. Weighing it by latency is Finagle's idea.
+open at one instant is 0 between two bursts. Occupancy, seconds of work per second over a short window, is that
+average, of requests that have ended. It is the same, 1, for a thousand hits of 1 ms a second and for ten misses of
+100 ms: latency tells these apart, and weighing the load by it is Finagle's idea.
 """
 
 from collections.abc import Callable, Iterable
@@ -51,12 +52,12 @@ class LoadStats:
         "_completed",
         "_count",
         "_ended",
-        "_heard",
         "_last",
         "_lasting",
         "_latest",
         "_memory",
         "_open",
+        "_progressed",
         "_seconds",
         "_squares",
         "_sum",
@@ -77,7 +78,7 @@ class LoadStats:
         self._sum = 0.0
         self._count = 0.0
         self._memory = MEMORY
-        self._last = self._heard = -1.0e9
+        self._last = self._progressed = -1.0e9
         self._completed = 0
         self._seconds = 0.0
         self._squares = 0.0
@@ -116,9 +117,9 @@ class LoadStats:
         if self._lasting.pop(token, None) is not None:
             self._open[token] = self._clock()
 
-    def hear(self) -> None:
-        """Part of an answer has come, and more is to follow: its sender is not frozen."""
-        self._heard = self._clock()
+    def progresses(self) -> None:
+        """Part of an answer has come, and more is to follow: the upstream is not frozen."""
+        self._progressed = self._clock()
 
     def end(self, token: int, completed: bool) -> None:
         """It has ended. Where it failed or was abandoned, it counts for occupancy but not for latency: an upstream
@@ -214,7 +215,7 @@ class LoadStats:
         if not self._open or now - self._last < WINDOW:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
-        return self._last < since and next(iter(self._open.values())) < since and self._heard < since
+        return self._last < since and next(iter(self._open.values())) < since and self._progressed < since
 
     def weight(self, pool_latency: float, now: float) -> float:
         """The factor of its load, by its latency against the pool's (seconds; 0.0 where that has none)."""

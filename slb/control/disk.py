@@ -103,9 +103,9 @@ class DiskTable:
         except OSError as error:
             fault = str(error)
             self._changed.set()  # what is on the disk is of before: it may not be taken for true
-        self._tell(fault)
+        self._log_fault(fault)
 
-    def _tell(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         if fault and fault != self._fault:
             _log.warning("disk_table_not_written", file=str(self._path), error=fault)
         elif self._fault and not fault:

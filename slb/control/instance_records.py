@@ -33,7 +33,7 @@ class InstanceRecords:
         listed = own((await self._read_many.first("z", keys.INSTANCES)).reply)
         return dict(zip(listed[::2], map(float, listed[1::2]), strict=True))
 
-    async def say(self, instance: str, written: Mapping[str, str], now: int) -> None:
+    async def write(self, instance: str, written: Mapping[str, str], now: int) -> None:
         """Record that `instance` is alive, at `now` by Redis's clock; `written` is its hash, which expires at the
         end of life in the list; list and identity stay for longer."""
         key, identity = keys.instance_key(instance), keys.identity_key(instance)

@@ -120,7 +120,7 @@ class Instances:
         """Record that this process is alive, and read which others are."""
         now = await self._records.time()
         ends = await self._records.listed()
-        await self._records.say(self._info.id, self._info.as_hash(), now)
+        await self._records.write(self._info.id, self._info.as_hash(), now)
         await self._look(ends, now, [self._info])
 
     async def look(self) -> None:

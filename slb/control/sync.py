@@ -80,9 +80,9 @@ class Sync:
         if self._recovery.has_synced and self.is_settled and not self.dirty:
             self._true_at = self._clock()
 
-    def heard(self, key: str, event: str) -> None:
+    def notified(self, key: str, event: str) -> None:
         """A keyspace notification."""
-        self._recovery.evictions.heard(key, event)
+        self._recovery.evictions.notified(key, event)
         self.dirty.mark(key)
 
     def begin(self) -> None:

@@ -8,7 +8,7 @@ import structlog
 
 _AT_ONCE = 10.0
 """Seconds' worth of lines that may come together: a burst is seen whole."""
-_TELL_EVERY = 10.0
+_REPORT_EVERY = 10.0
 
 _log = structlog.get_logger("slb")
 
@@ -18,10 +18,10 @@ class Throttle:
     seconds: so whatever is sent, the log grows by `rate`, one line more, and that event."""
 
     def __init__(
-        self, rate: int = 0, clock: Callable[[], float] = time.monotonic, tell_every: float = _TELL_EVERY
+        self, rate: int = 0, clock: Callable[[], float] = time.monotonic, report_every: float = _REPORT_EVERY
     ) -> None:
         self._clock = clock
-        self._tell_every = tell_every
+        self._report_every = report_every
         self._at = clock()
         self._suppressed = 0
         self._rate = self._level = 0.0
@@ -42,7 +42,7 @@ class Throttle:
         if self._level > 0:
             return True
         if not self._suppressed:
-            self._tell_later()
+            self._report_later()
         self._suppressed += 1
         return False
 
@@ -50,14 +50,14 @@ class Throttle:
         """So many bytes were written."""
         self._level -= size
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Log how many lines were held back since it was logged last, if any were."""
         lines, self._suppressed = self._suppressed, 0
         if lines:
             _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")
 
-    def _tell_later(self) -> None:
+    def _report_later(self) -> None:
         try:
-            asyncio.get_running_loop().call_later(self._tell_every, self.tell)
-        except RuntimeError:  # no loop runs: at exit, or in a plain function; `tell` is called in the end
+            asyncio.get_running_loop().call_later(self._report_every, self.report)
+        except RuntimeError:  # no loop runs: at exit, or in a plain function; `report` is called in the end
             return

@@ -269,7 +269,7 @@ class Task:
             raise LeaseLapsed(f"task {self.task_id} at {self.model_backend_id}") from None
         finally:
             leaving = kind is not None and issubclass(kind, asyncio.CancelledError)
-            self._told(await self._router.finish(self.task_id, self.actual_tokens, leaving))
+            self._note_end(await self._router.finish(self.task_id, self.actual_tokens, leaving))
 
     async def _heartbeats(self) -> None:
         while not self.lapsed:
@@ -284,7 +284,7 @@ class Task:
         if self._interrupt:
             self._block.reschedule(asyncio.get_running_loop().time())
 
-    def _told(self, answer: dict[str, Any] | None) -> None:
+    def _note_end(self, answer: dict[str, Any] | None) -> None:
         self.lapsed = self.lapsed or (answer is not None and answer.get("state") == "abandoned")
 
 

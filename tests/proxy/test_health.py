@@ -31,7 +31,7 @@ class NoRedis:
     async def run(self, heard: object) -> None:
         await asyncio.Event().wait()
 
-    async def tell(self, member: str, news: str) -> None: ...
+    async def publish(self, member: str, news: str) -> None: ...
 
 
 class Patient(Origin):

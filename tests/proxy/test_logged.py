@@ -59,8 +59,8 @@ async def test_refused_requests_cannot_fill_the_log_and_it_is_told_how_many_line
     assert 0 < len(refused) < 12
     assert sum(proxy.counted().values()) == 32
     with capture_logs() as logs:
-        proxy.log.refused.tell()
-        proxy.log.refused.tell()
+        proxy.log.refused.report()
+        proxy.log.refused.report()
     told = [(line["event"], line["lines"]) for line in logs]
     assert told == [("access_log_suppressed", 24 - len(refused))]
 

@@ -170,7 +170,7 @@ class Fleet:
     async def hear(self, one: Instance, index: int, again: bool) -> None:
         """One of the messages arrives, and maybe `again` later."""
         index, before = index % len(one.messages), one.lane.held.total()
-        one.lane.hear(one.messages[index] if again else one.messages.pop(index))
+        one.lane.receive(one.messages[index] if again else one.messages.pop(index))
         one.taken += one.lane.held.total() - before
         await self.turn()
 
@@ -185,7 +185,7 @@ class Fleet:
     async def beat(self, one: Instance, full: bool) -> None:
         """What it holds is said."""
         if full:
-            one.lane.say_all()
+            one.lane.send_all()
         one.lane.slots.builder.beat_due = 0.0
         one.lane.wake()
         await self.turn()

@@ -67,7 +67,7 @@ async def test_an_instance_that_starts_after_redis_has_lost_its_data(valkey: Val
             (other,) = later.proxies
             await admitted(other, 1)
             with capture_logs() as logs:
-                one.gate.lane.say_all()
+                one.gate.lane.send_all()
                 await logged(1, logs, one, other)
             (lost,) = [line for line in logs if line["event"] == "ledger_lost"]
             assert (lost["pool"], lost["held"]) == (ROUTE, 1)

@@ -138,7 +138,7 @@ async def test_garbage_in_a_hash_harms_nobody(valkey: Valkey, name: str) -> None
             strange = {"nobody": value, "a-1/999": value, "a-1 /p": value, "/": value, " ": value}
             books.redis.hset(key, mapping={**fields, **strange})
             seq = books.redis.hget(books.key["held:"] + "a-1", "seq")
-            one.lane.say_all()
+            one.lane.send_all()
             await eventually(lambda seq=seq: books.redis.hget(books.key["held:"] + "a-1", "seq") != seq)  # type: ignore[misc]
         await eventually(
             lambda: not set(books.redis.hkeys(key)) & {"nobody", "/"} or name == "classes", what="swept"
@@ -255,7 +255,7 @@ async def test_names_that_slb_cannot_have_written_go_and_harm_nobody(valkey: Val
                 raw.zadd(books.key[key] + ("b-1" if key == "granted:" else ""), {ticket: now})
         assert await one.get(ONE) == "refused: pool_saturated"
         other.lane.look()
-        other.lane.say_all()
+        other.lane.send_all()
         await eventually(lambda: not books.redis.exists(books.key["grants"]), what="no grants are left")
         await eventually(lambda: raw.zrange(books.key["inflight"], 0, -1) == [b"u0"], what="no scores are left")
         await eventually(
@@ -275,7 +275,7 @@ async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_believed(
         asked = await one.queue(ONE, TURN)
         epoch, at = books.redis.get(books.key["epoch"]), int(books.redis.time()[0]) * 1000
         for member, held in (("seq", {"u0": 1}), ("u7", {"u0": 1}), ("u0", {"u0": 2})):
-            one.lane.hear(Granted(POOL, at, epoch, (("a-1/2", member),)))
+            one.lane.receive(Granted(POOL, at, epoch, (("a-1/2", member),)))
             assert one.lane.held == held
         assert await asked.answer == "u0"
 

@@ -91,7 +91,7 @@ async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_s
         books.redis.delete(*(books.key[name] for name in ("tickets", "class:", "classes", "views")))
         other.lane.release("u0")
         await books.score({})
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(waits.answer.done, what="handed on long before the next beat")
 
 
@@ -112,7 +112,7 @@ async def test_one_that_hears_nothing_and_has_missed_a_beat_is_passed_over_at_on
     async with alone(valkey, "a") as one, alone(valkey, "b") as other:
         books = await unheard(valkey, one, other, silent_for=DEAF.lease / 2)
         assert (books.grants(), books.tickets(), books.held("a-1")) == ([], ["b-1/1"], {"u0": 1})
-        other.lane.say_all()
+        other.lane.send_all()
         await other.told()
         one.lane.release("u0")
         await eventually(lambda: books.grants() == ["b-1/1"], what="its turn, for it has been heard of")

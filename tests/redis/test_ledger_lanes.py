@@ -121,7 +121,7 @@ async def test_a_server_that_answers_again_is_told_what_was_held_meanwhile(valke
         one.ask(upstreams(2))
         await eventually(lambda: not one.lane.state.ready, what="local")
         one.lane.held["u1"] += 3
-        one.lane.say_all()
+        one.lane.send_all()
         valkey.thaw()
         await books.score({"u1": 3})
         await eventually(lambda: one.lane.state.ready, what="shared again")

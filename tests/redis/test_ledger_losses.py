@@ -107,13 +107,13 @@ async def test_settling_ends_as_soon_as_all_have_pushed_even_if_nobody_beats(val
     """Who came back first has pushed before the others knew of the loss, and does so once."""
     timing = replace(LASTING, beat=60.0)
     async with Instance(valkey, "a", timing) as one, Instance(valkey, "b", timing) as other:
-        one.lane.say_all()
+        one.lane.send_all()
         await both_known(one, other)
         with silent(other):
             valkey.admin.flushall()
-            one.lane.say_all()
+            one.lane.send_all()
             await eventually(lambda: one.changes[-1:] == [(True, True)], what="settling")
-        other.lane.say_all()
+        other.lane.send_all()
         await eventually(lambda: one.changes[-1:] == [(True, False)], what="settled")
         await other.told()
         assert other.changes == []
@@ -137,7 +137,7 @@ async def test_a_loss_that_a_beat_is_the_first_to_meet_is_noticed_too(valkey: Va
         await one.told()
         with silent(other):
             valkey.admin.flushall()
-            one.lane.say_all()
+            one.lane.send_all()
             await eventually(lambda: (True, True) in one.changes, what="settling")
             await Books(valkey).score({"u0": 1})
 
@@ -254,7 +254,7 @@ async def test_a_redis_that_was_replaced_while_nothing_was_under_way_is_asked_wh
         request = other.ask(ONE, Turn("", 1, 5), patient=True)
         await eventually(lambda: other.lane.settling or request.answer.done(), what="the other is awaited")
         assert not request.answer.done()
-        one.lane.say_all()
+        one.lane.send_all()
         await request.waits()
         assert Books(valkey).held("a-1") == {"u0": 1}
         one.lane.release("u0")

@@ -221,7 +221,7 @@ async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_an
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
         (waits,) = one.requests
-        one.lane.hear(one.messages.pop())
+        one.lane.receive(one.messages.pop())
         assert (waits.answer.result(), one.awaits) == ("u0", None)
         await fleet.turn()
         assert one.awaits is not None

@@ -108,7 +108,7 @@ async def test_a_ticket_said_twice_is_one_ticket_and_keeps_its_number(valkey: Va
         waiting = [await one.queue(ONE, TURN) for _ in range(3)]
         before = books.redis.hgetall(books.key["tickets"])
         seq = books.seq("a-1")
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: books.seq("a-1") > seq, what="said again")
         assert books.redis.hgetall(books.key["tickets"]) == before
         assert len(before) == len(waiting)
@@ -120,8 +120,8 @@ async def test_tickets_that_redis_has_lost_come_back_with_their_numbers(valkey: 
         assert await one.get(ONE) == "u0"
         waiting = [await (one, other)[turn % 2].queue(ONE, TURN) for turn in range(4)]
         books.redis.delete(*(books.key[name] for name in ("tickets", "class:", "classes", "views", "number")))
-        other.lane.say_all()
-        one.lane.say_all()
+        other.lane.send_all()
+        one.lane.send_all()
         await eventually(lambda: len(books.tickets()) == 4, what="back")
         assert int(books.redis.get(books.key["number"])) == 2 * 4
         one.lane.release("u0")

@@ -197,7 +197,7 @@ async def test_a_distant_redis_that_was_away_is_found_again(valkey: Valkey) -> N
         Instance(valkey, "a", timing, reaping=False, url=relay.url) as one,
     ):
         relay.point_to(None)
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: not one.lane.state.ready, what="alone")
         relay.point_to(valkey.process.socket)
         await eventually(lambda: one.lane.state.ready, what="back")
@@ -281,19 +281,19 @@ async def test_while_others_have_not_said_what_they_hold_the_patient_wait_and_th
 ) -> None:
     settling = replace(PATIENT, settle=60.0)
     async with Instance(valkey, "a", settling) as one, Instance(valkey, "b", settling) as other:
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: one.lane.epochs.holders == 2, what="both known")
         assert await other.get(ONE) == "u0"
         other.freeze()
         valkey.admin.flushall()
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: one.changes == [(True, True)], what="settling")
         asked, hurried = one.ask(ONE, patient=True), Request(ONE)
         assert not one.lane.takes(hurried)
         assert await one.get(upstreams(1), view="/uncapped") == "u0"
         assert not asked.answer.done()
         other.thaw()
-        other.lane.say_all()
+        other.lane.send_all()
         assert await asked.answer == "refused: pool_saturated"
         assert one.changes == [(True, True), (True, False)]
 

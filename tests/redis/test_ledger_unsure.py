@@ -19,7 +19,7 @@ WAIT = {**CAPPED, "when_unsure": "wait"}
 
 async def lose_all_with(gone: Proxy, left: Proxy, valkey: Valkey) -> None:
     """Redis loses its data, and one instance, of which the other knows, is not there to say what it holds."""
-    left.gate.lane.say_all()
+    left.gate.lane.send_all()
     await eventually(lambda: left.gate.lane.epochs.holders == 2, what="both known")
     await gone.stop()
     valkey.admin.flushall()
@@ -164,7 +164,7 @@ async def test_with_wait_one_waits_for_the_truth_while_others_have_yet_to_say_wh
     async with Fleet(valkey, 2, pods, WAIT, replace(BRIEF, settle=patience(1.0))) as fleet:
         one, other = fleet.proxies
         await lose_all_with(other, one, valkey)
-        one.gate.lane.say_all()
+        one.gate.lane.send_all()
         await eventually(lambda: one.gate.mode == "settling", what="settling")
         visits = [one.visit(), one.visit()]
         assert [await each.answer for each in visits] == [pods.members[0], "pool_saturated"]
@@ -178,7 +178,7 @@ async def test_with_wait_one_is_refused_at_last_rather_than_decided_here_while_r
     async with Fleet(valkey, 2, pods, WAIT, replace(BRIEF, settle=60.0)) as fleet:
         one, other = fleet.proxies
         await lose_all_with(other, one, valkey)
-        one.gate.lane.say_all()
+        one.gate.lane.send_all()
         await eventually(lambda: one.gate.mode == "settling", what="settling")
         one.gate.lane.timing = replace(BRIEF, settle=0.1)  # no longer may one that comes now wait
         assert await one.visit().answer == "slots_unknown"
@@ -191,7 +191,7 @@ async def test_without_a_cap_wait_is_decided_here_at_last(valkey: Valkey) -> Non
     async with Fleet(valkey, 1, pods, settings, replace(PATIENT, settle=0.0)) as fleet:
         proxy = fleet.proxies[0]
         valkey.freeze()
-        proxy.gate.lane.say_all()
+        proxy.gate.lane.send_all()
         await eventually(lambda: proxy.gate.mode == "late", what="late")
         proxy.gate.lane.timing = replace(PATIENT, settle=0.0, silence=0.1)
         assert await proxy.visit().answer == pods.members[0]
@@ -208,7 +208,7 @@ async def test_with_wait_one_waits_for_the_batch_in_flight_and_for_its_own(valke
         Fleet(valkey, 1, pods, WAIT, timing, url=relay.url) as fleet,
     ):
         proxy = fleet.proxies[0]
-        proxy.gate.lane.say_all()
+        proxy.gate.lane.send_all()
         await eventually(lambda: proxy.gate.mode == "late", what="a batch in flight")
         assert await proxy.visit().answer == pods.members[0]
         assert proxy.metrics.local_decisions == 0
@@ -236,7 +236,7 @@ async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> No
         one, other = fleet.proxies
         await lose_all_with(other, one, valkey)
         with capture_logs() as logs:
-            one.gate.lane.say_all()
+            one.gate.lane.send_all()
             assert await one.visit().answer == pods.members[0]
         told = {line["event"]: line.get("holders") for line in logs}
         assert told == {"ledger_lost": None, "ledger_settling": 2, "ledger_shared": None, "ledger_unheard": 1}

@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
 from slb.control.connection import Connection
-from slb.control.subscription import Subscription, hear
+from slb.control.subscription import Subscription, follow_channel
 from slb.observe.metrics import Metrics
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
@@ -130,7 +130,7 @@ async def test_who_hears_a_channel_hears_it_again_after_the_connection_was_cut(v
     said: list[tuple[str, str]] = []
     async with Follower(valkey.url) as follower:
         hearing = asyncio.create_task(
-            hear(follower.connection, "slb:test", lambda channel, text: said.append((channel, text)), retry=0.01)
+            follow_channel(follower.connection, "slb:test", lambda channel, text: said.append((channel, text)), retry=0.01)
         )
 
         def is_heard(text: str) -> bool:

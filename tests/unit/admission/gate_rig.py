@@ -78,7 +78,7 @@ class PlayedLane:
     def keep_views(self, names: Container[str]) -> None:
         self.kept.append(names)
 
-    def say_all(self) -> None:
+    def send_all(self) -> None:
         self.says_all += 1
 
     @property

@@ -53,7 +53,7 @@ class LaneOfNoSlots:
 
     dismiss = view
 
-    def say_all(self) -> None:
+    def send_all(self) -> None:
         """It counts nothing."""
 
     def unanswered(self) -> set[str]:

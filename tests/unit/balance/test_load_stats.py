@@ -268,7 +268,7 @@ def test_who_sends_part_of_an_answer_is_not_stuck_until_it_stops(clock: Clock) -
     token = load_stats.begin()
     for _ in range(10):
         clock.now += 0.1
-        load_stats.hear()
+        load_stats.progresses()
         assert not load_stats.is_stuck(0.001, clock.now + 0.1)
     assert load_stats.is_stuck(0.001, clock.now + WINDOW + 0.001)
     assert not load_stats.is_stuck(1.0, clock.now + WINDOW + 0.001)

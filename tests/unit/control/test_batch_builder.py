@@ -105,7 +105,7 @@ def test_what_has_changed_is_said_once() -> None:
     assert (list(empty.leave), empty.changed, empty.release, empty.views) == ([], (), {}, {})
 
 
-@pytest.mark.parametrize("why", ["beat", "say_all", "reconnects"])
+@pytest.mark.parametrize("why", ["beat", "send_all", "reconnects"])
 def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     lane = Lane()
     ticket = lane.waits("a")
@@ -114,8 +114,8 @@ def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     lane.held["u0"] = 1
     if why == "beat":
         lane.now = BEAT
-    elif why == "say_all":
-        lane.builder.say_all()
+    elif why == "send_all":
+        lane.builder.send_all()
     else:
         lane.reconnects()
     batch = lane.batch()
@@ -159,7 +159,7 @@ def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_
     for place, ticket in enumerate(tickets):
         ticket.number = 2 * (len(tickets) - place)
     first, *behind = reversed(tickets)
-    lane.builder.say_all()
+    lane.builder.send_all()
     asked = lane.ask("b")
     full = lane.batch()
     assert (full.full, full.tickets) == (True, [ticket.key for ticket in tickets])
@@ -180,7 +180,7 @@ def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_
 def test_a_queue_that_was_said_in_part_on_a_connection_that_broke_is_said_from_its_beginning() -> None:
     lane = Lane()
     tickets = [lane.waits("a") for _ in range(MOST_ASKS + 1)]
-    lane.builder.say_all()
+    lane.builder.send_all()
     lane.batch()
     lane.reconnects()
     assert lane.batch().waiting == tickets[:MOST_ASKS]
@@ -209,7 +209,7 @@ def test_a_look_whose_reply_was_lost_is_had_again() -> None:
 def test_who_waits_is_not_said_while_others_have_yet_to_say_what_they_hold() -> None:
     lane = Lane()
     ticket = lane.waits("a")
-    lane.builder.say_all()
+    lane.builder.send_all()
     assert lane.batch(settling=True).waiting == ()
     assert not lane.is_due()
     lane.builder.settled()
@@ -289,7 +289,7 @@ def test_what_a_reply_tells_of_need_not_be_acknowledged() -> None:
     assert lane.batch().took == {}
 
 
-@pytest.mark.parametrize("more", ["nothing", "ask", "leave", "release", "look", "change", "say_all"])
+@pytest.mark.parametrize("more", ["nothing", "ask", "leave", "release", "look", "change", "send_all"])
 def test_a_batch_that_only_acknowledges_grants_is_known_as_such(more: str) -> None:
     lane = Lane()
     lane.waits("a")
@@ -301,7 +301,7 @@ def test_a_batch_that_only_acknowledges_grants_is_known_as_such(more: str) -> No
         "release": lambda: lane.builder.release("u2"),
         "look": lane.builder.look,
         "change": lambda: lane.builder.change("/a"),
-        "say_all": lane.builder.say_all,
+        "send_all": lane.builder.send_all,
     }
     says_more[more]()
     batch = lane.batch()

@@ -68,7 +68,7 @@ def test_who_does_not_come_back_is_awaited_for_two_seconds_and_not_anew_after_a_
     assert not told.epochs.settling
     assert told.hears(102.0, epoch="e 2", holders=1, pushed=1)
     assert not told.hears(103.1, epoch="e 2", holders=1, pushed=1, fresh=False)
-    assert (told.epochs.holders, told.epochs.unheard) == (1, 2)
+    assert (told.epochs.holders, told.epochs.unreported) == (1, 2)
 
 
 def test_a_number_that_went_back_is_a_loss_too() -> None:

@@ -99,7 +99,7 @@ def test_a_lease_lapses_without_a_heartbeat_and_frees_the_slot() -> None:
 def test_what_became_of_a_task_is_known_for_a_while() -> None:
     alone = Alone({"a": MODEL})
     alone.now = 60_000
-    assert not alone.share.knows("t1")
+    assert not alone.share.has("t1")
     alone.ask("t1", 10)
     assert alone.share.complete("t1") == "completed"
     alone.now = 119_999
@@ -107,7 +107,7 @@ def test_what_became_of_a_task_is_known_for_a_while() -> None:
     assert alone.share.complete("t1") == "completed"
     alone.now = 120_000
     alone.share.advance(is_alone=True)
-    assert not alone.share.knows("t1")
+    assert not alone.share.has("t1")
     assert alone.share.complete("t1") is None
 
 

@@ -14,11 +14,11 @@ class Fleet(Routes):
         super().__init__()
         self.clock = Clock()
         self.woken = 0
-        self.passive = Passive(self.mirror, self.availability, self.metrics, self.clock, self._wake, self._tell)
-        self.told: list[tuple[str, bool]] = []
+        self.passive = Passive(self.mirror, self.availability, self.metrics, self.clock, self._wake, self._publish)
+        self.published: list[tuple[str, bool]] = []
 
-    def _tell(self, member: str, refused: bool) -> None:
-        self.told.append((member, refused))
+    def _publish(self, member: str, refused: bool) -> None:
+        self.published.append((member, refused))
 
     def refuses(self, number: int, times: int = 1) -> None:
         """What the proxy does of each refused connection."""
@@ -237,7 +237,7 @@ def test_too_many_ejected_is_panic_named_and_counted(fleet: Fleet) -> None:
 def test_one_refused_connection_is_enough_and_the_fleet_is_told_once(fleet: Fleet) -> None:
     fleet.refuses(1, 5)
     assert fleet.serving() == [2, 3, 4]
-    assert fleet.told == [("u1:80", True)]
+    assert fleet.published == [("u1:80", True)]
     assert fleet.metrics.ejections == {("u1:80", "refused"): 1}
 
 
@@ -257,20 +257,20 @@ def test_it_is_out_for_no_longer_than_for_failures_at_first(fleet: Fleet) -> Non
 
 
 def test_what_others_were_refused_counts_as_if_it_had_been_this_one(fleet: Fleet) -> None:
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     assert fleet.serving() == [2, 3, 4]
-    assert fleet.told == []
+    assert fleet.published == []
     fleet.passes(1)
     assert fleet.serving() == [1, 2, 3, 4]
 
 
 def test_the_first_success_anywhere_lets_it_back_everywhere(fleet: Fleet) -> None:
     fleet.refuses(1)
-    fleet.passive.heard("u1:80", refused=False)
+    fleet.passive.receive("u1:80", refused=False)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.serves(1)
     fleet.passes(1)
-    assert fleet.told == [("u1:80", True), ("u1:80", False)]
+    assert fleet.published == [("u1:80", True), ("u1:80", False)]
     assert fleet.passive.due() is None
 
 
@@ -278,12 +278,12 @@ def test_a_check_that_passes_lets_it_back_and_the_fleet_is_told(fleet: Fleet) ->
     fleet.refuses(1)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [1, 2, 3, 4]
-    assert fleet.told == [("u1:80", True), ("u1:80", False)]
+    assert fleet.published == [("u1:80", True), ("u1:80", False)]
 
 
 def test_neither_lets_back_what_was_ejected_for_its_failures(fleet: Fleet) -> None:
     fleet.fails(1, 5)
-    fleet.passive.heard("u1:80", refused=False)
+    fleet.passive.receive("u1:80", refused=False)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [2, 3, 4]
 
@@ -297,32 +297,32 @@ def test_one_failure_after_a_refusal_ejects_for_eject_time(fleet: Fleet) -> None
 
 def test_who_was_served_where_others_were_refused_believes_them_no_more_for_a_while(fleet: Fleet) -> None:
     """One instance with a broken way would take an upstream from all others again and again."""
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     fleet.passes(1)
     fleet.serves(1)
     fleet.passes(1)
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.refuses(1)
     assert fleet.serving() == [2, 3, 4]
     fleet.passes(1)
     fleet.serves(1)
     fleet.passes(60)
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     assert fleet.serving() == [2, 3, 4]
 
 
 def test_refusals_leave_as_many_as_failures_do(fleet: Fleet) -> None:
     for number in (1, 2, 3):
         fleet.refuses(number)
-    fleet.passive.heard("u4:80", refused=True)
+    fleet.passive.receive("u4:80", refused=True)
     assert fleet.serving() == [3, 4]
-    assert fleet.told == [("u1:80", True), ("u2:80", True)]
+    assert fleet.published == [("u1:80", True), ("u2:80", True)]
 
 
 def test_a_route_without_ejection_goes_on_using_who_refuses(fleet: Fleet) -> None:
     fleet.members("/", 4, eject_after="0")
     fleet.refuses(1)
-    fleet.passive.heard("u2:80", refused=True)
-    fleet.passive.heard("nobody:80", refused=True)
+    fleet.passive.receive("u2:80", refused=True)
+    fleet.passive.receive("nobody:80", refused=True)
     assert fleet.serving() == [1, 2, 3, 4]
