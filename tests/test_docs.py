@@ -1,4 +1,4 @@
-"""The documents say what the code does: their samples are parsed and run, their tables compared."""
+"""The documents match the code: their samples are parsed and run, their tables compared."""
 
 import ast
 import inspect
@@ -123,8 +123,8 @@ def test_operations_has_every_event_of_the_log() -> None:
         if file.parent.name != "client" and file.name not in ("client.py", "standin.py")
     )
     listed = {name for row in _rows(OPERATIONS, "event") for name in re.findall(r"[a-z_]{6,}", row[0])}
-    told = set(re.findall(r'_log\.(?:info|warning|error|critical|exception)\(\s*"([a-z_]+)"', code))
-    assert told - listed == set()
+    logged = set(re.findall(r'_log\.(?:info|warning|error|critical|exception)\(\s*"([a-z_]+)"', code))
+    assert logged - listed == set()
     made_up = {"upstream_added", "upstream_removed"}
     assert [name for name in listed - made_up if f'"{name}"' not in code] == []
 

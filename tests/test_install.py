@@ -77,7 +77,7 @@ def _fake_python(folder: Path, script: str) -> str:
     return f"PYTHON={fake}"
 
 
-def test_the_first_run_installs_and_says_so_and_the_second_does_nothing(project: Path) -> None:
+def test_the_first_run_installs_and_prints_that_and_the_second_does_nothing(project: Path) -> None:
     first = _install(project)
     assert first.returncode == 0, first.stderr
     assert "making .venv with Python" in first.stdout
@@ -137,9 +137,9 @@ def test_two_at_once_in_a_fresh_folder_install_one_after_the_other(project: Path
                 second.stdout.readline() == "slb: another make is installing into .venv: waiting until it is done\n"
             )
             (project / "go").touch()
-            said = [make.communicate(timeout=patience(100)) for make in (first, second)]
-    assert (first.returncode, second.returncode) == (0, 0), said
-    assert "anew" not in said[1][0]
+            output = [make.communicate(timeout=patience(100)) for make in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), output
+    assert "anew" not in output[1][0]
     assert not (project / ".venv" / "unfinished").exists()
     assert (project / STAMP).exists()
     assert (project / ".venv" / "installed-dev").exists()
@@ -166,7 +166,7 @@ def test_stamps_of_another_folder_are_not_believed(project: Path) -> None:
     assert not (venv / "installed-run").exists()
 
 
-def test_an_install_that_fails_leaves_no_stamp_and_says_why(project: Path) -> None:
+def test_an_install_that_fails_leaves_no_stamp_and_prints_why(project: Path) -> None:
     (project / "requirements.txt").write_text("tiny==1\n")
     _pretend_venv(project)
     run = _install(project)
@@ -198,7 +198,7 @@ def test_a_python_that_is_not_there_is_named(project: Path) -> None:
     assert "no /nowhere/python3 here" in run.stderr
 
 
-def test_make_alone_tells_every_target_there_is(project: Path) -> None:
+def test_make_alone_prints_every_target_there_is(project: Path) -> None:
     run = _make(project)
     assert run.returncode == 0
     for target in ("run", "test", "lint", "bench", "e2e", "help"):
@@ -215,11 +215,11 @@ def test_requirements_are_pinned_with_hashes_and_name_no_address(file: Path) -> 
         assert "--hash=sha256:" in entry, entry[:80]
 
 
-def test_one_package_is_not_told_of_as_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_package_is_not_reported_as_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(project / "tools"))
     news = importlib.import_module("install")._news
-    for line, told in (("a-1", "unpacking 1 package"), ("a-1, b-2", "unpacking 2 packages")):
-        assert list(news([f"Installing collected packages: {line}"])) == [told]
+    for line, sentence in (("a-1", "unpacking 1 package"), ("a-1, b-2", "unpacking 2 packages")):
+        assert list(news([f"Installing collected packages: {line}"])) == [sentence]
 
 
 def test_every_package_the_project_asks_for_is_pinned() -> None:

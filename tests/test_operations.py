@@ -26,7 +26,7 @@ from tests.test_docs import OPERATIONS, ROOT, _rows
 
 
 class Instance:
-    """A `slb serve` whose Redis knows it only as the user of the documented ACL."""
+    """A `slb serve` whose Redis has it only as the user of the documented ACL."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         server = stack.enter_context(ValkeyServer(data_dir=folder / "redis"))
@@ -129,8 +129,8 @@ def _hold_queue_and_mend(instance: Instance) -> None:
         clients[0].close()
         _eventually(lambda: admin.hlen(tickets) == 0 and admin.zscore(inflight, member) == 1)
         admin.set("slb:{/slots}:queue:grants", "damaged")
-        admin.zadd(inflight, {"nobody": 5})
-        _eventually(lambda: admin.zscore(inflight, "nobody") is None and admin.zscore(inflight, member) == 1)
+        admin.zadd(inflight, {"unknown": 5})
+        _eventually(lambda: admin.zscore(inflight, "unknown") is None and admin.zscore(inflight, member) == 1)
         _eventually(lambda: admin.type("slb:{/slots}:queue:grants") != "string")
     _eventually(lambda: admin.zscore(inflight, member) is None)
 

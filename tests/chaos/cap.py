@@ -1,4 +1,4 @@
-"""How many requests run at once at each upstream, counted there, and when that was too many. Nobody is asked."""
+"""How many requests run at once at each upstream, counted there, and when that was too many. No instance is asked."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Crowd:
 
 
 THAWED_SECONDS = 0.2
-"""So long after it was thawed an instance sends what it was about to send when it was frozen, and says so."""
+"""So long after it was thawed an instance sends what it was about to send when it was frozen."""
 
 
 class Cap:
@@ -95,7 +95,7 @@ class Cap:
 
 
 class CountedLeases(Leases):
-    """Tells `cap` of what runs."""
+    """Counts in `cap` what runs."""
 
     def __init__(self, history: History, cap: Cap) -> None:
         super().__init__(history)

@@ -113,7 +113,7 @@ class RouteBook:
                 while wrong := await self._wrong(instances):
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
-            pass  # what is wrong still is told
+            pass  # what is wrong still is reported
         alike: dict[str, list[str]] = {}
         for who, has in wrong.items():
             alike.setdefault(self._difference(has), []).append(who)

@@ -124,7 +124,7 @@ async def test_what_must_not_be_done_twice_is_not_sent_twice(upstreams: Upstream
     assert sum(len(each.seen) for each in two) == 1
 
 
-async def test_a_post_that_reached_nobody_is_sent_to_another_with_its_whole_body(upstreams: Upstreams) -> None:
+async def test_a_post_that_reached_no_upstream_is_sent_to_another_with_its_whole_body(upstreams: Upstreams) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=await request.read())
 
@@ -220,7 +220,7 @@ async def test_every_outbound_error_names_its_destination_its_node_and_the_calle
     assert (line["path"], line["method"], line["reason"], line["attempt"]) == ("/products/1", "GET", "reset", 1)
 
 
-async def test_an_error_of_the_fallback_is_told_too_without_its_password(upstreams: Upstreams) -> None:
+async def test_an_error_of_the_fallback_is_logged_too_without_its_password(upstreams: Upstreams) -> None:
     good = await upstreams()
     there = _closed_port()
     with capture_logs() as logs:

@@ -32,7 +32,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A `slb serve` that serves: its two listeners, what its one line says, its process."""
+    """A `slb serve` that serves: its two listeners, what its one line states, its process."""
 
     url: str
     api: str
@@ -96,9 +96,9 @@ class Commands:
         flags = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--data-dir", str(self.directory / "data")]
         flags += ["--redis", redis] if redis else []
         process = await self._processes.slb(f"serve-{self._names}", "serve", *flags, *arguments, env=env)
-        said = orjson.loads(await process.first_line())
-        url, api = (found[0] for found in itertools.islice(_URL.finditer(said["message"]), 2))
-        return Serving(url, api, said["message"], process)
+        line = orjson.loads(await process.first_line())
+        url, api = (found[0] for found in itertools.islice(_URL.finditer(line["message"]), 2))
+        return Serving(url, api, line["message"], process)
 
     async def upstream(self, name: str, *arguments: str) -> tuple[Process, str]:
         """`slb upstream` on a free port; its process and HOST:PORT."""

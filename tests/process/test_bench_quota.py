@@ -73,7 +73,7 @@ async def test_the_lab_drains_and_keeps_what_it_measured(tmp_path: Path) -> None
     assert goals["slots the bottleneck: in flight above the cap"].met
 
 
-async def test_without_the_traces_it_stops_and_says_so(tmp_path: Path) -> None:
+async def test_without_the_traces_it_stops_with_that_error(tmp_path: Path) -> None:
     code, out = await bench("quota", "--traces", str(tmp_path))
     assert code == 2
     assert "real traces" in out

@@ -1,4 +1,4 @@
-"""An instance that is told to stop still connects to upstreams: for those who wait, and for second attempts."""
+"""An instance that is stopped still connects to upstreams: for waiting requests, and for second attempts."""
 
 import asyncio
 import os
@@ -98,7 +98,7 @@ async def test_a_request_that_fails_after_sigterm_is_sent_again_elsewhere(
 
 
 async def closed(serving: Serving) -> None:
-    """Until nobody can connect: the listener is closed."""
+    """Until no client can connect: the listener is closed."""
     host, _, port = serving.url.removeprefix("http://").partition(":")
     async with within(10):
         while True:

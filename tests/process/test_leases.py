@@ -72,7 +72,7 @@ async def test_nothing_ends_while_redis_is_away_for_longer_than_the_lease(slb: C
         assert "registrations_expired" not in serving.process.log.read_text()
 
 
-async def test_no_lease_ends_by_an_instance_that_drains_and_hears_no_renewal(slb: Commands, valkey: Valkey) -> None:
+async def test_no_lease_ends_by_an_instance_that_drains_and_gets_no_renewal(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     _, member = await slb.upstream("slow", "--service-time", "4s")
     assert (await slb.run("register", "/p", member, "--ttl", "60s", "--url", serving.api)).code == 0
@@ -88,7 +88,7 @@ async def test_no_lease_ends_by_an_instance_that_drains_and_hears_no_renewal(slb
     assert valkey.admin.sismember(keys.route_key("/p"), member)
 
 
-async def test_register_keep_renews_until_it_is_told_to_stop(slb: Commands, valkey: Valkey) -> None:
+async def test_register_keep_renews_until_it_is_stopped(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     words = ("/p", "127.0.0.1:9", "127.0.0.1:10", "--ttl", "5s", "--keep", "--url", serving.api)
     kept = await slb.start("register", *words)
@@ -148,7 +148,7 @@ async def test_dead_upstreams_are_those_all_instances_agree_on_and_can_be_remove
     command = ("upstreams", "--dead", "--for", "3s", "--remove", "--yes", "--url", one.api)
     async with within(30):
         while dead not in (result := await slb.run(*command)).out or "removed" not in result.out:
-            await slb.get(f"{other.url}/p")  # one instance alone finds out that nobody listens there
+            await slb.get(f"{other.url}/p")  # one instance alone finds out that nothing listens there
     assert f"/p: {dead} removed" in result.out
     assert result.code == 0
     await until_members(slb, other, [idle])
@@ -187,9 +187,9 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
     app = web.Application()
     app.router.add_get("/upstreams", overheard)
     async with TestServer(app) as forged:
-        told = {"name": "forged", "api": f"127.0.0.1:{forged.port}", "roles": "proxy", "started": "0", "pid": "1"}
+        written = {"name": "forged", "api": f"127.0.0.1:{forged.port}", "roles": "proxy", "started": "0", "pid": "1"}
         admin: Any = valkey.admin
-        admin.hset(keys.instance_key("forged"), mapping=told)
+        admin.hset(keys.instance_key("forged"), mapping=written)
         command = ("upstreams", "--dead", "--for", "0s", "--url", serving.api)
         for words in ((), ("--token-to", "10.0.0.0/8"), ("--token-to", "127.0.0.1")):
             assert (await slb.run(*command, *words, env=env)).code == 0

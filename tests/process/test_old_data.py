@@ -117,7 +117,7 @@ async def until_drained_and_capped(slb: Commands, serving: Serving) -> None:
 
 
 async def until_up(slb: Commands, serving: Serving, expected: bool) -> None:
-    """Wait until this instance knows that Redis answers, or does not."""
+    """Wait until this instance shows that Redis answers, or does not."""
     async with within(10):
         while (await slb.json(f"{serving.api}/status"))["redis"]["up"] is not expected:
             await asyncio.sleep(0.02)

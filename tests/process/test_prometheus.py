@@ -213,8 +213,8 @@ async def test_promtool_finds_no_fault_with_the_metrics(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await promtool.communicate(text.encode())
-    assert (promtool.returncode, said) == (0, b"")
+    output, _ = await promtool.communicate(text.encode())
+    assert (promtool.returncode, output) == (0, b"")
 
 
 @pytest.mark.parametrize("rules", _samples("yaml"))

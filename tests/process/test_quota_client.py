@@ -49,7 +49,7 @@ async def test_heartbeats_keep_a_task_longer_than_a_lease(routers: Routers) -> N
     assert not await routers.abandoned()
 
 
-async def test_a_caller_that_does_not_know_the_lease_is_told_it(routers: Routers) -> None:
+async def test_a_caller_without_the_lease_gets_it_from_the_answer(routers: Routers) -> None:
     async with Router.at(routers.urls, beat=1_000) as router:
         async with router.admitted(6000) as task:
             await asyncio.sleep(2 * LEASE)
@@ -69,7 +69,7 @@ async def test_what_was_abandoned_is_read_page_by_page(routers: Routers) -> None
     assert len(await routers.abandoned()) == 1000
 
 
-async def test_a_task_nobody_speaks_for_is_taken_back_and_its_caller_is_told(routers: Routers) -> None:
+async def test_a_task_without_heartbeats_is_taken_back_and_its_caller_gets_an_error(routers: Routers) -> None:
     async with Router.at(routers.urls, beat=2 * LEASE) as router:
         admission = await router.schedule(6000)
         assert isinstance(admission, Admission)

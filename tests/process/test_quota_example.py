@@ -64,7 +64,7 @@ async def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(words: tu
     assert f"error: argument {words[0]}: " in err
 
 
-async def test_where_the_routers_go_away_it_says_so_in_one_line(slb: Commands, valkey: Valkey) -> None:
+async def test_where_the_routers_go_away_it_prints_that_in_one_line(slb: Commands, valkey: Valkey) -> None:
     routers = Routers(slb, valkey)
     await routers.start(1)
     words = ("--router", routers.urls[0], "--prompts", "5000", "--patience", "1")
@@ -80,7 +80,7 @@ async def test_where_the_routers_go_away_it_says_so_in_one_line(slb: Commands, v
     assert err.count("\n") == 1
 
 
-async def test_without_a_router_it_says_so_and_ends() -> None:
+async def test_without_a_router_it_prints_that_and_ends() -> None:
     code, _, err = await drained("--router", "http://127.0.0.1:1", "--prompts", "1")
     assert code == 1
     assert err.startswith("airflow_backlog: ")

@@ -1,4 +1,4 @@
-"""Instances tell each other of an upstream that refuses connections."""
+"""Instances publish to each other that an upstream refuses connections."""
 
 import socket
 
@@ -18,8 +18,8 @@ async def test_what_one_instance_was_refused_the_other_ejects_without_a_request_
         bound.bind(("127.0.0.1", 0))
         dead = f"127.0.0.1:{bound.getsockname()[1]}"
         assert (await slb.run("register", "/p", dead, "--url", one.api)).code == 0
-        told = f'slb_upstream_ejections_total{{reason="refused",upstream="{dead}"}}'
+        ejected = f'slb_upstream_ejections_total{{reason="refused",upstream="{dead}"}}'
         async with within(20):
-            while told not in (await slb.get(f"{other.api}/metrics"))[1]:
+            while ejected not in (await slb.get(f"{other.api}/metrics"))[1]:
                 assert (await slb.get(f"{one.url}/p"))[0] == 200
     assert 'slb_route_requests_total{code="2xx",route="/p"} 0.0' in (await slb.get(f"{other.api}/metrics"))[1]

@@ -12,7 +12,7 @@ async def members(slb: Commands, serving: Serving) -> list[str]:
     return [member["member"] for member in route["members"]]
 
 
-async def test_it_registers_itself_and_deregisters_when_told_to_stop(slb: Commands, valkey: Valkey) -> None:
+async def test_it_registers_itself_and_deregisters_when_stopped(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     leaving, first = await slb.upstream("a", "--register", serving.api, "--path", "/p")
     _, second = await slb.upstream("b", "--register", serving.api, "--path", "/p")

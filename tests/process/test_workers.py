@@ -44,7 +44,7 @@ def gone(pids: Iterable[int]) -> bool:
 
 
 def shown_of(pid: int) -> bytes:
-    """What anybody may see of a process, where the system has it."""
+    """What any user may see of a process, where the system has it."""
     arguments = Path(f"/proc/{pid}/cmdline")
     return arguments.read_bytes() if arguments.exists() else b""
 
@@ -67,7 +67,7 @@ async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Comman
     assert NO_ROUTES not in serving.line
 
 
-async def test_what_any_worker_knows_of_an_upstream_is_shown(slb: Commands, valkey: Valkey) -> None:
+async def test_what_any_worker_has_found_of_an_upstream_is_shown(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     (route,) = (await slb.json(f"{serving.api}/routes"))["routes"]
     (member,) = route["members"]
@@ -76,7 +76,7 @@ async def test_what_any_worker_knows_of_an_upstream_is_shown(slb: Commands, valk
     assert (await slb.json(f"{serving.api}/upstreams/{member['member']}"))["alive_ago"] is not None
 
 
-async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_of(
+async def test_every_line_of_the_log_names_its_instance_and_its_worker(
     slb: Commands, valkey: Valkey
 ) -> None:
     serving = await serve(slb, valkey, "--name", "box", "--log-format", "json")
@@ -100,14 +100,14 @@ async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_
     assert all("worker" in line for line in lines)
 
 
-async def test_the_line_that_says_it_serves_comes_once_it_does(slb: Commands, valkey: Valkey) -> None:
+async def test_the_line_that_it_serves_comes_once_it_does(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
     assert (await slb.get(f"{serving.url}/p"))[0] == 404
     assert (await slb.get(f"{serving.api}/readyz"))[0] == 200
     assert (await slb.json(f"{serving.api}/status"))["draining"] is False
 
 
-async def test_without_a_table_the_workers_are_not_ready_and_nobody_drains(slb: Commands, valkey: Valkey) -> None:
+async def test_without_a_table_the_workers_are_not_ready_and_none_drains(slb: Commands, valkey: Valkey) -> None:
     valkey.kill()
     serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
     assert serving.line.rstrip().endswith(f"{valkey.url}, which does not answer yet{NO_ROUTES}")
@@ -155,7 +155,7 @@ async def test_the_pools_and_the_last_decision_are_those_of_all_workers(slb: Com
             await asyncio.sleep(0.05)
     assert (shown["mode"], list(shown["scores"].values())) == ("shared", [3])
     decision = (await slb.json(f"{serving.api}/routes/p"))["decision"]
-    assert decision["decided_by"] == "redis"  # and which of the five is the last, their clocks do not tell
+    assert decision["decided_by"] == "redis"  # and which of the five is the last, their clocks do not show
     assert {each["verdict"] for each in decision["members"]} <= {"full", "chosen"}
     _, text = await slb.get(f"{serving.api}/metrics")
     (everywhere,) = [line for line in text.splitlines() if line.startswith("slb_") and 'scope="global"' in line]
@@ -178,7 +178,7 @@ async def test_a_killed_worker_is_started_again_and_traffic_goes_on(slb: Command
     assert [(line["number"], line["code"]) for line in log if line["event"] == "worker_ended"] == [(0, -9)]
 
 
-async def test_told_to_stop_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:
+async def test_stopped_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     pids = await until_all_ready(slb, serving)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
@@ -218,9 +218,9 @@ async def test_a_token_reaches_the_workers_and_is_not_seen_among_the_processes(
 async def test_status_shows_what_workers_have_ejected(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = "{}:{}".format(*closed.getsockname())
+        dead = "{}:{}".format(*closed.getsockname())
     assert (await slb.run("route", "set", "/p", "eject_after=1", "eject_time=1h", "--url", serving.api)).code == 0
-    assert (await slb.run("register", "/p", nobody, "--url", serving.api)).code == 0
+    assert (await slb.run("register", "/p", dead, "--url", serving.api)).code == 0
     async with within(20):
         while (status := await slb.json(f"{serving.api}/status"))["health"]["ejected"] != 1:
             await slb.get(f"{serving.url}/p")

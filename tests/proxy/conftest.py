@@ -49,7 +49,7 @@ async def proxies() -> AsyncIterator[Callable[..., Awaitable[Proxy]]]:
 
 @pytest_asyncio.fixture
 async def origin(origins: Callable[..., Awaitable[Origin]]) -> Origin:
-    """An origin that says ok."""
+    """An origin that answers ok."""
     return await origins()
 
 

@@ -75,7 +75,7 @@ class Wire:
         return first, [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
 
     async def reply(self, method: str = "GET") -> Reply:
-        """The next reply, 1xx included; the body ends as RFC 9112 says."""
+        """The next reply, 1xx included; the body ends as RFC 9112 sends."""
         first, headers = await self.head()
         status = int(first.split(" ")[1])
         reply = Reply(status, headers, b"")
@@ -108,7 +108,7 @@ class Wire:
         return await self.reply()
 
     async def ended(self) -> bool:
-        """Whether the other side ends the connection, cleanly or not, with nothing more said."""
+        """Whether the other side ends the connection, cleanly or not, with nothing more sent."""
         with contextlib.suppress(ConnectionError):
             return await soon(self.reader.read()) == b""
         return True
@@ -147,12 +147,12 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 async def answer_ok(request: Request) -> None:
-    """Read the body, say ok."""
+    """Read the body, answer ok."""
     request.whole = await request.body()
     await request.wire.send(OK)
 
 
-def says(raw: bytes) -> Handler:
+def sends(raw: bytes) -> Handler:
     """An upstream that reads the body, and answers with just these bytes."""
 
     async def handle(request: Request) -> None:
@@ -228,12 +228,12 @@ class Mine(asyncio.Protocol):
 class Overheard:
     """An application, and what it is given."""
 
-    def __init__(self, application: asyncio.Protocol, heard: list[bytes]) -> None:
+    def __init__(self, application: asyncio.Protocol, received: list[bytes]) -> None:
         self._application = application
-        self._heard = heard
+        self._received = received
 
     def data_received(self, data: bytes) -> None:
-        self._heard.append(data)
+        self._received.append(data)
         self._application.data_received(data)
 
     def __getattr__(self, name: str) -> Any:
@@ -300,7 +300,7 @@ class Proxy:
         return cast("asyncio.Protocol", Overheard(made, self.handed_over))
 
     def route(self, path: str, *upstreams: "Origin | str", **settings: str) -> None:
-        """Make `path` lead to these and nobody else."""
+        """Make `path` lead to these alone."""
         members = frozenset(each if isinstance(each, str) else each.member for each in upstreams)
         self.mirror.update({path: RouteRecord(members, settings)}, {})
 

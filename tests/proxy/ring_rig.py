@@ -1,4 +1,4 @@
-"""Routes by the ring through the whole proxy, and what the ring has to say of each path."""
+"""Routes by the ring through the whole proxy, and what the ring decides for each path."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ PATHS = [f"/products/{number}" for number in range(40)]
 
 
 class Pod:
-    """An origin that answers when it is told to."""
+    """An origin that answers when the test lets it."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()

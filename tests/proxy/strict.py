@@ -1,4 +1,4 @@
-"""A strict reader of HTTP/1.1 messages: says what is wrong with each, and never guesses.
+"""A strict reader of HTTP/1.1 messages: reports what is wrong with each, and never guesses.
 
 Written against RFC 9112, not against slb: what slb lets through must please this.
 """

@@ -13,7 +13,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine
 
 
 class Patient(asyncio.Protocol):
-    """An application that waits for the rest of a body, and answers when it is told to."""
+    """An application that waits for the rest of a body, and answers when the test lets it."""
 
     def __init__(self) -> None:
         self.lost = 0

@@ -111,7 +111,7 @@ async def test_a_connection_without_a_proper_header_is_ended(
     assert origin.requests == []
 
 
-async def test_nobody_else_may_say_who_the_client_is(proxies: MakeProxy, origin: Origin) -> None:
+async def test_no_other_peer_may_name_the_client(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin, trusted_proxies="10.0.0.0/8")
     assert await (await begin(proxy, LINE + GET)).ended()
     assert proxy.metrics.proxy_protocol_refused == {"untrusted": 1}

@@ -23,7 +23,7 @@ QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue",
 
 @pytest_asyncio.fixture
 async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
-    """Fleets whose instances judge upstreams, and hear of each other."""
+    """Fleets whose instances judge upstreams, and exchange news."""
     tasks: list[asyncio.Task[None]] = []
 
     def watch(proxy: Proxy) -> None:
@@ -51,7 +51,7 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
 
 
 def listeners(valkey: Valkey) -> int:
-    """Who hears of health."""
+    """How many instances receive news of health."""
     return int(valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL)[0][1])
 
 
@@ -60,11 +60,11 @@ def serving(proxy: Proxy) -> set[str]:
 
 
 def refusals(*proxies: Proxy) -> int:
-    """Attempts that met nobody."""
+    """Attempts without a listener."""
     return sum(proxy.metrics.retries["upstream_connect"] for proxy in proxies)
 
 
-async def test_a_dead_upstream_bumps_few_of_many_who_wait_and_none_of_them_loses_its_place(
+async def test_a_dead_upstream_fails_few_of_many_waiting_requests_and_none_loses_its_place(
     watchful: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pods = [Pod() for _ in range(3)]

@@ -65,7 +65,7 @@ async def test_a_new_upstream_has_just_its_own_keys_once_it_has_faded_in(
     proxy.route("/", *all_three, **BY_KEY_ALONE, **settings)
     assert await who_serves(proxy, all_three) == owners(old)
     proxy.ahead += LONG_SECONDS
-    proxy.route("/other", *all_three)  # a swap wakes who waits by another clock
+    proxy.route("/other", *all_three)  # a swap wakes what waits by another clock
     await eventually(lambda: policy_of(proxy).wake == float("inf"))
     assert await who_serves(proxy, all_three) == owners(all_three)
 

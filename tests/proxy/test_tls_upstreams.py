@@ -83,12 +83,12 @@ async def test_slb_shows_its_own_certificate_to_upstreams_that_ask(
     assert len(origin.requests) == 1
 
 
-async def test_a_reply_that_ends_with_the_connection_is_whole_only_if_the_upstream_said_so(
+async def test_a_reply_that_ends_with_the_connection_is_whole_only_with_a_close_notify(
     proxies: MakeProxy, origins: MakeOrigin, authority: Authority
 ) -> None:
     async def until_close(request: Request) -> None:
         await request.wire.send(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-        if request.target == "/said":
+        if request.target == "/notified":
             request.wire.close()
         else:  # as a man in the middle would end it
             raw: Any = request.wire.writer.get_extra_info("socket")
@@ -99,7 +99,7 @@ async def test_a_reply_that_ends_with_the_connection_is_whole_only_if_the_upstre
     origin = await origins(until_close, tls=authority.server("127.0.0.1"))
     proxy = await proxies(upstream_ca=authority.file)
     proxy.route("/", origin)
-    assert (await proxy.get("/said")).body == b"all of it"
+    assert (await proxy.get("/notified")).body == b"all of it"
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await proxy.get("/cut")
 

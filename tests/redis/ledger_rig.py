@@ -41,7 +41,7 @@ def upstreams(count: int, capacity: int = 0, slots: int = 1) -> tuple[Candidate,
 
 
 class Request:
-    """An ask that remembers what it was told."""
+    """An ask that records its answers."""
 
     def __init__(
         self,
@@ -209,12 +209,12 @@ class Instance:
         """A request that waits."""
         return await self.ask(candidates, turn, **more).waits()
 
-    async def told(self) -> None:
-        """Until all it has to say is said."""
+    async def sent_all(self) -> None:
+        """Until its lane has sent all there was to send."""
         lane, builder = self.lane, self.lane.slots.builder
         await eventually(
             lambda: builder.is_idle and not (builder.is_due(0.0) or lane.in_flight),
-            what="all said",
+            what="all sent",
         )
 
 
@@ -244,11 +244,11 @@ class Books:
         return int(self.redis.hget(self.key["held:"] + holder, "seq"))
 
     def tickets(self) -> list[str]:
-        """Who waits."""
+        """The tickets that wait."""
         return sorted(self.redis.hkeys(self.key["tickets"]))
 
     def grants(self) -> list[str]:
-        """Tickets that have been granted something and do not know it."""
+        """Tickets whose grant has not reached them."""
         return sorted(self.redis.hkeys(self.key["grants"]))
 
     def summed(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The log of changes: what it holds no more, what does not belong there, and what no event tells of."""
+"""The log of changes: what it holds no more, what does not belong there, and what no event reports."""
 
 import pytest
 
@@ -36,7 +36,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
 
 
 @pytest.mark.parametrize("rubbish", ["a string", "endless numbers", "strange names"])
-async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
+async def test_another_programs_data_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
     admin = valkey.admin
     async with Follower(valkey.url, watch=timing(resync=0.1)) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
@@ -71,7 +71,7 @@ async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: V
 
 
 async def test_what_is_registered_again_unchanged_is_newer_than_it_was(snapshots: Valkey) -> None:
-    """No event tells of it; its number is learned all the same, and what left before does not come between."""
+    """No event reports it; its number is learned all the same, and what left before does not come between."""
     async with Follower(snapshots.url, watch=timing(look=0.05)) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, snapshots)

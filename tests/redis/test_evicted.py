@@ -1,4 +1,4 @@
-"""Redis throws away what the instances know: it stays with them, and goes back."""
+"""Redis evicts what the instances hold: it stays with them, and is written back."""
 
 import pytest
 from redis.exceptions import ResponseError
@@ -73,7 +73,7 @@ async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names:
         assert all(each == ["10.1.1.1:1"] for each in shown)
 
 
-async def test_what_is_evicted_is_heard_of_at_once(valkey: Valkey) -> None:
+async def test_an_eviction_is_noticed_at_once(valkey: Valkey) -> None:
     async with Follower(valkey.url, watch=timing(look=60.0, resync=60.0)) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", SPEC)
         await follower.registry.put_settings("/a", {"policy": "p2c"})
@@ -97,7 +97,7 @@ async def test_a_registration_right_after_does_not_make_the_others_leave(valkey:
         assert [line["changes"] for line in logs if line["event"] == "redis_evicted"] == [2]
 
 
-async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
+async def test_a_member_removed_by_hand_since_stays_removed(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)

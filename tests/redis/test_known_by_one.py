@@ -1,4 +1,4 @@
-"""Redis loses a change that one instance alone knows, and others may be quicker to write back what they know."""
+"""Redis loses a change that one instance alone has, and others may be quicker to write back what they have."""
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
@@ -18,7 +18,7 @@ __all__ = ["snapshots"]
 
 
 def log_as_it_is(changes: Changes) -> Callable[[bool], Awaitable[History]]:
-    """In the place of `changes.read`: it tells of nothing that is written from now on."""
+    """In the place of `changes.read`: it shows nothing that is written from now on."""
     before = replace(changes.history.copy(), of={}, last=changes.read_to)
 
     async def read(whole: bool = False) -> History:
@@ -35,7 +35,7 @@ async def not_numbered(entries: Collection[str]) -> set[str]:
 async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_it_was_answered(
     snapshots: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An instance may show a change a moment before it reads the log that tells its number."""
+    """An instance may show a change a moment before it reads the log that has its number."""
     async with Follower(snapshots.url) as follower:
         registry, changes = follower.registry, follower.watcher._sync._changes
         await registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 4)])
@@ -74,7 +74,7 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, by_hand: bool
 ) -> None:
     """Older data at the same address, as after a failover to a replica that lags, is met by a new connection while
-    the subscription still hears the server before: no reconnect says that it may be another Redis."""
+    the subscription still receives from the server before: no reconnect shows that it may be another Redis."""
     async with Follower(valkey.url) as follower:
         changes = follower.watcher._sync._changes
         await follower.registry.register("/a", "10.1.1.1:1", {})
@@ -128,7 +128,7 @@ async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_mo
         await follower.shows("/a", ["10.2.2.2:2", "10.3.3.3:3"])
 
 
-async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: Valkey) -> None:
+async def test_a_restore_by_an_instance_that_has_less_undoes_nothing(valkey: Valkey) -> None:
     """Redis is emptied right after a deregistration; an instance that has not seen it is quicker to write back.
     What it writes may be seen before the generation is."""
     async with Follower(valkey.url) as follower:
@@ -153,7 +153,7 @@ async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: V
 
 
 async def test_nor_where_it_had_ended_and_something_was_changed_since_before_it_was_seen(valkey: Valkey) -> None:
-    """Then generation and last number tell nothing: what is there again looks as if a hand had put it there."""
+    """Then generation and last number show nothing: what is there again looks as if a hand had put it there."""
     async with Follower(valkey.url) as follower:
         await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 from tests.unit.routing.mirror_rig import record, replace
 
 QUIET = LaneTiming(budget=5.0, silence=30.0, beat=60.0, lease=60.0, life=600.0)
-"""Nothing is said but what the test does."""
+"""Nothing is sent but what the test does."""
 
 
 async def admitted(proxy: Proxy, count: int) -> None:

@@ -25,7 +25,7 @@ def batches(instance: Instance) -> list[dict[str, Any]]:
 
 
 def run_again(valkey: Valkey, batch: dict[str, Any]) -> dict[str, Any]:
-    """Have Redis run a batch, whoever's it is."""
+    """Have Redis run a batch of any holder."""
     pool_keys = keys.pool_keys(POOL)
     reply = valkey.admin.eval(
         ledger_source(), len(pool_keys), *pool_keys, orjson.dumps(batch), "slb:granted:", POOL
@@ -114,7 +114,7 @@ async def test_an_ask_joins_a_flying_batch_only_for_its_own_budget(valkey: Valke
         valkey.thaw()
 
 
-async def test_a_server_that_answers_again_is_told_what_was_held_meanwhile(valkey: Valkey) -> None:
+async def test_a_server_that_answers_again_is_sent_what_was_held_meanwhile(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", HASTY) as one:
         valkey.freeze()
@@ -127,7 +127,7 @@ async def test_a_server_that_answers_again_is_told_what_was_held_meanwhile(valke
         await eventually(lambda: one.lane.state.ready, what="shared again")
 
 
-async def test_who_waited_when_the_server_froze_is_handed_back_in_order_and_waits_no_more_in_redis(
+async def test_tickets_that_wait_when_the_server_freezes_are_handed_back_in_order_and_leave_redis(
     valkey: Valkey,
 ) -> None:
     books = Books(valkey)
@@ -148,7 +148,7 @@ async def test_a_forgotten_script_is_loaded_again(valkey: Valkey) -> None:
         assert one.changes == []
 
 
-async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_batch(valkey: Valkey) -> None:
+async def test_a_grant_to_a_ticket_that_left_meanwhile_is_given_back_in_the_next_batch(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one:
         one.freeze()
@@ -162,7 +162,7 @@ async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_b
         assert not asked.answer.done()
 
 
-async def test_candidates_of_a_route_that_is_none_any_more_are_kept_while_somebody_waits_there(
+async def test_candidates_of_a_route_that_is_none_any_more_are_kept_while_tickets_wait_there(
     valkey: Valkey,
 ) -> None:
     async with Instance(valkey, "a", PATIENT) as one:

@@ -1,4 +1,4 @@
-"""Redis comes back with the data of some time ago: what the instances know to be newer stays, and goes back."""
+"""Redis comes back with the data of some time ago: what is newer at the instances stays, and goes back."""
 
 import os
 from contextlib import ExitStack, closing
@@ -144,8 +144,8 @@ async def test_what_is_registered_after_redis_came_back_is_newer_than_all_that_w
             await other.shows("/a", ["10.1.1.1:1"])
 
 
-async def test_the_table_on_disk_knows_what_a_redis_has_lost(snapshots: Valkey, tmp_path: Path) -> None:
-    """Both were off: nobody but the file knows."""
+async def test_the_table_on_disk_has_what_a_redis_has_lost(snapshots: Valkey, tmp_path: Path) -> None:
+    """Both were off: only the file has it."""
     file = tmp_path / "table.json"
     async with Follower(snapshots.url, file) as before:
         await before.registry.register("/a", "10.1.1.1:1", {})
@@ -244,7 +244,7 @@ async def test_an_append_only_file_that_was_cut_at_its_end_is_made_up_for(valkey
         assert follower.members("/a") == ["10.1.1.1:1"]
 
 
-@pytest.mark.parametrize("first", ["who knows less", "who knows more"])
+@pytest.mark.parametrize("first", ["the one that has less", "the one that has more"])
 async def test_two_instances_that_know_different_things_end_with_the_newest_of_all(
     snapshots: Valkey, tmp_path: Path, first: str
 ) -> None:
@@ -278,7 +278,7 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
         await other.up(False)
         snapshots.start()
         in_turn = [(to_one, one), (to_other, other)]
-        for relay, follower in in_turn if first == "who knows less" else reversed(in_turn):
+        for relay, follower in in_turn if first == "the one that has less" else reversed(in_turn):
             relay.point_to(socket)
             await follower.up(True)
         await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
@@ -289,10 +289,10 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
 
 
 @pytest.mark.parametrize("freshest", ["has seen that it is empty", "has not seen it yet"])
-async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
+async def test_an_emptied_redis_is_refilled_with_what_the_freshest_has(
     valkey: Valkey, tmp_path: Path, freshest: str
 ) -> None:
-    """Whoever knows less comes first and writes back what has left since; it leaves again."""
+    """The instance that has less comes first and writes back what has left since; it leaves again."""
     has_seen = freshest == "has seen that it is empty"
     async with (
         Relay(valkey.process.socket) as to_old,
@@ -320,7 +320,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         assert fresh.members("/a") == ["10.1.1.1:1", "10.2.2.2:2"]
 
 
-async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> None:
+async def test_a_flushall_is_noticed_though_it_sends_no_event(valkey: Valkey) -> None:
     """No event, no connection that breaks; and the next full sync is half a minute away."""
     async with Follower(valkey.url) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})

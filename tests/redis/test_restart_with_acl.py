@@ -85,7 +85,7 @@ async def test_without_that_rule_an_instance_that_lives_gives_back_what_a_restar
         assert follower.members("/a") == ["10.1.1.1:1"]
 
 
-def test_nobody_can_be_the_user_that_redis_replays_as(start: Start) -> None:
+def test_no_client_can_be_the_user_that_redis_replays_as(start: Start) -> None:
     server = start(f"user default {' '.join(REPLAY_RULES)}")
     with server.admin("operator", "secret") as admin:
         found = admin.acl_getuser("default")

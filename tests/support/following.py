@@ -20,7 +20,7 @@ SETTLE_AT_ONCE = RestoreTiming(settle=0.0)
 
 
 def timing(restore: RestoreTiming = SETTLE_AT_ONCE, orphan_age: float = 30.0, **seconds: float) -> WatchTiming:
-    """The design's timing but for what a test is about; a starting instance waits for nobody."""
+    """The design's timing but for what a test is about; a starting instance waits for no other."""
     return WatchTiming(sync=SyncTiming(restore, orphan_age), **seconds)
 
 

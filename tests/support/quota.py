@@ -1,4 +1,4 @@
-"""A quota router of a few lines: it speaks the API, decides as a test says, and writes down what it was asked."""
+"""A quota router of a few lines: it has the API, decides as a test sets it, and records its requests."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What was removed is told from what Redis has evicted, by its notifications and its count of evicted keys."""
+"""What was removed is distinguished from what Redis has evicted, by its notifications and its count of evicted keys."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -147,7 +147,7 @@ async def test_where_the_count_cannot_be_seen_nothing_has_been_evicted(
     assert not await evictions.look()
 
 
-async def test_an_eviction_that_was_heard_of_counts_until_nothing_is_missing(
+async def test_an_eviction_that_was_notified_counts_until_nothing_is_missing(
     evictions: Evictions, redis: PlayedRedis
 ) -> None:
     """The server may have started again since, with a count of 0."""
