@@ -1,4 +1,4 @@
-"""Keeps the current table: what was read from Redis, made into routes, without losing what is counted of an upstream."""
+"""The current table: what was read from Redis, made into routes, without losing what is counted of an upstream."""
 
 import time
 from collections import ChainMap

@@ -47,7 +47,7 @@ class _Record:
 
 class Passive:
     """`failed` is called for each failed request; the code that sees a success sets `upstream.failures = 0`.
-    `publish(member, refused)` sends the fleet the news that a member refuses connections, or (False) has served again.
+    `publish(member, refused)` sends the fleet that a member refuses connections, or (False) has served again.
 
     Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides
     when and for how long. `wake` is called where `due` has become earlier. The record of an upstream ends with it:

@@ -96,7 +96,7 @@ class Worker:
             self._stdin = None
             self._on_end(self)
 
-    async def _start(self, process: asyncio.subprocess.Process) -> None:
+    async def _bring_up(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         if self._stopping.is_set():  # asked to stop between two lives

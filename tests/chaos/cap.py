@@ -1,4 +1,4 @@
-"""How many requests run at once at each upstream, counted there, and when that was too many. No instance is asked."""
+"""How many requests run at once at each upstream, counted there, and when that was too many."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

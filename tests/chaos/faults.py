@@ -172,7 +172,7 @@ async def kill_instance(lab: Lab) -> None:
 
 
 async def freeze_briefly(lab: Lab) -> None:
-    """SIGSTOP of one for less than its lease. Where another Redis has come meanwhile, it may not have noticed in time
+    """SIGSTOP of one for less than its lease. Where another Redis has come meanwhile, it may lack
     what this one holds."""
     server, since = lab.server.run_id, lab.now()
     instance, seconds = lab.rng.choice(lab.cluster.alive), lab.rng.uniform(*SHORT_FREEZE_SECONDS)

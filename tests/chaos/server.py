@@ -131,7 +131,7 @@ class Server:
 
     @property
     def admin(self) -> Any:
-        """A blocking client of the server itself, whatever the address leads to; it connects again when it is cut."""
+        """A blocking client of the server itself, not through the address; it connects again when it is cut."""
         return self._node.commands
 
     @property

@@ -85,7 +85,11 @@ def test_slots_are_counted_only_where_they_are_certainly_held() -> None:
 
 def test_files_are_read_whatever_their_callers_lived_to_write(tmp_path: Path) -> None:
     admitted = {"event": "admitted", "task": "t", "model": "m", "estimate": 5, "asked": 1.0, "admitted": 2.0}
-    lines: list[dict[str, Any]] = [{"event": "wait", "reason": ""}, admitted, {"event": "done", "task": "t", "at": 3.0}]
+    lines: list[dict[str, Any]] = [
+        {"event": "wait", "reason": ""},
+        admitted,
+        {"event": "done", "task": "t", "at": 3.0},
+    ]
     (tmp_path / "a").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     read = History.read([tmp_path / "a"])
     assert read.tasks == {"t": Taken("m", 5, 1.0, 2.0, 3.0)}

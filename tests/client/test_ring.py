@@ -271,7 +271,9 @@ def _walked(session: Session, member: str) -> bool:
     return any(upstream.member == member and load >= 5 for upstream, _, load in ring.loads())
 
 
-async def test_a_call_that_was_sent_again_for_a_5xx_is_no_latency_of_the_upstream_that_failed(upstreams: Upstreams) -> None:
+async def test_a_call_that_was_sent_again_for_a_5xx_is_no_latency_of_the_first_upstream(
+    upstreams: Upstreams,
+) -> None:
     bad, good = await upstreams(answering(500)), await upstreams()
     async with Session(upstreams=[bad.member, good.member], settings=RING) as session:
         await asked(session, [f"/{number}" for number in range(20)])

@@ -19,7 +19,7 @@ def echo_and_stream() -> web.Application:
         await reply.write_eof()
         return reply
 
-    async def go_on(_: web.Request) -> web.Response:
+    async def let_go_on(_: web.Request) -> web.Response:
         go_on.set()
         return web.Response()
 
@@ -41,6 +41,6 @@ def echo_and_stream() -> web.Application:
     app.router.add_get("/p/ok", ok)
     app.router.add_post("/p/upload", upload)
     app.router.add_get("/p/stream", stream)
-    app.router.add_get("/p/go-on", go_on)
+    app.router.add_get("/p/go-on", let_go_on)
     app.router.add_get("/p/echo", echo)
     return app

@@ -187,9 +187,15 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
     app = web.Application()
     app.router.add_get("/upstreams", overheard)
     async with TestServer(app) as forged:
-        written = {"name": "forged", "api": f"127.0.0.1:{forged.port}", "roles": "proxy", "started": "0", "pid": "1"}
+        record = {
+            "name": "forged",
+            "api": f"127.0.0.1:{forged.port}",
+            "roles": "proxy",
+            "started": "0",
+            "pid": "1",
+        }
         admin: Any = valkey.admin
-        admin.hset(keys.instance_key("forged"), mapping=written)
+        admin.hset(keys.instance_key("forged"), mapping=record)
         command = ("upstreams", "--dead", "--for", "0s", "--url", serving.api)
         for words in ((), ("--token-to", "10.0.0.0/8"), ("--token-to", "127.0.0.1")):
             assert (await slb.run(*command, *words, env=env)).code == 0

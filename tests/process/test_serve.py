@@ -87,9 +87,7 @@ async def test_without_a_redis_url_it_prints_that_its_redis_is_embedded(slb: Com
     assert await serving.process.stop() == 0
 
 
-async def test_stopped_it_finishes_requests_in_flight_and_takes_no_new_ones(
-    slb: Commands, valkey: Valkey
-) -> None:
+async def test_stopped_it_finishes_requests_in_flight_and_takes_no_new_ones(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     await with_upstream(slb, serving, "--slots", "2")
     slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))

@@ -76,9 +76,7 @@ async def test_what_any_worker_has_found_of_an_upstream_is_shown(slb: Commands, 
     assert (await slb.json(f"{serving.api}/upstreams/{member['member']}"))["alive_ago"] is not None
 
 
-async def test_every_line_of_the_log_names_its_instance_and_its_worker(
-    slb: Commands, valkey: Valkey
-) -> None:
+async def test_every_line_of_the_log_names_its_instance_and_its_worker(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey, "--name", "box", "--log-format", "json")
     for _ in range(20):
         await slb.get(f"{serving.url}/p", Connection="close")

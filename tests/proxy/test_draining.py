@@ -85,7 +85,9 @@ async def test_a_draining_proxy_finishes_what_it_has_and_takes_nothing_new(
     assert await drained == 0
 
 
-async def test_a_drain_ends_in_time_and_logs_which_requests_it_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
+async def test_a_drain_ends_in_time_and_logs_which_requests_it_cut_off(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
     proxy = await proxies()
     origin = await origins(wait_for_end)
     proxy.route("/", origin)

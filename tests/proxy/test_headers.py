@@ -63,7 +63,9 @@ async def test_connection_cannot_strip_what_makes_the_message(proxy: Proxy, orig
     assert (seen.one("Host"), seen.one("Content-Length"), seen.one("X-Forwarded-For")) == ("h", "2", "127.0.0.1")
 
 
-async def test_the_upstream_gets_the_address_the_scheme_and_the_host_of_the_client(proxy: Proxy, origin: Origin) -> None:
+async def test_the_upstream_gets_the_address_the_scheme_and_the_host_of_the_client(
+    proxy: Proxy, origin: Origin
+) -> None:
     await proxy.get("/a/b?c=d")
     seen = origin.requests[0]
     assert seen.line == "GET /a/b?c=d HTTP/1.1"

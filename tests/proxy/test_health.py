@@ -290,7 +290,9 @@ async def test_the_last_upstream_is_never_ejected(ward: MakeWard) -> None:
     assert await made.gets(2) == [200] * 2
 
 
-async def test_the_state_of_an_upstream_is_unknown_until_a_request_or_a_check_has_been_there(ward: MakeWard) -> None:
+async def test_the_state_of_an_upstream_is_unknown_until_a_request_or_a_check_has_been_there(
+    ward: MakeWard,
+) -> None:
     made = await ward(2, retries="0", eject_after="0")
     one, other = made.patients
     other.ill = 503

@@ -115,9 +115,7 @@ async def test_the_last_reply_is_whole_before_the_connection_closes(proxy: Proxy
     assert await wire.ended()
 
 
-async def test_a_refusal_is_whole_before_the_end_of_the_connection(
-    proxies: MakeProxy, origin: Origin
-) -> None:
+async def test_a_refusal_is_whole_before_the_end_of_the_connection(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(max_body=10)
     proxy.route("/", origin)
     wire = await proxy.connect()

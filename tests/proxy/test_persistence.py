@@ -131,7 +131,9 @@ async def test_a_reply_behind_its_request_announces_no_end(proxy: Proxy, origin:
 
 
 @pytest.mark.parametrize("fields", ["Upgrade: HTTP/2.0, TLS/1.3", "Upgrade: HTTP/2.0\r\nUpgrade: TLS/1.3"])
-async def test_426_names_the_protocol_that_is_asked_for(proxies: MakeProxy, origins: MakeOrigin, fields: str) -> None:
+async def test_426_names_the_protocol_that_is_asked_for(
+    proxies: MakeProxy, origins: MakeOrigin, fields: str
+) -> None:
     """RFC 9110, 15.5.22: it has to have an Upgrade; and 7.8: which Connection has to name."""
 
     async def reply(request: Request) -> None:

@@ -313,7 +313,9 @@ async def test_with_redis_frozen_requests_are_decided_here_and_sent_to_it_afterw
     await eventually(lambda: scores(valkey) == {})
 
 
-async def test_a_request_that_waits_when_redis_dies_is_served_here(fleet: Fleet, origins: MakeOrigin, valkey: Valkey) -> None:
+async def test_a_request_that_waits_when_redis_dies_is_served_here(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
     pod = Pod()
     origin = await origins(pod.handle)
     (one,) = await fleet(1, origin, patience=0.4, policy="least_inflight", max_inflight="1", when_full="queue")

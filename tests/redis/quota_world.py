@@ -22,8 +22,8 @@ STEP = 10
 
 @dataclass
 class _Caller:
-    """Its request, from the first ask on: how large, since when, and how often it came back after its wait; `task`: what
-    it runs."""
+    """Its request, from the first ask on: how large, since when, and how often it came back after its wait; `task`:
+    what it runs."""
 
     key: str = ""
     size: int = 0

@@ -113,7 +113,7 @@ async def test_a_change_of_settings_is_of_those_it_names(
 
 @pytest.mark.parametrize("loss", ["some", "all"])
 @pytest.mark.parametrize("ttl", [None, 60.0])
-async def test_an_upstream_that_registers_again_stays_drained(snapshots: Valkey, loss: str, ttl: float | None) -> None:
+async def test_one_that_registers_again_stays_drained(snapshots: Valkey, loss: str, ttl: float | None) -> None:
     async with after_loss(snapshots, loss) as ((one, other), new):
         await new.registry.register_all([("/a", MEMBER, {"weight": "4"})], [ttl])
     admin = snapshots.admin

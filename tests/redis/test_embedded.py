@@ -225,9 +225,7 @@ class Held:
         patch.setattr(owner, name, late)
 
 
-async def test_a_cancelled_start_leaves_no_server(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_start_leaves_no_server(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = Held(monkeypatch, ValkeyProcess, "_spawn")
     server = EmbeddedServer(data_dir, revive=False)
     acquiring = asyncio.create_task(server.acquire())

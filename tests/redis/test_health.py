@@ -192,7 +192,7 @@ async def test_a_published_result_holds_before_the_next_check_is_due(valkey: Val
         assert a.eyes == 0
 
 
-async def test_an_instance_that_starts_has_at_once_which_upstreams_are_down(valkey: Valkey, trio: list[Upstream]) -> None:
+async def test_a_new_instance_has_at_once_which_upstreams_are_down(valkey: Valkey, trio: list[Upstream]) -> None:
     async with Instance(valkey.url, 1) as a:
         trio[0].status = 500
         await a.serves(*trio[1:])

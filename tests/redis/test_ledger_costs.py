@@ -264,7 +264,7 @@ async def test_a_candidate_that_is_not_to_be_read_is_stored_anew_with_all_others
 
 
 @pytest.mark.parametrize("lost", ["view:", "live"])
-async def test_candidates_that_redis_has_lost_are_sent_again_and_no_request_fails(valkey: Valkey, lost: str) -> None:
+async def test_candidates_that_redis_has_lost_are_sent_again_without_failures(valkey: Valkey, lost: str) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT, reaping=False) as one:
         assert await one.get(upstreams(3)) in {"u0", "u1", "u2"}

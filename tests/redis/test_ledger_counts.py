@@ -9,7 +9,9 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 
-async def test_the_upstream_with_the_least_score_is_taken_whichever_instance_added_to_the_others(valkey: Valkey) -> None:
+async def test_the_upstream_with_the_least_score_of_all_instances_is_taken(
+    valkey: Valkey,
+) -> None:
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         taken = [await (one, other)[turn % 2].get(upstreams(10)) for turn in range(10)]
         assert sorted(taken) == [f"u{index}" for index in range(10)]

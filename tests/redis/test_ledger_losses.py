@@ -158,7 +158,9 @@ async def test_another_server_with_all_that_one_holder_counts_may_lack_what_othe
         await eventually(lambda: one.changes[-1:] == other.changes[-1:] == [(True, False)], what="settled")
 
 
-async def test_an_instance_that_starts_while_others_settle_decides_nothing_by_what_redis_lacks(valkey: Valkey) -> None:
+async def test_a_new_instance_decides_nothing_while_others_settle_by_what_redis_lacks(
+    valkey: Valkey,
+) -> None:
     valkey.admin.config_set("appendfsync", "always")
     async with Instance(valkey, "a", LASTING) as one, Instance(valkey, "b", LASTING) as other:
         await both_known(one, other)

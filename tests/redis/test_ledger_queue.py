@@ -32,7 +32,9 @@ async def subscribed(valkey: Valkey, *fleet: Instance) -> None:
     await eventually(lambda: all(count for _, count in valkey.admin.pubsub_numsub(*channels)), what="subscribed")
 
 
-async def test_first_come_is_first_served_across_instances_and_a_message_brings_the_next_grant(valkey: Valkey) -> None:
+async def test_first_come_is_first_served_across_instances_and_a_message_grants_the_next(
+    valkey: Valkey,
+) -> None:
     async with Instance(valkey, "a", PUSHED) as one, Instance(valkey, "b", PUSHED) as other:
         await subscribed(valkey, one, other)
         pair = (one, other)

@@ -211,7 +211,9 @@ async def test_an_instance_that_may_not_reap_takes_no_turn_of_one_that_may(valke
         assert not (await reap(POOL, lease=1000, reap_until=0, patience=1000, period=60_000)).was_due
 
 
-async def test_in_one_period_an_instance_that_may_not_reap_mends_and_the_others_leave_at_once(valkey: Valkey) -> None:
+async def test_in_one_period_one_that_may_not_reap_mends_and_the_others_leave_at_once(
+    valkey: Valkey,
+) -> None:
     """After a stall of Redis none of a large fleet may reap for a lease."""
     books = Books(valkey)
     async with Instance(valkey, "a", reaping=False) as one:
@@ -268,7 +270,9 @@ async def test_a_fleet_looks_no_oftener_than_a_few_times_a_second_whatever_its_s
         await eventually(lambda: one.ledger.scores != {}, what="a look for the dead")
 
 
-async def test_an_instance_that_stops_in_order_gives_all_back_at_once_and_is_no_holder_any_more(valkey: Valkey) -> None:
+async def test_an_instance_that_stops_in_order_gives_all_back_and_is_no_holder_any_more(
+    valkey: Valkey,
+) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one, Instance(valkey, "b", reaping=False) as other:
         await one.get(upstreams(1))

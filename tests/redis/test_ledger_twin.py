@@ -116,7 +116,7 @@ class Twins:
         assert answer == [number, self._queue.position(ticket)]
 
     def put_back(self, member: str) -> None:
-        """A grant that is not taken up: its ticket is back in its place, and gets it with its holder's next batch."""
+        """A grant that is not taken up: its ticket is back in its place, for its holder's next batch."""
         if self._user.get(member) != "r":
             return
         del self._user[member]

@@ -47,7 +47,7 @@ def test_no_wait_is_shorter_than_50_ms(drained: Maker) -> None:
 
 
 def test_jitter_makes_a_wait_longer_by_up_to_a_tenth_and_never_shorter(drained: Maker) -> None:
-    answer = [drained().schedule(0, "t", 5_000, jitter=jitter) for jitter in range(0, 1001, 100)]
+    waits = [drained().schedule(0, "t", 5_000, jitter=jitter) for jitter in range(0, 1001, 100)]
     assert waits == [Wait(5_000 + 100 * ceil(jitter / 200)) for jitter in range(0, 1001, 100)]
 
 
@@ -134,7 +134,7 @@ def test_no_more_than_a_bucket_is_saved_while_there_are_no_calls(make: Maker) ->
 def test_a_paused_model_takes_nothing_and_is_the_reason_of_the_wait(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 3, paused=True)})
     assert ask(scheduler, 0, 10) == Wait(1_000, "paused")
-    answer = {scheduler.schedule(0, "t", 10, jitter=jitter) for jitter in (0, 500, 1000)}
+    waits = {scheduler.schedule(0, "t", 10, jitter=jitter) for jitter in (0, 500, 1000)}
     assert waits == {Wait(1_000, "paused"), Wait(1_050, "paused"), Wait(1_100, "paused")}
     scheduler.put(0, "a", Limits(60_000, 3))
     assert ask(scheduler, 0, 10, "t1") == Admitted("a", "t1")

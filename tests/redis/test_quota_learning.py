@@ -95,9 +95,7 @@ def test_nothing_is_learned_from_callers_before_32_tasks_were_seen(make: Maker) 
 
 
 @pytest.mark.parametrize(("slots", "times"), [(1, 4), (8, 2), (16, 1), (40, 1)])
-def test_with_few_slots_waits_are_up_to_four_times_as_far_apart(
-    make: Maker, slots: int, times: int
-) -> None:
+def test_with_few_slots_waits_are_up_to_four_times_as_far_apart(make: Maker, slots: int, times: int) -> None:
     scheduler = practised(make, slots)
     kept = scheduler.learned("a")["long"] // slots
     waits = [wait_for(scheduler, 0, 1, f"k{number}") for number in range(20)]

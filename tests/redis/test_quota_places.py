@@ -1,4 +1,4 @@
-"""Places: for callers that have to wait longer than the longest wait, and for those without a slot. A thousand tokens a second."""
+"""Places of callers that wait longer than the longest wait, or found no slot. A thousand tokens a second."""
 
 from dataclasses import replace
 from math import ceil

@@ -17,8 +17,8 @@ ORDERED = {**LEAST, "policy": "round_robin"}
 
 
 class Explained:
-    """One route with four members, and what is reported of its last decision, which was made a quarter of a second ago
-    and found these scores."""
+    """One route with four members, and what is reported of its last decision, which was made a quarter of a second
+    ago and found these scores."""
 
     def __init__(self, **settings: str) -> None:
         self.pools = Pools()
@@ -102,10 +102,15 @@ async def test_where_nothing_was_recorded_only_the_chosen_and_the_tried_are_know
     visit = explained.visit(avoided=(A,))
     explained.grant(B)
     unknown = (None, 4, "not recorded")
-    assert why(explained.found(visit, None)) == {A: (None, 4, "tried"), B: (None, 4, "chosen"), C: unknown, D: unknown}
+    assert why(explained.found(visit, None)) == {
+        A: (None, 4, "tried"),
+        B: (None, 4, "chosen"),
+        C: unknown,
+        D: unknown,
+    }
 
 
-async def test_members_that_were_no_candidates_are_told_why_as_far_as_that_is_seen() -> None:
+async def test_members_that_were_no_candidates_are_reported_with_the_reason_as_far_as_it_is_seen() -> None:
     explained = Explained(**LEAST)
     explained.route(A, B)
     visit = explained.visit()
@@ -119,7 +124,7 @@ async def test_members_that_were_no_candidates_are_told_why_as_far_as_that_is_se
     }
 
 
-async def test_a_request_that_waits_is_told_with_its_place_and_one_that_has_left_too() -> None:
+async def test_a_request_that_waits_is_reported_with_its_place_and_one_that_has_left_too() -> None:
     explained = Explained(**LEAST)
     visit = explained.visit()
     explained.pools.ledger.lanes[PATH].asked[0].queued(3, 1)
@@ -136,7 +141,7 @@ async def test_a_request_that_waits_is_told_with_its_place_and_one_that_has_left
     assert explained.decision()["outcome"] == "left"
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_a_refusal_is_reported_with_its_reason() -> None:
     explained = Explained(**LEAST)
     visit = explained.visit()
     explained.pools.ledger.lanes[PATH].asked[0].refused("queue_full")
@@ -144,7 +149,7 @@ async def test_a_refusal_is_told_with_its_reason() -> None:
     assert (decision["outcome"], decision["reason"]) == ("refused", "queue_full")
 
 
-async def test_a_decision_made_here_is_told_with_this_instance_s_part_of_each_capacity() -> None:
+async def test_a_decision_made_here_is_reported_with_this_instance_s_part_of_each_capacity() -> None:
     explained = Explained(**LEAST)
     lane = explained.pools.ledger.lanes[PATH]
     lane.epochs.holders = 2
@@ -155,7 +160,7 @@ async def test_a_decision_made_here_is_told_with_this_instance_s_part_of_each_ca
     assert why(decision)[member] == (0, 2, "chosen")
 
 
-async def test_of_a_route_that_is_not_counted_what_the_next_pick_goes_by_is_told() -> None:
+async def test_of_a_route_that_is_not_counted_what_the_next_pick_goes_by_is_reported() -> None:
     explained = Explained(fade_in="60s")
     explained.route(A, B)
     explained.route(A, B, C, attributes={B: {"drain": "true"}})
@@ -166,7 +171,7 @@ async def test_of_a_route_that_is_not_counted_what_the_next_pick_goes_by_is_told
     assert why(decision)[B] == (0, 0, "draining")
 
 
-async def test_of_what_was_never_decided_nothing_is_told() -> None:
+async def test_of_what_was_never_decided_nothing_is_reported() -> None:
     pools = Pools()
     explainer = Explainer(pools.gates, pools.mirror, asyncio.get_running_loop().time)
     assert explainer.explain(PATH) is None

@@ -29,7 +29,7 @@ STEPS = 60
 
 
 class LaneOfNoSlots:
-    """In a lane's place: it takes what a lane takes, and every slot is held by others until the test has it grant."""
+    """In a lane's place: it takes what a lane takes, and every slot is held by others until it grants one."""
 
     def __init__(self, on_change: Callable[[Sequence[Ask]], None]) -> None:
         self.settling = False

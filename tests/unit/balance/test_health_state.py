@@ -24,7 +24,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_every_event_in_every_state_leads_where_the_table_says_or_nowhere(state: State, event: Event) -> None:
+def test_every_event_in_every_state_leads_where_the_table_has_it_or_nowhere(state: State, event: Event) -> None:
     expected = EXPECTED.get((state.value, event.value))
     if expected is None:
         with pytest.raises(IllegalMove, match=f"{event} .*{state}"):

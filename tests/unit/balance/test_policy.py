@@ -23,7 +23,7 @@ def test_every_name_a_user_may_type_has_its_policy() -> None:
 
 @pytest.mark.parametrize("policy", NAMES)
 @given(sets=st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), max_size=15), seed=st.integers(0, 99))
-def test_whoever_is_picked_was_eligible(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
+def test_each_pick_was_eligible(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
     made = made_policy(policy, seed)
     for names in sets:
         eligible = upstreams("".join(sorted(names)))

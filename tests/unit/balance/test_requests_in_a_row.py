@@ -112,7 +112,7 @@ def test_a_ring_that_a_newcomer_joins_decides_from_the_very_request_after_it_was
     assert before != [pick(route, key) for key in KEYS] == [ring.pick(key) for key in KEYS]
 
 
-def test_those_who_are_left_are_each_expected_to_have_more() -> None:
+def test_upstreams_that_are_left_are_each_expected_to_have_more() -> None:
     """Two of eight have all there is to do: by an eighth part each would be far above what it may have."""
     route = Route(fleet(8))
     pick(route)
@@ -124,7 +124,7 @@ def test_those_who_are_left_are_each_expected_to_have_more() -> None:
     assert len(held) == 20
 
 
-# -- where nobody of the ring that was drawn is left
+# -- where no upstream of the ring that was drawn is left
 
 
 def in_its_zone(local: list[LiveUpstream], far: list[LiveUpstream]) -> Route:

@@ -37,7 +37,7 @@ def two_fading() -> RingSet:
 @pytest.mark.parametrize(
     ("elapsed", "share"), [(0, 0.0), (3, 0.3), (9, 4.9), (15, 17.7), (21, 41.0), (27, 76.8), (30, 100.0)]
 )
-def test_a_new_ring_takes_its_share_as_the_table_says(elapsed: float, share: float) -> None:
+def test_a_new_ring_takes_its_share_by_the_table(elapsed: float, share: float) -> None:
     """Elapsed seconds of 30, per cent of the requests."""
     established, new = shares(one_fading(), elapsed)
     assert round(new * 100, 1) == share
@@ -87,7 +87,7 @@ times = st.floats(0, 70, allow_nan=False)
 
 @given(st.lists(times, max_size=5), times, st.floats(0, 1, exclude_max=True))
 @settings(deadline=None)
-def test_what_is_drawn_is_what_the_shares_say(begins: list[float], now: float, u: float) -> None:
+def test_what_is_drawn_follows_the_shares(begins: list[float], now: float, u: float) -> None:
     """The newest ring has the lowest `u`, and so on to the established."""
     rings = RingSet(Ring.of(OLD))
     for number, began in enumerate(sorted(begins), 1):
@@ -102,7 +102,7 @@ def test_what_is_drawn_is_what_the_shares_say(begins: list[float], now: float, u
         below += share
 
 
-def test_rings_are_drawn_as_often_as_their_shares_say() -> None:
+def test_rings_are_drawn_in_proportion_to_their_shares() -> None:
     rings, rng = two_fading(), Random(1)
     drawn = Counter(rings.draw(28, rng.random()) for _ in range(20_000))
     for ring, share in rings.shares(28):
@@ -120,7 +120,7 @@ def test_while_it_fades_in_an_upstream_gets_just_the_keys_it_will_own() -> None:
     assert seen == owned
 
 
-def test_who_leaves_leaves_every_ring_at_once() -> None:
+def test_an_upstream_that_leaves_leaves_every_ring_at_once() -> None:
     gone = [OLD[0], NEW[0], NEWER[0]]
     rings = two_fading().without(gone)
     assert [ring.members for ring in rings.rings] == [

@@ -1,4 +1,4 @@
-"""Round-robin: exact, whoever comes and goes."""
+"""Round-robin: exact, whichever upstreams come and go."""
 
 from collections import Counter
 from random import Random
@@ -61,7 +61,7 @@ def test_the_round_goes_on_with_the_next_in_order_when_the_set_changes(last: str
     assert picks(served_last(last), some(then), 3) == expected
 
 
-def test_an_attempt_elsewhere_takes_its_own_turn_and_nobody_else_s() -> None:
+def test_an_attempt_elsewhere_takes_its_own_turn_and_no_other_s() -> None:
     policy, view = served_last("a"), RouteView(some("abc"))
     assert name(policy.pick(view)) == "b"
     assert name(policy.pick(view, without=some("b"))) == "c"

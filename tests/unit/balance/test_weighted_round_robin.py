@@ -73,7 +73,7 @@ def test_a_weight_that_was_lowered_leaves_no_debt_behind(seed: int, before: int)
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("before", [1, 500, 1003])
-def test_nobody_waits_longer_than_two_rounds_once_a_heavy_one_has_left(seed: int, before: int) -> None:
+def test_none_waits_longer_than_two_rounds_once_a_heavy_one_has_left(seed: int, before: int) -> None:
     eligible = weighted({"a": 1000, "b": 1, "c": 1, "d": 1})
     policy = WeightedRoundRobin(Random(seed))
     picks(policy, eligible, before)

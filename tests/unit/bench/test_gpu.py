@@ -67,7 +67,7 @@ def test_shorter_services_have_goals_of_their_own(service: float, most: dict[str
     assert met(case(service, envoy=1000, **{name: p99 + 1 for name, p99 in most.items()})) == [False] * len(most)
 
 
-def test_a_service_time_that_nobody_set_a_goal_for_has_none() -> None:
+def test_a_service_time_without_a_goal_has_none() -> None:
     assert goals_section(case(0.3, envoy=1000, slb=100)) is None
 
 
@@ -102,7 +102,7 @@ def test_a_table_has_a_row_for_each_balancer_with_its_multiples() -> None:
 @pytest.mark.parametrize(
     "balancer", [each for each in BALANCERS if each.needs is not SLB], ids=lambda each: each.name
 )
-def test_a_fleet_s_proxy_listens_on_the_loopback_and_knows_every_pod(balancer: Balancer, tmp_path: Path) -> None:
+def test_a_fleet_s_proxy_listens_on_the_loopback_and_has_every_pod(balancer: Balancer, tmp_path: Path) -> None:
     site = Site(tmp_path, 8000, 0, tuple(range(9001, 9021)), "someone")
     argv = balancer.needs.command("/bin/program", site)
     (name,) = balancer.needs.configs

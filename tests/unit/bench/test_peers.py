@@ -29,7 +29,7 @@ def test_no_mark_is_left_in_command_or_configuration(peer: Peer, site: Site) -> 
 
 
 @pytest.mark.parametrize("peer", [peer for peer in PEERS if peer is not SLB], ids=lambda peer: peer.name)
-def test_every_peer_listens_on_the_loopback_and_knows_both_upstreams(peer: Peer, site: Site) -> None:
+def test_every_peer_listens_on_the_loopback_and_has_both_upstreams(peer: Peer, site: Site) -> None:
     peer.command("/bin/program", site)
     written = "".join((site.home / name).read_text() for name in peer.configs)
     assert {"127.0.0.1", "8000", "9001", "9002"} <= set(re.findall(r"[\d.]+", written))
@@ -40,14 +40,14 @@ def test_slb_keeps_its_data_in_the_measurement_s_own_folder(site: Site) -> None:
     assert SLB.command("slb", site)[1:4] == ["serve", "--listen", "127.0.0.1:8000"]
 
 
-def test_a_mark_that_nobody_knows_is_an_error(site: Site) -> None:
+def test_an_unknown_mark_is_an_error(site: Site) -> None:
     with pytest.raises(KeyError, match="colour"):
         site.fill("paint it @colour@")
 
 
 @pytest.fixture
 def scripted_api(site: Site) -> Iterator[Callable[[Script], Site]]:
-    """Serve an API whose every answer's status is what a script says for path and body."""
+    """Serve an API whose every answer's status is what a script sets for path and body."""
     servers: list[ThreadingHTTPServer] = []
 
     def serve(script: Script) -> Site:
@@ -62,7 +62,7 @@ def scripted_api(site: Site) -> Iterator[Callable[[Script], Site]]:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Log nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

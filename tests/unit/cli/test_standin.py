@@ -29,7 +29,7 @@ def client_of(aiohttp_client: AiohttpClient) -> MakeClient:
     return make
 
 
-async def test_it_says_who_it_is_and_what_it_was_asked(client_of: MakeClient) -> None:
+async def test_it_answers_with_its_name_and_the_request(client_of: MakeClient) -> None:
     client = await client_of(Manner("a"))
     reply = await client.post("/p1/x?y=%20", data=b"12345")
     assert reply.headers["X-Upstream"] == "a"
@@ -72,7 +72,7 @@ async def test_a_client_that_gives_up_frees_its_slot(client_of: MakeClient) -> N
     assert reply.status == 200
 
 
-async def test_how_it_is_it_says_at_once_also_where_all_its_slots_are_taken(client_of: MakeClient) -> None:
+async def test_its_health_is_answered_at_once_also_where_all_its_slots_are_taken(client_of: MakeClient) -> None:
     client = await client_of(Manner("a", service_time=30.0, slots=1))
     slow = [asyncio.create_task(client.get("/slow")) for _ in range(2)]
     async with within(10):
@@ -95,7 +95,7 @@ async def slb_at() -> AsyncIterator[StartSlb]:
         yield start
 
 
-async def test_leaving_it_deregisters_first_and_serves_until_nobody_comes(slb_at: StartSlb) -> None:
+async def test_leaving_it_deregisters_first_and_serves_until_no_request_comes(slb_at: StartSlb) -> None:
     slb, stopping = FakeSlb(200), Stopping()
     bound = listening_socket("127.0.0.1:0", "listen")
     address = shown_address(bound)
@@ -132,7 +132,7 @@ def test_a_ttl_that_no_slb_takes_is_refused_before_anything_is_served(capsys: py
     assert capsys.readouterr().out == ""
 
 
-async def test_told_twice_to_stop_it_leaves_its_requests() -> None:
+async def test_stopped_twice_it_leaves_its_requests() -> None:
     stopping = Stopping()
     bound = listening_socket("127.0.0.1:0", "listen")
     address = shown_address(bound)

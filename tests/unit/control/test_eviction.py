@@ -1,4 +1,4 @@
-"""What was removed is distinguished from what Redis has evicted, by its notifications and its count of evicted keys."""
+"""Removals are distinguished from evictions by Redis's notifications and its count of evicted keys."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -42,7 +42,9 @@ def test_a_process_that_runs_has_not_ended(other: subprocess.Popen[str]) -> None
     assert not has_ended(identity())
 
 
-def test_a_process_that_was_killed_has_ended_though_no_parent_has_waited_for_it(other: subprocess.Popen[str]) -> None:
+def test_a_process_that_was_killed_has_ended_though_it_was_not_waited_for(
+    other: subprocess.Popen[str],
+) -> None:
     process = identity_of(other)
     other.kill()
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)

@@ -1,4 +1,4 @@
-"""PROXY headers, versions 1 and 2: what is one, what it says, how many bytes it has."""
+"""PROXY headers, versions 1 and 2: what is one, what it means, how many bytes it has."""
 
 import ipaddress
 import struct
@@ -94,7 +94,7 @@ def test_a_header_names_the_client_and_ends_where_it_ends(header: bytes, client:
     assert read(header + b"GET / HTTP/1.1\r\n") == (Header(client=client), b"GET / HTTP/1.1\r\n")
 
 
-def test_a_sender_that_speaks_for_itself_names_nobody() -> None:
+def test_a_header_for_the_sender_itself_names_no_client() -> None:
     assert read(version_2(0x20, 0x00, b"") + b"rest") == (Header(local=True), b"rest")
     assert read(version_2(0x20, 0x11, IPV4) + b"rest") == (Header(local=True), b"rest")
 
@@ -136,7 +136,7 @@ def test_a_header_with_a_byte_changed_never_breaks_the_parser(header: bytes, dat
 
 
 @given(st.ip_addresses(), st.integers(0, 65535))
-def test_both_versions_say_the_same_of_any_client(
+def test_both_versions_mean_the_same_for_any_client(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int
 ) -> None:
     line = f"PROXY TCP{address.version} {address} {address} {port} 443\r\n".encode()

@@ -5,7 +5,7 @@ import pytest
 from slb.quota.advice import Decided, advice, percentile
 
 
-def test_nobody_who_waits_is_no_pressure_and_all_room_may_be_used() -> None:
+def test_an_empty_queue_is_no_pressure_and_all_room_may_be_used() -> None:
     assert advice(Decided(), 0, 40) == (0.0, 40)
     assert advice(Decided(calls=10, admits=10), 5, 40) == (0.0, 40)
 

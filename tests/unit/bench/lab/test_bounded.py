@@ -17,7 +17,7 @@ def test_effective_load_evens_out_what_in_flight_and_throughput_cannot_see(outco
         assert ours.spread < part * outcomes[other.name].spread, other.name
 
 
-def test_the_ring_alone_passes_over_nobody_and_keeps_most_hits(outcomes: dict[str, Outcome]) -> None:
+def test_the_ring_alone_passes_over_no_upstream_and_keeps_most_hits(outcomes: dict[str, Outcome]) -> None:
     alone = outcomes[ALONE.name]
     assert set(alone.distances) == {0}
     assert alone.hit_rate == max(outcome.hit_rate for outcome in outcomes.values())
