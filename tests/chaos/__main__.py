@@ -21,7 +21,7 @@ def chaos(
     minutes: Annotated[float, typer.Option(min=0, help="Rounds begin until then; one is run at least.")] = 20,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Of the order of faults, of who is hit and for how long: 1. Several: one run each."),
+        typer.Option(help="Of the order of faults, of what is hit and for how long: 1. Several: one run each."),
     ] = None,
     redis: Annotated[Path | None, typer.Option(help="A server program; without it the embedded Valkey.")] = None,
     faults: Annotated[str, typer.Option(help=f"Some of: {', '.join(FAULTS)}.")] = "",

@@ -12,19 +12,19 @@ from tests.chaos.upstream import Leases
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """So many at once at one upstream, more than its cap. `who`: the instance each came through, and when."""
+    """So many at once at one upstream, more than its cap. `running`: the instance each came through, and when."""
 
     time: float
     member: str
-    who: Sequence[tuple[str, float]]
+    running: Sequence[tuple[str, float]]
 
     @property
     def count(self) -> int:
-        return len(self.who)
+        return len(self.running)
 
     def __str__(self) -> str:
         """The last to come is the one too many."""
-        return ", ".join(f"{instance} {(self.time - began) * 1000:.0f} ms ago" for instance, began in self.who)
+        return ", ".join(f"{instance} {(self.time - began) * 1000:.0f} ms ago" for instance, began in self.running)
 
 
 THAWED_SECONDS = 0.2

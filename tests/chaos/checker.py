@@ -59,7 +59,7 @@ class Verdict:
         seen_by = Counter(overlap.seen_by for overlap in self.overlaps)
         lines = [
             f"{self.grants} grants, {self.strict} of them while Redis was whole, "
-            f"{self.waited} to who was seen waiting; {len(self.violations)} violations",
+            f"{self.waited} to asks that were seen waiting; {len(self.violations)} violations",
             f"  overlaps that may be: {seen_by['leases']} of leases, {seen_by['upstream']} seen by upstreams, "
             f"by {worst} at most",
         ]

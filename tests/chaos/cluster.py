@@ -178,7 +178,7 @@ class Cluster:
 
     @asynccontextmanager
     async def redis_trouble(self) -> AsyncIterator[None]:
-        """While this lasts Redis is broken; this returns when all who live share again."""
+        """While this lasts Redis is broken; this returns when all that live share again."""
         with self.history.redis_disturbed():
             yield
             mended = self.history.clock()

@@ -102,7 +102,7 @@ class _Node(Valkey):
 class Server:
     """What instances use as Redis: one address, and a server behind it. `program`: None for the embedded Valkey.
 
-    The address is a symbolic link to the socket of a server. To fail over is to let it point to another: who
+    The address is a symbolic link to the socket of a server. To fail over is to point it to another: what
     connects then meets that one, and connections to the one before stay, as they do where a name moves.
     """
 

@@ -23,8 +23,8 @@ def test_too_many_at_once_are_reported_once_with_the_most_of_them() -> None:
     cap = Cap(1)
     for time, ask in enumerate("abc"):
         cap.began(time, ask, A, f"i{time}")
-    who = "i0 2000 ms ago, i1 1000 ms ago, i2 0 ms ago"
-    assert judged(cap) == [(1, f"3 at once of 1 at {A} ({who}), 2 requests too many: stall")]
+    running = "i0 2000 ms ago, i1 1000 ms ago, i2 0 ms ago"
+    assert judged(cap) == [(1, f"3 at once of 1 at {A} ({running}), 2 requests too many: stall")]
     assert judged(cap) == []
 
 
@@ -35,8 +35,8 @@ def test_while_it_is_excused_the_most_is_noted_and_no_fault_is_found() -> None:
         cap.began(time, ask, A, "i0")
     assert (judged(cap), cap.worst) == ([], 2)
     cap.began(11, "c", A, "i1")
-    who = "i0 6000 ms ago, i0 5000 ms ago, i1 0 ms ago"
-    assert judged(cap) == [(11, f"3 at once of 1 at {A} ({who}), 1 requests too many: stall")]
+    running = "i0 6000 ms ago, i0 5000 ms ago, i1 0 ms ago"
+    assert judged(cap) == [(11, f"3 at once of 1 at {A} ({running}), 1 requests too many: stall")]
     assert cap.strict == 1
 
 

@@ -1,4 +1,4 @@
-"""An upstream that writes down who comes to it and who goes."""
+"""An upstream that records which requests come to it and which end."""
 
 import asyncio
 import socket

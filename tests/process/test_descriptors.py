@@ -1,4 +1,4 @@
-"""What strangers can make a process hold open, and who still gets through."""
+"""What strangers can make a process hold open, and which connections still get through."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""`slb serve --workers N`: a supervisor, its workers, and what outlives whom."""
+"""`slb serve --workers N`: a supervisor, its workers, and which outlives which."""
 
 import asyncio
 import os

@@ -75,7 +75,7 @@ async def lead(proxy: Proxy, origins: Sequence[Origin], path: str = "/", **setti
 
 
 async def who_serves(proxy: Proxy, origins: Sequence[Origin], paths: Iterable[str] = PATHS) -> dict[str, Origin]:
-    """Each path, and who was asked for it."""
+    """Each path, and the upstream that was asked for it."""
     for origin in origins:
         origin.requests.clear()
     for path in paths:

@@ -1,4 +1,4 @@
-"""A request that kills whatever serves it: how often it is sent, and to whom."""
+"""A request that kills whatever serves it: how often it is sent, and to which upstreams."""
 
 import asyncio
 import socket

@@ -169,13 +169,13 @@ async def test_tls_begins_behind_the_header(
 async def test_the_applications_see_the_named_client_and_not_the_balancer_on_loopback(
     proxies: MakeProxy, origin: Origin, aiohttp_server: AiohttpServer
 ) -> None:
-    async def who(request: web.Request) -> web.Response:
+    async def client(request: web.Request) -> web.Response:
         reply = web.Response(text=str(request.remote))
         reply.force_close()
         return reply
 
     application = web.Application()
-    application.router.add_get("/_slb/healthz", who)
+    application.router.add_get("/_slb/healthz", client)
     proxy = await behind(proxies, origin)
     proxy.applications = (await aiohttp_server(application)).handler
     wire = await begin(proxy, LINE)

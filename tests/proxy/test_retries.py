@@ -1,4 +1,4 @@
-"""What is sent again, to whom, and what never is."""
+"""What is sent again, to which upstream, and what never is."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Handshakes that fail, are cut off or never end, and who may shake hands meanwhile."""
+"""Handshakes that fail, are cut off or never end, and which may go on meanwhile."""
 
 import asyncio
 import logging

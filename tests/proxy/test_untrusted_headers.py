@@ -1,4 +1,4 @@
-"""Headers that upstreams believe, from clients whose word is not believed."""
+"""Headers that upstreams trust, from clients that are not trusted."""
 
 import pytest
 

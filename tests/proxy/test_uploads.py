@@ -1,4 +1,4 @@
-"""Bodies on their way: how much of one is kept, who is held back, and how long the upstream may take."""
+"""Bodies on their way: how much of one is kept, which side is held back, and how long the upstream may take."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What is served while Redis is away, and who is right when it comes back."""
+"""What is served while Redis is away, and which data holds when it comes back."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stands in Redis of a check: who may make it, and whose word holds."""
+"""What stands in Redis of a check: which instance may make it, and which result holds."""
 
 import asyncio
 from collections.abc import AsyncIterator

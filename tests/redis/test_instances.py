@@ -103,7 +103,7 @@ async def test_a_beat_finds_new_instances_without_a_sync(valkey: Valkey) -> None
         await one.beat()
         assert one.known == two.known
         await looking.look()
-        assert looking.known == two.known, "who only looks is not in the list"
+        assert looking.known == two.known, "one that only looks is not in the list"
         ends = dict(cast("list[tuple[str, float]]", valkey.admin.zrange("slb:instances", 0, -1, withscores=True)))
         assert ends.keys() == {"1", "2"}
         assert 0 < valkey.admin.pttl("slb:instance:1") <= 10_000 < valkey.admin.pttl("slb:instances") <= 70_000

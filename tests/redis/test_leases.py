@@ -17,7 +17,7 @@ MEMBER, OTHER = "10.1.1.1:1", "10.2.2.2:2"
 
 
 def of(follower: Follower) -> Leases:
-    """Not running: a test looks when it wants to."""
+    """Not running: the test looks."""
     return Leases(follower.connection, follower.mirror.uses, follower.metrics)
 
 

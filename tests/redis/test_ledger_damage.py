@@ -46,7 +46,7 @@ def key_of(books: Books, name: str) -> str:
 
 
 async def is_whole_again(books: Books, one: Instance, asked: list[Request]) -> None:
-    """Nothing is refused, all who wait are served one after another, and nothing is left in the end."""
+    """Nothing is refused, all tickets are served one after another, and nothing is left in the end."""
 
     def is_served() -> bool:
         """What is handed back, maybe only now, is brought again, as a gate does."""

@@ -17,7 +17,7 @@ Blow = Callable[[Valkey], object]
 
 
 def kill_one(valkey: Valkey) -> None:
-    """Of the connections that lanes speak through."""
+    """Of the connections of lanes."""
     lanes = [each for each in valkey.admin.client_list() if each["cmd"] == "evalsha"]
     valkey.admin.client_kill_filter(_id=lanes[0]["id"])
 

@@ -193,7 +193,7 @@ def test_a_caller_that_comes_early_gets_tokens_that_are_there_whatever_is_promis
 
 def test_callers_without_a_slot_get_waits_one_after_another(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 16)}, Rules(lease=10**9))
-    for number in range(10):  # too few to learn from who comes back
+    for number in range(10):  # too few to learn from callers that come back
         assert isinstance(ask(scheduler, 10_000 * number, 1, "run"), Admitted)
         scheduler.complete(10_000 * number + LONG, f"t {10_000 * number} run")
     now, keys = 200_000, ("one", "two", "three")

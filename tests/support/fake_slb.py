@@ -1,4 +1,4 @@
-"""An slb's /register, with the answers that a test wants."""
+"""An slb's /register, with the answers that a test sets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

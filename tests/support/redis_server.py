@@ -16,7 +16,7 @@ _START_TIME = 10.0
 
 
 class RedisServer:
-    """Listens on a unix socket in `folder`, with `acl` as its file of users; `user` is who `admin` is."""
+    """Listens on a unix socket in `folder`, with `acl` as its file of users; `user`: as which `admin` logs in."""
 
     def __init__(self, folder: Path, acl: list[str], user: str, password: str, **options: str) -> None:
         self._folder = folder

@@ -11,7 +11,7 @@ from tests.unit.balance.upstreams import name, upstream, upstreams
 
 
 def walked(*loads: float, threshold: float) -> tuple[str, int]:
-    """Along a, b, c, ... with these loads: whom it finds, and how many it passed over."""
+    """Along a, b, c, ... with these loads: what it finds, and how many it passed over."""
     walk = upstreams("abcdefghijklmnopqrstuvwxyz"[: len(loads)])
     of = dict(zip(walk, loads, strict=True))
     found = bounded(walk, of.__getitem__, lambda _: threshold)
