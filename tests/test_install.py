@@ -6,14 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parent.parent
 STAMP = ".venv/installed-run"
@@ -130,7 +128,7 @@ def test_two_at_once_in_a_fresh_folder_install_one_after_the_other(project: Path
     gate = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
     (project / "backend.py").write_text(BACKEND.replace("def ", gate + "\ndef ", 1))
     with _making(project, STAMP) as first:
-        _wait_for(begun.exists)
+        wait_until(begun.exists)
         with _making(project, ".venv/installed-dev") as second:
             assert second.stdout is not None
             assert (
@@ -150,13 +148,6 @@ def _making(folder: Path, target: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         command, cwd=folder, env=_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + patience(60)
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_stamps_of_another_folder_are_not_believed(project: Path) -> None:

@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.demo.processes import Process, Processes
 from tests.support.fork_server import ForkedProcess, ForkedProcesses, ForkServer
-from tests.support.waiting import patience, soon, within
+from tests.support.waiting import patience, soon, until
 
 _RUN_TIMEOUT = 30.0
 _URL = re.compile(r"https?://([0-9.]+:[0-9]+)")
@@ -121,16 +121,13 @@ class Commands:
         assert status == 200, f"{url}: {status} {text}"
         return orjson.loads(text)
 
+    async def until_json(self, url: str, holds: Callable[[Any], bool], timeout: float = 20.0) -> Any:
+        """The JSON at `url` once `holds(it)`."""
+        return await until(lambda: self.json(url), holds, timeout, url)
+
     async def until_status(self, url: str, wanted: int, timeout: float = 20.0) -> None:
         """Wait until `url` answers so."""
-        status, text = -1, ""
-        try:
-            async with within(timeout):
-                while status != wanted:
-                    status, text = await self.get(url)
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"{url} never answered {wanted}, but {status} {text}") from None
+        await until(lambda: self.get(url), lambda found: found[0] == wanted, timeout, f"{url} answers {wanted}")
 
     async def until_ready(self, serving: Serving) -> Serving:
         """Wait until it has a table."""

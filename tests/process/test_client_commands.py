@@ -12,7 +12,7 @@ import pytest
 from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until, within
 
 
 @pytest.fixture
@@ -243,9 +243,7 @@ async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
     _, first = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
     await slb.until_status(f"{serving.url}/p1", 200)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "4s"}))
-    async with within(10):
-        while (await slb.json(f"{serving.api}/upstreams/{first}"))["inflight"] != 1:
-            await asyncio.sleep(0.02)
+    await slb.until_json(f"{serving.api}/upstreams/{first}", lambda shown: shown["inflight"] == 1)
     assert await output(slb, "drain", first) == f"{first}: is sent nothing new, 1 in flight here\n"
     assert "(draining)" in await output(slb, "routes")
     assert (await slb.get(f"{serving.url}/p1"))[0] == 503
@@ -282,16 +280,12 @@ async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
     await output(slb, "register", "/p1", "[fd00::1]:81")
     await output(slb, "drain", "[fd00::1]:81")
     await output(slb, "route", "set", "/p1", "policy=least_inflight", "max_inflight=2", "when_full=queue")
-    async with within(10):
-        while (await slb.json(f"{other.api}/routes/p1"))["settings"]["max_inflight"] != 2:
-            await asyncio.sleep(0.02)
+    await slb.until_json(f"{other.api}/routes/p1", lambda route: route["settings"]["max_inflight"] == 2)
     slow = {"X-Service-Time": "30s"}
     asked = []
     for each in (serving, other, serving):
         asked.append(asyncio.create_task(slb.get(f"{each.url}/p1", **slow)))
-        async with within(10):
-            while await known_to_the_ledger(slb, serving) != len(asked):
-                await asyncio.sleep(0.02)
+        await until(lambda: known_to_the_ledger(slb, serving), lambda known: known == len(asked))
     watching = await slb.start("status", "--watch", "--url", serving.api)
     pool = await row_of(watching, lambda row: row[:2] == ["/p1", "shared"] and row[3:] == ["1", "1", "1", ""])
     assert pool[2] == "2"

@@ -12,7 +12,7 @@ from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.fake_slb import HANG, FakeSlb, fake_slbs
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, until, within
 
 TTL = 5.0
 
@@ -24,9 +24,7 @@ async def members(slb: Commands, serving: Serving) -> list[str]:
 
 
 async def until_members(slb: Commands, serving: Serving, wanted: list[str]) -> None:
-    async with within(20):
-        while sorted(await members(slb, serving)) != sorted(wanted):
-            await asyncio.sleep(0.02)
+    await until(lambda: members(slb, serving), lambda found: sorted(found) == sorted(wanted))
 
 
 async def joined(slb: Commands, name: str, serving: Serving) -> str:
@@ -77,9 +75,7 @@ async def test_no_lease_ends_by_an_instance_that_drains_and_gets_no_renewal(slb:
     _, member = await slb.upstream("slow", "--service-time", "4s")
     assert (await slb.run("register", "/p", member, "--ttl", "60s", "--url", serving.api)).code == 0
     asked = asyncio.create_task(slb.get(f"{serving.url}/p"))
-    async with within(20):
-        while (await slb.json(f"{serving.api}/routes/p"))["members"][0]["inflight"] == 0:
-            await asyncio.sleep(0.02)
+    await slb.until_json(f"{serving.api}/routes/p", lambda route: route["members"][0]["inflight"] > 0)
     os.kill(serving.process.pid, signal.SIGTERM)
     await slb.until_status(f"{serving.url}/p", 0)
     valkey.admin.zadd(keys.LEASES, {keys.membership("/p", member): 0})

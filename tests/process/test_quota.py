@@ -10,7 +10,7 @@ import pytest
 from slb.demo.processes import Process
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until
 
 _URL = re.compile(r"API (http://[0-9.]+:[0-9]+)")
 MODEL = ("max_tokens_per_minute=60000", "max_concurrent_requests=2")
@@ -124,9 +124,7 @@ async def test_what_to_do_without_redis_may_stand_in_the_file_or_the_environment
 
 async def until_known(slb: Commands, url: str) -> None:
     """The process has seen the model, so that it has it without Redis."""
-    async with within(20):
-        while 'slb_quota_tokens{model="gpt"}' not in (await slb.get(f"{url}/metrics"))[1]:
-            await asyncio.sleep(0.05)
+    await until(lambda: slb.get(f"{url}/metrics"), lambda found: 'slb_quota_tokens{model="gpt"}' in found[1])
 
 
 async def until_alone(slb: Commands, url: str) -> dict[str, Any]:

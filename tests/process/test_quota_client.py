@@ -9,7 +9,7 @@ from slb.quota.client import Admission, CallRefused, LeaseLapsed, Persistence, R
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until, within
 
 LEASE = 3.0
 LIMITS = {"max_tokens_per_minute": 60, "max_concurrent_requests": 2, "burst": 10_000}
@@ -62,9 +62,7 @@ async def test_what_was_abandoned_is_read_page_by_page(routers: Routers) -> None
     async with Router.at(routers.urls) as router:
         given = await asyncio.gather(*(router.schedule(1) for _ in range(1100)))
         assert all(isinstance(each, Admission) for each in given)
-        async with within(30):
-            while len(listed := await router.abandoned()) < len(given):
-                await asyncio.sleep(0.5)
+        listed = await until(router.abandoned, lambda found: len(found) >= len(given))
     assert {task["task_id"] for task in listed} == {each.task_id for each in given if isinstance(each, Admission)}
     assert len(await routers.abandoned()) == 1000
 

@@ -10,7 +10,7 @@ import pytest
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
-from tests.support.waiting import soon, within
+from tests.support.waiting import soon, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "airflow_backlog.py"
 
@@ -69,9 +69,7 @@ async def test_where_the_routers_go_away_it_prints_that_in_one_line(slb: Command
     await routers.start(1)
     words = ("--router", routers.urls[0], "--prompts", "5000", "--patience", "1")
     draining = asyncio.create_task(drained(*words))
-    async with within(30):
-        while not any(model["in_flight"] for model in (await routers.models()).values()):
-            await asyncio.sleep(0.05)
+    await until(routers.models, lambda models: any(model["in_flight"] for model in models.values()))
     await routers.end(0)
     code, out, err = await draining
     assert (code, out) == (1, "")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, soon, within
+from tests.support.waiting import eventually, soon
 
 
 async def with_upstream(slb: Commands, serving: Serving, *arguments: str) -> None:
@@ -152,9 +152,7 @@ def events(serving: Serving, name: str) -> list[dict[str, Any]]:
 
 
 async def in_flight(slb: Commands, serving: Serving, count: int) -> None:
-    async with within(10):
-        while (await slb.json(f"{serving.api}/status"))["traffic"]["inflight"] != count:
-            await asyncio.sleep(0.02)
+    await slb.until_json(f"{serving.api}/status", lambda status: status["traffic"]["inflight"] == count)
 
 
 async def test_a_port_in_use_is_one_line(slb: Commands) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import orjson
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, until, until_found, within
 
 WORKERS = 2
 NO_ROUTES = ": no routes are known, and every request gets 503 not_ready"
@@ -31,12 +31,10 @@ async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
 
 async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
     """Their process ids; none where the process has no workers."""
-    async with within(30):
-        while True:
-            workers = (await slb.json(f"{serving.api}/status")).get("workers", [])
-            if all(worker["ready"] for worker in workers):
-                return [worker["pid"] for worker in workers]
-            await asyncio.sleep(0.05)
+    status = await slb.until_json(
+        f"{serving.api}/status", lambda found: all(worker["ready"] for worker in found.get("workers", []))
+    )
+    return [worker["pid"] for worker in status.get("workers", [])]
 
 
 def gone(pids: Iterable[int]) -> bool:
@@ -59,9 +57,8 @@ def alive(pid: int) -> bool:
 
 async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey, "--name", "box")
-    async with within(10):
-        while len(instances := (await slb.json(f"{serving.api}/instances"))["instances"]) < WORKERS:
-            await asyncio.sleep(0.05)
+    listed = await slb.until_json(f"{serving.api}/instances", lambda found: len(found["instances"]) >= WORKERS)
+    instances = listed["instances"]
     assert sorted(each["name"] for each in instances) == ["box/0", "box/1"]
     assert f"with {WORKERS} workers" in serving.line
     assert NO_ROUTES not in serving.line
@@ -142,15 +139,11 @@ async def test_the_pools_and_the_last_decision_are_those_of_all_workers(slb: Com
         shown = await pool()
         return shown is not None and shown["holders"] == WORKERS
 
-    async with within(20):
-        while not await capped():
-            await asyncio.sleep(0.05)
-        slow = {"X-Service-Time": "60s", "Connection": "close"}
-        asked = [asyncio.create_task(slb.get(f"{serving.url}/p", **slow)) for _ in range(5)]
-        while (shown := await pool())["queued"] != 2 or sum(shown["waiting"].get("/p", {}).values()) != 2:
-            await asyncio.sleep(0.05)
-        while (shown := await pool())["scores"] != shown["held"]:
-            await asyncio.sleep(0.05)
+    await until_found(capped)
+    slow = {"X-Service-Time": "60s", "Connection": "close"}
+    asked = [asyncio.create_task(slb.get(f"{serving.url}/p", **slow)) for _ in range(5)]
+    await until(pool, lambda now: now["queued"] == sum(now["waiting"].get("/p", {}).values()) == 2)
+    shown = await until(pool, lambda now: now["scores"] == now["held"])
     assert (shown["mode"], list(shown["scores"].values())) == ("shared", [3])
     decision = (await slb.json(f"{serving.api}/routes/p"))["decision"]
     assert decision["decided_by"] == "redis"  # and which of the five is the last, their clocks do not show
@@ -180,7 +173,7 @@ async def test_stopped_the_workers_finish_their_requests(slb: Commands, valkey: 
     serving = await serve(slb, valkey)
     pids = await until_all_ready(slb, serving)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
-    await asyncio.sleep(0.3)
+    await slb.until_json(f"{serving.api}/routes/p", lambda route: route["members"][0]["inflight"] == 1)
     os.kill(serving.process.pid, signal.SIGTERM)
     await slb.until_status(f"{serving.url}/p", 0)
     assert (await slow)[0] == 200
@@ -229,29 +222,23 @@ async def test_status_and_routes_show_what_the_workers_do_and_forget_no_count_of
     slb: Commands, valkey: Valkey
 ) -> None:
     serving = await serve(slb, valkey)
-
-    async def until(what: Callable[[Any], bool], path: str) -> Any:
-        async with within(20):
-            while not what(shown := await slb.json(f"{serving.api}{path}")):
-                await asyncio.sleep(0.05)
-        return shown
-
+    route, status = f"{serving.api}/routes/p", f"{serving.api}/status"
     host, port = serving.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET /p HTTP/1.1\r\nHost: slb\r\nX-Service-Time: 60s\r\n\r\n")
-    await until(lambda route: route["members"][0]["inflight"] == 1, "/routes/p")
+    await slb.until_json(route, lambda found: found["members"][0]["inflight"] == 1)
     assert (await slb.get(f"{serving.api}/nowhere"))[0] == 404
-    before = await until(lambda status: status["traffic"]["requests"] >= 1, "/status")
+    before = await slb.until_json(status, lambda found: found["traffic"]["requests"] >= 1)
     for pid in await until_all_ready(slb, serving):
         os.kill(pid, signal.SIGKILL)
     with suppress(ConnectionResetError):
         assert await reader.read() == b""
     writer.close()
-    after = await until(lambda status: status["traffic"]["client_connections"] == 0, "/status")
+    after = await slb.until_json(status, lambda found: found["traffic"]["client_connections"] == 0)
     for name in ("requests", "retries", "client_disconnects"):
         assert after["traffic"][name] >= before["traffic"][name]
     assert before["traffic"]["by_code"].items() <= after["traffic"]["by_code"].items()
-    await until(lambda route: route["members"][0]["inflight"] == 0, "/routes/p")
+    await slb.until_json(route, lambda found: found["members"][0]["inflight"] == 0)
     await until_all_ready(slb, serving)
     text = (await slb.get(f"{serving.api}/metrics"))[1]
     assert 'slb_api_requests_total{code="404",reason="no_route"} 1.0' in text

@@ -13,7 +13,7 @@ from slb.model import HealthCheck, Upstream
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request
 from tests.proxy.tls_rig import following
 from tests.support.certificates import Authority
-from tests.support.waiting import within
+from tests.support.waiting import until
 
 
 async def test_an_upstream_with_a_certificate_of_a_known_authority_is_spoken_to(
@@ -119,9 +119,7 @@ async def test_a_renewed_authority_is_trusted_without_a_restart(
 
 
 async def eventually_served(proxy: Proxy) -> None:
-    async with within(10):
-        while (await proxy.get()).status != 200:
-            await asyncio.sleep(0.02)
+    await until(proxy.get, lambda reply: reply.status == 200)
 
 
 async def test_health_checks_know_the_authorities_that_requests_know(

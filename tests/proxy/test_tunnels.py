@@ -120,11 +120,7 @@ async def test_a_slow_side_holds_the_other_back(proxies: MakeProxy, origins: Mak
     wire = await opened(proxy)
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await eventually(lambda: len(sent) > 2)
-    before = -1
-    while before != len(sent):
-        before = len(sent)
-        await asyncio.sleep(0.2)
-    assert len(sent) < 50
+    assert await settled(lambda: len(sent)) < 50
 
 
 async def test_a_client_that_resets_a_tunnel_that_is_not_read_is_noticed(

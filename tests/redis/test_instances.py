@@ -13,7 +13,7 @@ from slb.control.processes import identity
 from slb.errors import RedisUnavailable
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until_found
 
 
 async def test_instances_are_listed_while_they_beat(valkey: Valkey) -> None:
@@ -43,8 +43,7 @@ async def test_a_heartbeat_outlives_an_outage(valkey: Valkey) -> None:
         valkey.lose_data()
         valkey.start()
         await follower.up(True)
-        while not await instances.list():
-            await asyncio.sleep(0.01)
+        await until_found(instances.list)
         beating.cancel()
         await asyncio.wait([beating])
 

@@ -11,7 +11,7 @@ from slb.errors import ScriptFailed
 from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found, within
+from tests.support.waiting import eventually, until, until_found, within
 
 ROW = [60_000, 5, 1, 0, 0]
 """Limits as the script takes them."""
@@ -300,9 +300,7 @@ async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starte
         await each.has_read("a", "b", "c")
     valkey.admin.flushall()
     await one.quota.put("a", {**AMPLE, "weight": 7})
-    async with within(20):
-        while len(found := await one.quota.models()) < 3:
-            await asyncio.sleep(0.02)
+    found = await until(one.quota.models, lambda models: len(models) == 3)
     assert [(each.model, each.limits.weight) for each in found] == [("a", 7), ("b", 1), ("c", 1)]
     await one.quota.delete("c")
     assert await other.quota._lane.ask("restore", [["c", *ROW]]) == [0], "it was deleted since"
@@ -327,9 +325,7 @@ async def test_no_call_is_denied_while_lost_models_are_given_back(start: Starter
             await each.ask(1, "", models) for each in (one, other) for models in (None, ["a"]) for _ in range(5)
         ]
         assert not [answer for answer in answers if isinstance(answer, Denied)]
-        async with within(20):
-            while not isinstance(await one.ask(1), Admitted):
-                await asyncio.sleep(0.02)
+        await until(lambda: one.ask(1), lambda decision: isinstance(decision, Admitted))
 
 
 # -- without Redis

@@ -19,7 +19,7 @@ from slb.quota.script import written_rules
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found, within
+from tests.support.waiting import eventually, until_found
 
 
 async def abandoned(one: Instance) -> list[Abandoned]:
@@ -120,11 +120,12 @@ async def test_a_heartbeat_keeps_a_task(start: Starter) -> None:
     kept, lost = await one.ask(1), await one.ask(2)
     assert isinstance(kept, Admitted)
     assert isinstance(lost, Admitted)
-    async with within(30):
-        while not await abandoned(one):
-            assert await one.quota.heartbeat(kept.task) == "running"
-            await asyncio.sleep(0.05)
-    assert [each.task for each in await abandoned(one)] == [lost.task]
+
+    async def after_a_heartbeat() -> list[Abandoned]:
+        assert await one.quota.heartbeat(kept.task) == "running"
+        return await abandoned(one)
+
+    assert [each.task for each in await until_found(after_a_heartbeat)] == [lost.task]
 
 
 async def test_an_unknown_task_is_none(start: Starter) -> None:

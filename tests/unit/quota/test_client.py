@@ -126,7 +126,7 @@ async def test_an_instance_that_has_no_redis_is_passed_over_too(small: SmallRout
 async def test_a_router_that_comes_back_in_time_is_waited_for(small: SmallRouter, router: Router) -> None:
     small.broken = True
     asking = asyncio.create_task(router.admit(1))
-    await asyncio.sleep(5 * SOON)
+    await eventually(lambda: small.refused > 1)
     small.broken = False
     async with await asking:
         pass
