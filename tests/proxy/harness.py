@@ -179,13 +179,15 @@ class Origin:
         self.open = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def start(self) -> "Origin":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=self._tls)
+    async def start(self, port: int = 0) -> "Origin":
+        """Listen there; on a free port with 0."""
+        self._server = await asyncio.start_server(self.accept, "127.0.0.1", port, limit=1 << 20, ssl=self._tls)
         scheme = "https://" if self._tls else ""
         self.member = f"{scheme}127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection to its end."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -247,12 +249,18 @@ class Proxy:
     """A ProxyServer on a free port with a mirror the test fills by hand. `redis`: the URL of the Redis in which it
     shares its slots; what follows Redis otherwise is not there. `name`: its id there. `patience`: how long it
     may be silent before this one decides alone, and half of it the budget; much more than by default, for the
-    machine may be busy. `ahead`: seconds that the policies' clock is
-    ahead of the others, for tests that need not wait."""
+    machine may be busy. `ahead`: seconds that the policies' clock is ahead of the others, for tests that need not
+    wait."""
 
     def __init__(
-        self, redis: str = NO_REDIS, name: str = "harness", patience: float = PATIENCE, **settings: Any
+        self,
+        redis: str = NO_REDIS,
+        name: str = "harness",
+        patience: float = PATIENCE,
+        drain: DrainTiming = QUICK,
+        **settings: Any,
     ) -> None:
+        self._drain = drain
         self._timing = LaneTiming(budget=patience / 2, silence=patience)
         self._redis = redis
         self._name = name
@@ -260,8 +268,8 @@ class Proxy:
         self.settings = load_settings({"access_log": "all", **settings}, {})
         self.rng = Random(7)
         self.ahead = 0.0
-        self.mirror = Mirror(self.settings.route_settings, self.rng, self._clock, self.settings.zone)
-        self.rings = Rings(self.mirror, self._clock)
+        self.mirror = Mirror(self.settings.route_settings, self.rng, self.clock, self.settings.zone)
+        self.rings = Rings(self.mirror, self.clock)
         self.metrics = Metrics()
         self.lines: list[dict[str, Any]] = []
         self.handed_over: list[bytes] = []
@@ -281,7 +289,15 @@ class Proxy:
         self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, self._timing)
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
-            self.settings, self.mirror, self.metrics, self.log, rules, self._serve_one, self.gates, self.rng, QUICK
+            self.settings,
+            self.mirror,
+            self.metrics,
+            self.log,
+            rules,
+            self._serve_one,
+            self.gates,
+            self.rng,
+            self._drain,
         )
         await self.server.start([bound])
         self._tasks.append(asyncio.create_task(self.rings.run()))
@@ -289,7 +305,8 @@ class Proxy:
             self._tasks += [asyncio.create_task(self.ledger.run()), asyncio.create_task(self.gates.run())]
         return self
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
+        """The policies' clock."""
         return time.monotonic() + self.ahead
 
     def _write(self, data: bytes) -> None:

@@ -47,9 +47,9 @@ async def test_handshakes_go_on_while_any_of_them_gets_through(
     proxies: MakeProxy, origin: Origin, authority: Authority
 ) -> None:
     """A thousand handshakes take their time; one that waits for its turn is not one that hangs."""
-    proxy = await proxies(tls_certificates=(authority.issue("a", "a.test"),))
+    patient = listener.DrainTiming(handshakes=0.01, quiet=0.05, arrivals=1.5)
+    proxy = await proxies(drain=patient, tls_certificates=(authority.issue("a", "a.test"),))
     proxy.route("/", origin)
-    proxy.server._drain_timing = listener.DrainTiming(handshakes=0.01, quiet=0.05, arrivals=1.5)
     arriving = [await asyncio.open_connection(*proxy.address) for _ in range(6)]
     await eventually(lambda: proxy.server.arriving == 6)
     drain = asyncio.create_task(proxy.server.drain(LONG))

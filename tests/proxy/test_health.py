@@ -38,11 +38,11 @@ class Patient(Origin):
     """An origin whose state the test sets: `ill` answers with that status, or with nothing where it is 0."""
 
     def __init__(self) -> None:
-        super().__init__(self._answer)
+        super().__init__(self.answer)
         self.ill: int | None = None
         self.checks: list[Request] = []
 
-    async def _answer(self, request: Request) -> None:
+    async def answer(self, request: Request) -> None:
         if request.target == "/healthz":
             self.requests.remove(request)
             self.checks.append(request)
@@ -60,7 +60,7 @@ class Patient(Origin):
 
     async def comes_back(self) -> None:
         """At the same port."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=1 << 20)
+        await self.start(self._port)
 
 
 class Ward:
@@ -252,7 +252,7 @@ async def test_a_stream_of_events_ends_the_probation_of_its_upstream(ward: MakeW
     live = made.proxy.mirror.upstream(streaming.member)
     assert live is not None
     await eventually(lambda: not live.on_probation, what="it is on probation still")
-    streaming.handle = streaming._answer
+    streaming.handle = streaming.answer
     while len(streaming.requests) < 2:  # one failure is none too many again
         await made.gets(1)
     assert made.serving() == {streaming.member, well.member}

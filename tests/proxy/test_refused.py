@@ -102,7 +102,7 @@ async def test_it_is_used_by_all_again_once_it_has_served_one(
         assert (await instances[0].get("/p")).status == 200
     await eventually(lambda: not any(origin.member in serving(proxy) for proxy in instances), what="out everywhere")
     assert refusals(*instances) == 1
-    origin._server = await asyncio.start_server(origin._serve, "127.0.0.1", port)
+    await origin.start(port)
     await eventually(lambda: all(origin.member in serving(proxy) for proxy in instances), what="back everywhere")
     while not origin.requests:
         assert (await instances[1].get("/p")).status == 200

@@ -256,7 +256,7 @@ async def test_an_address_that_keeps_silent_leaves_time_for_the_others_of_its_na
     origin = await origins()
     listener, fillers, silent = port_that_never_accepts()
     port = int(silent.rpartition(":")[2])
-    other = await asyncio.start_server(origin._serve, "127.0.0.2", port)
+    other = await asyncio.start_server(origin.accept, "127.0.0.2", port)
 
     async def both(_: Pool, __: str, ___: int) -> list[str]:
         return ["127.0.0.1", "127.0.0.2"]

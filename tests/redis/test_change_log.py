@@ -25,7 +25,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
             await follower.registry.register_all(many[start : start + 500])
         await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)
         assert snapshots.admin.zcard(keys.CHANGES) < 5600
-        await eventually(lambda: follower.watcher._sync._changes.history.floor > 0)
+        await eventually(lambda: follower.changes.history.floor > 0)
         syncs = follower.metrics.full_syncs
         await eventually(lambda: follower.metrics.full_syncs > syncs + 1)
         await back_from_snapshot(snapshots, follower)
@@ -66,7 +66,7 @@ async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: V
         await eventually(lambda: follower.metrics.full_syncs == 2, what="the one that follows the generation")
         valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
         await follower.registry.register("/a", "10.2.2.2:2", {})
-        await eventually(lambda: "slb_//" in follower.watcher._sync._changes.waiting)
+        await eventually(lambda: "slb_//" in follower.changes.waiting)
         await settled(lambda: int(valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"]))
 
 
@@ -76,8 +76,8 @@ async def test_what_is_registered_again_unchanged_is_newer_than_it_was(snapshots
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, snapshots)
         await follower.shows("/a", ["10.1.1.1:1"])
-        history = follower.watcher._sync._changes.history
+        history = follower.changes.history
         before = history.revision("slb_a 10.1.1.1:1")
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await eventually(lambda: history.revision("slb_a 10.1.1.1:1") > before)
-        await eventually(lambda: not follower.watcher._sync._changes.waiting)
+        await eventually(lambda: not follower.changes.waiting)

@@ -168,15 +168,15 @@ async def test_of_two_instances_the_one_with_the_older_table_waits_and_then_foll
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         async with Follower(valkey.url, watch=timing(restore=restore)) as old:
             await old.synced()
-            old.watcher._sync._true_at -= 40.0
-            old.watcher._sync.known_true = lambda: None  # type: ignore[method-assign]
-            good, history = dict(old.mirror.records), old.watcher._sync._changes.history.copy()
+            old.sync._true_at -= 40.0
+            old.sync.known_true = lambda: None  # type: ignore[method-assign]
+            good, history = dict(old.mirror.records), old.changes.history.copy()
             admin.srem("slb_a", "10.9.9.9:9")
             for each in (fresh, old):
                 await each.shows("/a", ["10.1.1.1:1"])
                 await numbered(each, valkey)
             old.mirror.update(good, {})
-            old.watcher._sync._changes.history = history
+            old.changes.history = history
             valkey.kill()
             await asyncio.gather(fresh.up(False), old.up(False))
             valkey.lose_data()

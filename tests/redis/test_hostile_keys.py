@@ -254,7 +254,7 @@ async def test_a_flood_of_events_is_answered_by_one_reading_of_everything(valkey
         await follower.synced()
         valkey.admin.sadd("slb_p1", "1.1.1.1:1")
         await follower.shows("/p1", ["1.1.1.1:1"])
-        syncs, dirty = follower.metrics.full_syncs, follower.watcher._sync.dirty
+        syncs, dirty = follower.metrics.full_syncs, follower.sync.dirty
         valkey.admin.config_set("notify-keyspace-events", "")
         valkey.admin.sadd("slb_p2", "2.2.2.2:2")
         for each in range(_MANY):

@@ -37,7 +37,7 @@ async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_
 ) -> None:
     """An instance may show a change a moment before it reads the log that has its number."""
     async with Follower(snapshots.url) as follower:
-        registry, changes = follower.registry, follower.watcher._sync._changes
+        registry, changes = follower.registry, follower.changes
         await registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 4)])
         await registry.put_settings("/a", {"policy": "random"})
         await known(follower, snapshots)
@@ -76,7 +76,7 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
     """Older data at the same address, as after a failover to a replica that lags, is met by a new connection while
     the subscription still receives from the server before: no reconnect shows that it may be another Redis."""
     async with Follower(valkey.url) as follower:
-        changes = follower.watcher._sync._changes
+        changes = follower.changes
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, valkey)
         await numbered(follower, valkey)
@@ -90,7 +90,7 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
                 patch.setattr(changes, "number", not_numbered)
                 await follower.registry.register("/a", "10.1.1.2:1", {})
             await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
-            await eventually(lambda: not follower.watcher._sync.dirty, what="all read")
+            await eventually(lambda: not follower.sync.dirty, what="all read")
         with valkey.admin.pipeline(transaction=True) as pipe:
             pipe.delete(keys.CHANGES)
             pipe.zadd(keys.CHANGES, dict(log))
@@ -107,7 +107,7 @@ async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_mo
 ) -> None:
     """It was read just before the change, and Redis is emptied just after it."""
     async with Follower(valkey.url, watch=timing(look=30.0)) as follower:
-        registry, dirty = follower.registry, follower.watcher._sync.dirty
+        registry, dirty = follower.registry, follower.sync.dirty
         await registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await registry.put_settings("/a", {"policy": "p2c", "max_inflight": "5"})
         await known(follower, valkey)

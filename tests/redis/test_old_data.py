@@ -120,7 +120,8 @@ async def test_changes_by_hand_count_as_others_do(snapshots: Valkey) -> None:
 
 async def test_what_is_registered_after_redis_came_back_is_newer_than_all_that_was_lost(snapshots: Valkey) -> None:
     """Its numbers must not be those that were given before and lost."""
-    async with Follower(snapshots.url) as follower:
+    socket = snapshots.process.socket
+    async with Relay(socket) as relay, Follower(relay.url) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, snapshots)
         snapshots.admin.save()
@@ -131,13 +132,13 @@ async def test_what_is_registered_after_redis_came_back_is_newer_than_all_that_w
         await numbered(follower, snapshots)
         snapshots.kill()
         await follower.up(False)
-        follower.watcher._sync._reader, reader = None, follower.watcher._sync._reader  # type: ignore[assignment]
+        relay.point_to(None)
         snapshots.start()
         async with Follower(snapshots.url) as other:
             await other.synced()
             await other.registry.register("/a", "10.1.1.1:1", {})
             await other.registry.deregister("/a", "10.2.2.2:2")
-            follower.watcher._sync._reader = reader
+            relay.point_to(socket)
             await follower.up(True)
             await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1"}, timeout=5)
             await follower.shows("/a", ["10.1.1.1:1"])
@@ -169,7 +170,7 @@ async def test_a_redis_of_another_generation_is_followed_whatever_its_numbers(sn
         await known(follower, snapshots)
         snapshots.admin.set(keys.GENERATION, "of the backup")
         snapshots.admin.save()
-        snapshots.admin.set(keys.GENERATION, follower.watcher._sync._changes.history.generation or "")
+        snapshots.admin.set(keys.GENERATION, follower.changes.history.generation or "")
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await back_from_snapshot(snapshots, follower)
@@ -311,7 +312,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_has(
         await numbered(fresh, valkey)
         valkey.admin.flushall()
         if has_seen:
-            await eventually(lambda: fresh.watcher._sync.is_settled is False, what="the loss seen")
+            await eventually(lambda: fresh.sync.is_settled is False, what="the loss seen")
         to_old.point_to(valkey.process.socket)
         await old.up(True)
         await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))

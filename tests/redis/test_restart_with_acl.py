@@ -74,7 +74,7 @@ async def test_without_that_rule_an_instance_that_lives_gives_back_what_a_restar
         await follower.synced()
         await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})
         await follower.shows("/a", ["10.1.1.1:1"])
-        changes = follower.watcher._sync._changes
+        changes = follower.changes
         await eventually(lambda: bool(changes.history.generation and changes.history.of) and not changes.waiting)
         server.stop()
         await follower.up(False)

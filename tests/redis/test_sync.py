@@ -8,7 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
+from slb.control.reader import Reader
 from tests.support.following import Follower, timing
+from tests.support.memory import part_of
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -106,7 +108,7 @@ async def test_a_path_marked_ten_times_while_it_waits_is_read_once(valkey: Valke
         admin.config_resetstat()
         swaps = follower.swaps
         for _ in range(10):
-            follower.watcher._sync.dirty.mark("slb_a")
+            follower.sync.dirty.mark("slb_a")
         await follower.shows("/a", ["10.1.1.1:1"])
         assert follower.swaps == swaps + 1
         assert admin.info("commandstats")["cmdstat_smembers"]["calls"] == 1
@@ -237,7 +239,7 @@ async def test_a_sync_that_fails_midway_changes_nothing(valkey: Valkey, monkeypa
     valkey.admin.sadd("slb_a", "10.1.1.1:1")
     async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
         await follower.synced()
-        reader = follower.watcher._sync._reader
+        reader = part_of(follower.sync, Reader)
         fail = ConnectionError("midway")
 
         async def broken(*_: object) -> None:

@@ -17,7 +17,6 @@ from slb.control import resp
 from slb.control import wire as wire_module
 from slb.control.connection import Connection, is_unmade, refusal_in
 from slb.control.resp import pack
-from slb.control.wire import Wire
 from slb.observe.metrics import Metrics
 from tests.support.certificates import Authority
 from tests.support.valkey import Valkey
@@ -39,7 +38,7 @@ class Caller:
 
     def __init__(self, connection: Connection, pushes: bool = False) -> None:
         self.pushed: list[Any] = []
-        self.wire = Wire(connection._endpoint, self.pushed.append if pushes else None)
+        self.wire = connection.wire(self.pushed.append if pushes else None)
 
     def ask(self, *words: str | bytes | int) -> asyncio.Future[Any]:
         """The reply, or the error in its place."""

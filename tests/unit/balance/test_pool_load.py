@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from slb.balance.load_stats import NONE, LoadStats, PoolLoad
+from tests.support.memory import kept_of
 from tests.unit.balance.served import Clock, served
 
 
@@ -67,7 +68,7 @@ def test_what_has_ended_does_not_pile_up_where_no_figure_is_read(clock: Clock) -
         for load_stats in (asked, alone):
             load_stats.end(load_stats.begin(), completed=True)
         asked.occupancy(clock.now)
-    assert len(alone._ended) < 100
+    assert len(kept_of(alone, tuple)) < 100
     assert alone.completed() == asked.completed() == (1000, 0.0, 0.0)
     assert alone.occupancy(clock.now) == asked.occupancy(clock.now)
 

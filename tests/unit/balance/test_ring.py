@@ -69,7 +69,7 @@ def test_a_key_that_hashes_to_a_position_belongs_to_its_owner_and_one_past_the_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ring, plain = Ring.of(fleet(3)), PlainRing(members(fleet(3)))
-    positions = [position for position, _, _ in plain._positions]
+    positions = [position for position, _, _ in plain.positions]
     for digest in (0, positions[0], positions[7], positions[7] + 1, positions[-1], positions[-1] + 1, 2**64 - 1):
         monkeypatch.setattr(ring_module, "xxh64_intdigest", lambda _, digest=digest: digest)
         assert [ring.pick(b"").member, *members(ring.walk(b""))[1:]] == plain.walk(b"", digest)
