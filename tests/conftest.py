@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.logs import logging_as_before
 from tests.support.valkey import Valkey
 
 settings.register_profile(
@@ -64,6 +65,13 @@ def _rank(item: pytest.Item) -> int:
 def pytest_xdist_auto_num_workers() -> int:
     """Of `-n auto`. More than cores: most tests wait most of the time."""
     return 2 * (os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True)
+def log_given_back() -> Iterator[None]:
+    """What a test sets up of this process's logging ends with it."""
+    with logging_as_before():
+        yield
 
 
 @pytest.fixture

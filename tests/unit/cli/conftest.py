@@ -1,18 +1,10 @@
-"""`slb` run inside the tests' process. Commands set up its logging; that ends with them."""
+"""`slb` run inside the tests' process."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from slb.cli import main
-from tests.support.logs import logging_as_before
-
-
-@pytest.fixture(autouse=True)
-def log_given_back() -> Iterator[None]:
-    with logging_as_before():
-        yield
 
 
 @pytest.fixture

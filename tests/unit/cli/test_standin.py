@@ -14,7 +14,6 @@ from slb.listening import listening_socket, shown_address
 from slb.registration import Registration
 from slb.standin import Manner, Place, StandIn, run_stand_in, serve_stand_in
 from tests.support.fake_slb import HANG, FakeSlb, StartSlb, fake_slbs
-from tests.support.logs import logging_as_before
 from tests.support.waiting import eventually, within
 
 Client = TestClient[web.Request, web.Application]
@@ -127,7 +126,7 @@ async def test_a_second_signal_ends_it_while_slb_does_not_answer(slb_at: StartSl
 
 def test_a_ttl_that_no_slb_takes_is_refused_before_anything_is_served(capsys: pytest.CaptureFixture[str]) -> None:
     place = Place("127.0.0.1:0", urls=["http://127.0.0.1:1"], ttl=4)
-    with logging_as_before(), pytest.raises(ConfigError, match="ttl: 4 is not"):
+    with pytest.raises(ConfigError, match="ttl: 4 is not"):
         run_stand_in(place, Manner())
     assert capsys.readouterr().out == ""
 

@@ -6,7 +6,6 @@ import json
 import logging
 import random
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,18 +21,11 @@ from slb.observe.log import (
     json_lines,
     stderr_sink,
 )
-from tests.support.logs import logging_as_before
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def log_given_back() -> Iterator[None]:
-    with logging_as_before():
-        yield
 
 
 def configured(level: str = "info", form: LogFormat = "json") -> io.StringIO:
