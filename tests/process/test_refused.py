@@ -2,8 +2,8 @@
 
 import socket
 
+from slb.control import keys
 from tests.process.commands import Commands
-from tests.proxy.test_refused import listeners
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, within
 
@@ -12,7 +12,7 @@ async def test_what_one_instance_was_refused_the_other_ejects_without_a_request_
     slb: Commands, valkey: Valkey
 ) -> None:
     one, other = [await slb.until_ready(await slb.serve(redis=valkey.url)) for _ in range(2)]
-    await eventually(lambda: listeners(valkey) == 2, what="both listen")
+    await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 2, what="both listen")
     await slb.upstream("a", "--register", one.api, "--path", "/p")
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))

@@ -18,11 +18,6 @@ from tests.support.waiting import eventually
 START = ("serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def broken_certificates(authority: Authority, directory: Path) -> dict[str, tuple[str, str]]:
     """What is wrong -> the setting, and the sentence about it."""
     nowhere, good = directory / "nowhere.pem", authority.issue("good", "a.test")

@@ -3,15 +3,12 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 import uvloop
 
 from tests.proxy.harness import Handler, Origin, Proxy, answer_ok
-from tests.support.certificates import Authority
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -59,9 +56,3 @@ async def proxy(proxies: Callable[..., Awaitable[Proxy]], origin: Origin) -> Pro
     made = await proxies()
     made.route("/", origin)
     return made
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """A private one, whose clients trust it."""
-    return Authority(tmp_path)

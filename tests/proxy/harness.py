@@ -381,3 +381,8 @@ def port_that_never_accepts() -> tuple[socket.socket, list[socket.socket], str]:
             filler.connect(listener.getsockname())
         fillers.append(filler)
     return listener, fillers, f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
+    """A request that is sent meanwhile."""
+    return asyncio.create_task(proxy.get(path, **headers))

@@ -11,8 +11,8 @@ from slb.balance.upstream import LiveUpstream
 from slb.proxy import exchange
 from slb.proxy.messages import request_start
 from slb.proxy.request import Request
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, sends
-from tests.proxy.test_slots import Pod, ask, queued, scores
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, ask, sends
+from tests.proxy.test_slots import Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

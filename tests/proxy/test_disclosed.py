@@ -2,11 +2,11 @@
 
 import asyncio
 import re
-import socket
 
 import pytest
 
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, wait_for_end
+from tests.support.ports import closed_port
 
 
 async def hang_up(request: Request) -> None:
@@ -17,20 +17,9 @@ async def gibberish(request: Request) -> None:
     await request.wire.send(b"SSH-2.0-OpenSSH_9\r\n\r\n")
 
 
-async def silent(request: Request) -> None:
-    await request.wire.ended()
-
-
-PLAYS = {"upstream_reset": hang_up, "upstream_protocol": gibberish, "upstream_timeout": silent}
+PLAYS = {"upstream_reset": hang_up, "upstream_protocol": gibberish, "upstream_timeout": wait_for_end}
 NO_LISTENER = {"no_such_name": "gpu-17.inside.invalid:80", "never_an_upstream": "169.254.169.254:80"}
 CASES = [*PLAYS, *NO_LISTENER, "upstream_connect"]
-
-
-def closed_port() -> str:
-    """Where nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 async def failing(proxy: Proxy, origins: MakeOrigin, case: str) -> tuple[Reply, str]:

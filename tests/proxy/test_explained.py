@@ -10,7 +10,7 @@ from slb.admission.explain import Explainer, last_seen
 from slb.admission.shown import Decision
 from slb.balance.upstream import Handle
 from slb.model import RouteRecord
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Reply, Request
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request, ask
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -33,10 +33,6 @@ class Pod:
         finally:
             self.running -= 1
         await request.wire.send(OK)
-
-
-def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
-    return asyncio.create_task(proxy.get(path, **headers))
 
 
 def explained(proxy: Proxy) -> Decision | None:

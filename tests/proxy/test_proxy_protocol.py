@@ -1,7 +1,6 @@
 """The PROXY protocol on the listener: whose word is taken, and that all of slb sees the client it names."""
 
 import asyncio
-import struct
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,12 @@ from slb.proxy import entrance
 from tests.proxy.harness import MakeProxy, Origin, Proxy, Wire
 from tests.proxy.test_accepting import Exhausted
 from tests.support.certificates import Authority
+from tests.support.proxy_header import SIGNATURE, version_2
 from tests.support.waiting import eventually, soon
 
 LINE = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-
-
-def block(command: int, family: int, payload: bytes) -> bytes:
-    return SIGNATURE + bytes([command, family]) + struct.pack("!H", len(payload)) + payload
-
-
-IPV6 = block(
+IPV6 = version_2(
     0x21, 0x21, b"\x20\x01\x0d\xb8" + bytes(11) + b"\x07" + bytes(16) + b"\xdc\x04\x01\xbb" + b"\x04\x00\x01x"
 )
 
@@ -83,7 +76,7 @@ async def test_a_client_in_trusted_proxies_is_believed_about_those_behind_it(
 
 async def test_a_balancer_that_speaks_for_itself_is_its_own_client(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin)
-    wire = await begin(proxy, block(0x20, 0x00, b""))
+    wire = await begin(proxy, version_2(0x20, 0x00, b""))
     await wire.get()
     assert origin.requests[0].one("X-Forwarded-For") == "127.0.0.1"
 

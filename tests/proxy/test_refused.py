@@ -11,8 +11,8 @@ from slb.control import keys
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.health.service import HealthService
-from tests.proxy.harness import MakeOrigin, Origin, Proxy
-from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
+from tests.proxy.harness import MakeOrigin, Origin, Proxy, ask
+from tests.proxy.test_slots import Fleet, Pod, fleet, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -41,18 +41,13 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
         made: list[Proxy] = await fleet(count, *origins, **settings)
         for proxy in made:
             watch(proxy)
-        await eventually(lambda: listeners(valkey) == count, what="all listen")
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == count, what="all listen")
         return made
 
     yield make
     for task in tasks:
         task.cancel()
         await asyncio.wait([task])
-
-
-def listeners(valkey: Valkey) -> int:
-    """How many instances receive news of health."""
-    return int(valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL)[0][1])
 
 
 def serving(proxy: Proxy) -> set[str]:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from slb.admission.entry import Entry
-from tests.proxy.harness import PATIENCE, MakeOrigin, Origin, Proxy, Reply
-from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
+from tests.proxy.harness import PATIENCE, MakeOrigin, Origin, Proxy, Reply, ask
+from tests.proxy.test_slots import Fleet, Pod, fleet, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest_asyncio
 
-from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
+from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, ask
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
 
@@ -57,10 +57,6 @@ def scores(valkey: Valkey) -> dict[str, int]:
 
 def queued(valkey: Valkey) -> int:
     return valkey.admin.hlen("slb:{/p}:queue:tickets")
-
-
-def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
-    return asyncio.create_task(proxy.get(path, **headers))
 
 
 async def test_an_instance_sees_what_another_has_in_flight(

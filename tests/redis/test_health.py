@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
-from typing import cast
 
 import pytest_asyncio
 from aiohttp import web
@@ -126,12 +125,6 @@ async def trio(valkey: Valkey, upstreams: MakeUpstream) -> list[Upstream]:
     return made
 
 
-def listeners(valkey: Valkey) -> int:
-    """How many instances receive the news of checks."""
-    [(_, count)] = cast("list[tuple[str, int]]", valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL))
-    return count
-
-
 async def has_checked(upstream: Upstream, times: int) -> None:
     until = upstream.checks + times
     await eventually(lambda: upstream.checks >= until, what=f"{times} more checks")
@@ -170,7 +163,7 @@ async def test_an_instance_that_never_checked_receives_the_result(valkey: Valkey
             HealthNews(b.connection, retry=0.01).run(lambda key, state, run: received.append((key, state)))
         )
         await a.serves(*trio)
-        await eventually(lambda: listeners(valkey) == 2)
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 2)
         trio[0].status = 500
         key = keys.health_key(trio[0].member, HealthCheck("/h", 0.2, 2, 2, 0.1))
         await eventually(lambda: (key, "down") in received)
@@ -185,7 +178,7 @@ async def test_a_published_result_holds_before_the_next_check_is_due(valkey: Val
         valkey.admin.set(key, f"{(seconds + 3600) * 1000} {state} 0")
     async with Instance(valkey.url, 1) as a:
         await a.serves(*trio[1:])
-        await eventually(lambda: listeners(valkey) == 1)
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 1)
         valkey.admin.publish(keys.HEALTH_CHANNEL, "slb:{health}:of another route down 0")
         valkey.admin.publish(keys.HEALTH_CHANNEL, f"{checks[0]} up 0")
         await a.serves(*trio)

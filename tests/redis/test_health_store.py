@@ -14,7 +14,7 @@ from slb.control.health_news import HealthNews
 from slb.control.health_store import Ask, HealthStore, Report
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
-from tests.redis.test_health import CHECK, MEMBER, listeners
+from tests.redis.test_health import CHECK, MEMBER
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
 
@@ -129,7 +129,7 @@ async def test_the_rules_of_the_acl_are_enough(valkey: Valkey) -> None:
     await connection.probe()
     received: list[tuple[str, str, int]] = []
     news = asyncio.create_task(HealthNews(connection).run(lambda *news: received.append(news)))
-    await eventually(lambda: listeners(valkey) == 1)
+    await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 1)
     store = HealthStore(connection)
     [mine] = await store.claim(Two.ask(), 1)
     await store.report(Two.report(mine.claim, "down", 0))

@@ -11,7 +11,6 @@ import pytest
 from redis import Redis
 
 from slb.balance.asking import Turn
-from slb.control import ledger
 from slb.control.granted import Granted
 from tests.redis.ledger_rig import NAMES, POOL, SHORT, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
@@ -35,9 +34,7 @@ GARBAGE = [
 HASHES = ("held:a-1", "tickets", "classes", "views", "grants")
 
 
-@pytest.fixture(autouse=True)
-def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def key_of(books: Books, name: str) -> str:

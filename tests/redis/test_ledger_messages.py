@@ -274,7 +274,7 @@ async def test_a_slot_counted_too_late_is_logged(valkey: Valkey) -> None:
     frozen = replace(PATIENT, look=60.0)
     async with ledger_rig.Instance(valkey, "a", frozen) as one, ledger_rig.Instance(valkey, "b", frozen) as other:
         channel = keys.GRANTED_CHANNEL + "b"
-        await eventually(lambda: valkey.admin.pubsub_numsub(channel) == [(channel, 1)], what="subscribed")
+        await eventually(lambda: valkey.listeners(channel) == 1, what="subscribed")
         assert await one.get(upstreams(1, 1)) == "u0"
         waits = await other.queue(upstreams(1, 1), TURN)
         other.freeze()

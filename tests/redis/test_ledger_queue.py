@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from slb.balance.asking import Candidate, Turn
-from slb.control import keys, ledger
+from slb.control import keys
 from slb.control.scripts import ledger_source
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
@@ -18,9 +18,7 @@ PUSHED = replace(PATIENT, look=60.0)
 """No instance looks by itself: grants come with a message or a reply."""
 
 
-@pytest.fixture(autouse=True)
-def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def answered(requests: list[Request]) -> list[Request]:

@@ -15,10 +15,7 @@ from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, upstre
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
 
-
-@pytest.fixture(autouse=True)
-def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def reaped(*fleet: Instance) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from tests.support.waiting import eventually
 
 TARGET = "127.0.0.1:9"
 BODY = {"path": "/p", "target": TARGET}
-
-
-@pytest.fixture
-async def slb_at() -> AsyncIterator[StartSlb]:
-    async with fake_slbs() as start:
-        yield start
 
 
 @pytest.fixture

@@ -11,12 +11,6 @@ from slb.balance.upstream import Handle
 from tests.unit.balance.served import START, Clock, served
 from tests.unit.balance.upstreams import upstream
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 # -- occupancy
 
 

@@ -9,11 +9,6 @@ from tests.support.memory import kept_of
 from tests.unit.balance.served import Clock, served
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def test_the_mean_of_a_pool_goes_by_requests_and_forgets_upstreams_without_any_of_late(clock: Clock) -> None:
     busy, idle, silent = LoadStats(clock), LoadStats(clock), LoadStats(clock)
     pool = PoolLoad()

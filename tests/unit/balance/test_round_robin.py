@@ -10,18 +10,13 @@ from hypothesis import strategies as st
 from slb.balance.round_robin import RoundRobin
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView
-from tests.unit.balance.upstreams import name, upstreams
+from tests.unit.balance.upstreams import name, picks, upstreams
 
 ALL = upstreams("abcdef")
 
 
 def some(names: str) -> tuple[LiveUpstream, ...]:
     return tuple(live for live in ALL if name(live) in names)
-
-
-def picks(policy: RoundRobin, eligible: tuple[LiveUpstream, ...], count: int) -> str:
-    view = RouteView(eligible)
-    return "".join(name(policy.pick(view)) for _ in range(count))
 
 
 def served_last(letter: str) -> RoundRobin:

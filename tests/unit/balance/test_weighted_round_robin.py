@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.balance.upstream import LiveUpstream
-from slb.balance.view import RouteView
 from slb.balance.weighted_round_robin import WeightedRoundRobin
 from slb.model import Upstream
 from tests.support.memory import kept_of
-from tests.unit.balance.upstreams import name, upstream
+from tests.unit.balance.upstreams import picks, upstream
 
 
 class NoHeadStart(Random):
@@ -22,11 +21,6 @@ class NoHeadStart(Random):
 
 def weighted(weights: dict[str, int]) -> tuple[LiveUpstream, ...]:
     return tuple(upstream(each, weight=weight) for each, weight in sorted(weights.items()))
-
-
-def picks(policy: WeightedRoundRobin, eligible: tuple[LiveUpstream, ...], count: int) -> str:
-    view = RouteView(eligible)
-    return "".join(name(policy.pick(view)) for _ in range(count))
 
 
 def longest_wait(found: str, letter: str) -> int:

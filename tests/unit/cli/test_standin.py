@@ -1,7 +1,7 @@
 """The stand-in upstream: its line of requests, and how it joins and leaves an slb."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout, web
@@ -13,7 +13,7 @@ from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
 from slb.registration import Registration
 from slb.standin import Manner, Place, StandIn, run_stand_in, serve_stand_in
-from tests.support.fake_slb import HANG, FakeSlb, StartSlb, fake_slbs
+from tests.support.fake_slb import HANG, FakeSlb, StartSlb
 from tests.support.waiting import eventually, within
 
 Client = TestClient[web.Request, web.Application]
@@ -86,12 +86,6 @@ async def test_a_service_time_it_cannot_read_is_refused(client_of: MakeClient) -
     reply = await client.get("/", headers={"X-Service-Time": "soon"})
     assert reply.status == 400
     assert "X-Service-Time" in await reply.text()
-
-
-@pytest.fixture
-async def slb_at() -> AsyncIterator[StartSlb]:
-    async with fake_slbs() as start:
-        yield start
 
 
 async def test_leaving_it_deregisters_first_and_serves_until_no_request_comes(slb_at: StartSlb) -> None:

@@ -8,13 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slb.proxy.proxy_protocol import Header, MalformedHeader, missing, parse
-
-SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
-
-
-def version_2(command: int, family: int, payload: bytes) -> bytes:
-    return SIGNATURE + bytes([command, family]) + struct.pack("!H", len(payload)) + payload
-
+from tests.support.proxy_header import SIGNATURE, version_2
 
 IPV4 = bytes([192, 0, 2, 1, 203, 0, 113, 7]) + struct.pack("!HH", 56324, 443)
 IPV6 = ipaddress.ip_address("2001:db8::1").packed + bytes(16) + struct.pack("!HH", 4124, 443)
