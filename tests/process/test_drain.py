@@ -10,8 +10,7 @@ from websockets.asyncio.client import connect
 
 from slb.names import join_member
 from tests.process.commands import Commands, Serving
-from tests.process.test_serve import in_flight
-from tests.process.test_workers import until_all_ready
+from tests.process.serving import in_flight, until_all_ready, until_draining
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon, until_found
 
@@ -28,10 +27,6 @@ def address(serving: Serving) -> tuple[str, int]:
     assert parts.hostname is not None
     assert parts.port is not None
     return parts.hostname, parts.port
-
-
-async def until_draining(slb: Commands, serving: Serving) -> None:
-    await slb.until_status(f"{serving.api}/readyz", 503)
 
 
 async def test_a_request_that_was_on_its_way_is_answered_as_the_last_of_its_connection(

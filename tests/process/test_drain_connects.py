@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.process.commands import Commands, Serving
-from tests.process.test_drain import until_draining
-from tests.process.test_serve import in_flight
-from tests.process.test_workers import until_all_ready
+from tests.process.serving import in_flight, until_all_ready, until_draining
 from tests.proxy.harness import OK, Handler, MakeOrigin, Origin, Request
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience, until_found

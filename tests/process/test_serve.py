@@ -12,15 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.process.commands import Commands, Serving
+from tests.process.commands import Commands
+from tests.process.serving import events, in_flight, with_upstream
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
-
-
-async def with_upstream(slb: Commands, serving: Serving, *arguments: str) -> None:
-    """A registered upstream of the route /p."""
-    await slb.upstream("a", "--register", serving.api, "--path", "/p", *arguments)
-    await slb.until_status(f"{serving.url}/p", 200)
 
 
 async def test_it_serves_what_registers_itself(slb: Commands, valkey: Valkey) -> None:
@@ -143,16 +138,6 @@ async def test_the_drain_timeout_bounds_how_long_it_waits(slb: Commands, valkey:
     assert (await slow)[0] == 0
     ((requests, why),) = [(line["requests"], line["why"]) for line in events(serving, "requests_cut_off")]
     assert (requests, why) == (1, "drain_timeout")
-
-
-def events(serving: Serving, name: str) -> list[dict[str, Any]]:
-    """What its log has under this name, in lines that have ended."""
-    whole, _, _ = serving.process.log.read_text().rpartition("\n")
-    return [line for line in map(orjson.loads, whole.splitlines()) if line["event"] == name]
-
-
-async def in_flight(slb: Commands, serving: Serving, count: int) -> None:
-    await slb.until_json(f"{serving.api}/status", lambda status: status["traffic"]["inflight"] == count)
 
 
 async def test_a_port_in_use_is_one_line(slb: Commands) -> None:

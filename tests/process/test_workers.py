@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from tests.process.commands import Commands, Serving
+from tests.process.serving import until_all_ready
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until, until_found, within
 
@@ -27,14 +28,6 @@ async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
     await until_all_ready(slb, serving)
     await slb.until_status(f"{serving.url}/p", 200)
     return serving
-
-
-async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
-    """Their process ids; none where the process has no workers."""
-    status = await slb.until_json(
-        f"{serving.api}/status", lambda found: all(worker["ready"] for worker in found.get("workers", []))
-    )
-    return [worker["pid"] for worker in status.get("workers", [])]
 
 
 def gone(pids: Iterable[int]) -> bool:

@@ -12,7 +12,7 @@ from slb.proxy import exchange
 from slb.proxy.messages import request_start
 from slb.proxy.request import Request
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, ask, sends
-from tests.proxy.test_slots import Pod, queued, scores
+from tests.proxy.slots_rig import Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

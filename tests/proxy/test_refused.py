@@ -12,11 +12,9 @@ from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.health.service import HealthService
 from tests.proxy.harness import MakeOrigin, Origin, Proxy, ask
-from tests.proxy.test_slots import Fleet, Pod, fleet, queued, scores
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-__all__ = ["fleet"]
 
 QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
 

@@ -6,11 +6,9 @@ import pytest
 
 from slb.admission.entry import Entry
 from tests.proxy.harness import PATIENCE, MakeOrigin, Origin, Proxy, Reply, ask
-from tests.proxy.test_slots import Fleet, Pod, fleet, queued, scores
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-__all__ = ["fleet"]
 
 QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
 Asked = list["asyncio.Task[Reply]"]

@@ -1,62 +1,11 @@
 """Slots that the whole fleet counts: several proxies on one real Valkey, and upstreams that see who comes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
 
-import pytest_asyncio
-
-from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Request, ask
+from tests.proxy.harness import MakeOrigin, Request, ask
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
-
-
-class Pod:
-    """An origin that answers when the test lets it (`/p/quick` at once), and counts the most requests it had at once."""
-
-    def __init__(self) -> None:
-        self.running: list[Request] = []
-        self.most = 0
-        self.served: list[str] = []
-        self.go_on = asyncio.Event()
-
-    async def handle(self, request: Request) -> None:
-        self.running.append(request)
-        self.most = max(self.most, len(self.running))
-        request.whole = await request.body()
-        try:
-            if request.target != "/p/quick":
-                await self.go_on.wait()
-            self.served.append(request.target)
-        finally:
-            self.running.remove(request)
-        await request.wire.send(OK)
-
-
-Fleet = Callable[..., Any]
-
-
-@pytest_asyncio.fixture
-async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
-    """`await fleet(2, origin, policy=...)`: so many proxies whose `/p` leads there."""
-
-    async def make(count: int, *origins: Origin, patience: float = PATIENCE, **settings: str) -> list[Proxy]:
-        made = [await proxies(redis=valkey.url, name=f"i{number}", patience=patience) for number in range(count)]
-        for proxy in made:
-            proxy.route("/p", *origins, **settings)
-        return made
-
-    yield make
-
-
-def scores(valkey: Valkey) -> dict[str, int]:
-    """What Redis counts."""
-    found = valkey.admin.zrange("slb:{/p}:inflight", 0, -1, withscores=True)
-    return {str(member): int(score) for member, score in cast("list[tuple[str, float]]", found)}
-
-
-def queued(valkey: Valkey) -> int:
-    return valkey.admin.hlen("slb:{/p}:queue:tickets")
 
 
 async def test_an_instance_sees_what_another_has_in_flight(

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Reply
-from tests.proxy.test_slots import Pod, scores
+from tests.proxy.slots_rig import Pod, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

@@ -7,7 +7,7 @@ from slb.balance.upstream import Handle
 from slb.errors import Reason
 from slb.routing.table import Route
 from tests.proxy.harness import MakeOrigin, MakeProxy, Proxy
-from tests.proxy.test_slots import Pod, queued
+from tests.proxy.slots_rig import Pod, queued
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
 

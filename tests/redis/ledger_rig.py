@@ -2,12 +2,14 @@
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any
 
+import orjson
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from slb.balance.asking import Ask, Candidate, Turn
@@ -263,3 +265,9 @@ class Books:
         """Wait for just these scores, which are the sum of what is held."""
         await eventually(lambda: self.scores() == expected, what=f"{expected}, not {self.scores()}")
         await eventually(lambda: self.summed() == expected, what=f"held {expected}")
+
+
+def batches(instance: Instance) -> list[dict[str, Any]]:
+    """What its lane has sent, as the script reads it: what is not named is empty."""
+    calls = [command for command in instance.connection.sent if command[0] == "EVALSHA"]
+    return [defaultdict(list, orjson.loads(command[-3])) for command in calls]

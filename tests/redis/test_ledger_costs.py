@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from slb.balance.asking import Candidate, Turn
 from slb.control import explained, ledger, parts
 from slb.control.scripts import Reap
-from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, upstreams
-from tests.redis.test_ledger_lanes import batches
+from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, batches, upstreams
 from tests.redis.test_ledger_twin import Twins
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually

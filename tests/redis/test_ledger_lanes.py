@@ -1,7 +1,6 @@
 """The lane: one batch in flight, numbered, given up when Redis is slow."""
 
 import asyncio
-from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -10,18 +9,12 @@ import orjson
 from slb.balance.asking import Turn
 from slb.control import keys
 from slb.control.scripts import ledger_source
-from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, upstreams
+from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, batches, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 HASTY = replace(SHORT, budget=0.1, deadline=0.5)
 TURN = Turn("", 1, 100)
-
-
-def batches(instance: Instance) -> list[dict[str, Any]]:
-    """What its lane has sent, as the script reads it: what is not named is empty."""
-    calls = [command for command in instance.connection.sent if command[0] == "EVALSHA"]
-    return [defaultdict(list, orjson.loads(command[-3])) for command in calls]
 
 
 def run_again(valkey: Valkey, batch: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from slb.balance.asking import Turn
 from slb.control import parts
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply
-from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
-from tests.redis.test_ledger_lanes import batches
+from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, batches, upstreams
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience

@@ -11,10 +11,10 @@ import pytest
 
 from slb.control import keys
 from slb.control.acl import REPLAY_RULES
+from tests.support.documents import OPERATIONS
 from tests.support.following import Follower
 from tests.support.redis_server import BINARY, RedisServer
 from tests.support.waiting import eventually
-from tests.test_docs import OPERATIONS
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="there is no redis-server")
 
