@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect
 
 from slb.names import join_member
 from tests.process.commands import Commands, Serving
-from tests.process.serving import in_flight, until_all_ready, until_draining
+from tests.process.serving import in_flight, until_all_ready, until_draining, with_upstream
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon, until_found
 
@@ -32,7 +32,7 @@ def address(serving: Serving) -> tuple[str, int]:
 async def test_a_request_that_was_on_its_way_is_answered_as_the_last_of_its_connection(
     slb: Commands, serving: Serving
 ) -> None:
-    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    await with_upstream(slb, serving)
     reader, writer = await asyncio.open_connection(*address(serving))
     os.kill(serving.process.pid, signal.SIGTERM)
     await until_draining(slb, serving)
@@ -56,7 +56,7 @@ async def test_with_a_drain_delay_new_connections_are_served_while_readyz_answer
     slb: Commands, valkey: Valkey
 ) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url, env={"SLB_DRAIN_DELAY": "2s"}))
-    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    await with_upstream(slb, serving)
     os.kill(serving.process.pid, signal.SIGTERM)
     await until_draining(slb, serving)
     assert (await slb.get(f"{serving.url}/_slb/readyz"))[0] == 503
