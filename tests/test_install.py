@@ -150,7 +150,7 @@ def _making(folder: Path, target: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_stamps_of_another_folder_are_not_believed(project: Path) -> None:
+def test_stamps_of_another_folder_do_not_count(project: Path) -> None:
     venv = _pretend_venv(project, checkout="/another/folder\n")
     (venv / "installed-run").touch()
     _make(project, "help")

@@ -1,4 +1,4 @@
-"""An upstream whose answers last: a stream that goes on when the test lets it, a WebSocket that echoes."""
+"""An upstream whose answers last: a stream that goes on when the test allows it, a WebSocket that echoes."""
 
 import asyncio
 

@@ -172,7 +172,7 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
     """Where an instance's API is stands in Redis, and may be forged."""
     sent: list[str | None] = []
 
-    async def overheard(request: web.Request) -> web.Response:
+    async def record_request(request: web.Request) -> web.Response:
         sent.append(request.headers.get(hdrs.AUTHORIZATION))
         return web.json_response({"instances": ["forged"], "upstreams": []})
 
@@ -181,7 +181,7 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
     env = {"SLB_API_TOKEN_FILE": str(file)}
     serving = await slb.until_ready(await slb.serve(redis=valkey.url, env=env))
     app = web.Application()
-    app.router.add_get("/upstreams", overheard)
+    app.router.add_get("/upstreams", record_request)
     async with TestServer(app) as forged:
         record = {
             "name": "forged",

@@ -227,7 +227,7 @@ class Mine(asyncio.Protocol):
         self._transport.close()
 
 
-class Overheard:
+class Recorded:
     """An application, and what it is given."""
 
     def __init__(self, application: asyncio.Protocol, received: list[bytes]) -> None:
@@ -314,7 +314,7 @@ class Proxy:
 
     def _serve_one(self) -> asyncio.Protocol:
         made = Mine() if self.applications is None else self.applications()
-        return cast("asyncio.Protocol", Overheard(made, self.handed_over))
+        return cast("asyncio.Protocol", Recorded(made, self.handed_over))
 
     def route(self, path: str, *upstreams: "Origin | str", **settings: str) -> None:
         """Make `path` lead to these alone."""

@@ -95,7 +95,9 @@ class Rig:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self.proxy.address, limit=1 << 20)
 
-    async def talk(self, pieces: Sequence[bytes], to_head: bool, enough: Callable[[int], bool]) -> list[Message]:
+    async def exchange(
+        self, pieces: Sequence[bytes], to_head: bool, enough: Callable[[int], bool]
+    ) -> list[Message]:
         """Send on a new connection; what came back until it closed, or nothing more came and `enough(final
         replies)` held."""
         reader, writer = await self.connect()
@@ -128,7 +130,7 @@ class Rig:
         self._clean += 1
         target = b"/clean-%d" % self._clean
         request = b"GET %b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" % target
-        replies = await self.talk([request], False, lambda count: count > 0)
+        replies = await self.exchange([request], False, lambda count: count > 0)
         assert [(reply.status, reply.body, reply.faults) for reply in replies] == [(200, target, [])]
         assert self.complaints == []
 

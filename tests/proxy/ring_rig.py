@@ -15,7 +15,7 @@ PATHS = [f"/products/{number}" for number in range(40)]
 
 
 class Pod:
-    """An origin that answers when the test lets it."""
+    """An origin that answers when the test allows it."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()

@@ -9,7 +9,7 @@ from tests.support.valkey import Valkey
 
 
 class Pod:
-    """An origin that answers when the test lets it (`/p/quick` at once), and counts the most requests it had at once."""
+    """An origin that answers when the test allows it (`/p/quick` at once), and counts the most requests it had at once."""
 
     def __init__(self) -> None:
         self.running: list[Request] = []

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 
 class Pod:
-    """An origin that answers when the test lets it; `/p/quick` at once, `/p/bad` by leaving."""
+    """An origin that answers when the test allows it; `/p/quick` at once, `/p/bad` by leaving."""
 
     def __init__(self) -> None:
         self.running = 0

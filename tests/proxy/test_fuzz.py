@@ -33,7 +33,7 @@ async def check_request(rig: Rig, mutant: Mutant) -> None:
     rig.route()
     rig.witness.seen.clear()
     to_head = mutant.raw.lstrip(b"\r\n").startswith(b"HEAD ")
-    replies = await rig.talk(mutant.pieces, to_head, lambda count: count >= whole(rig))
+    replies = await rig.exchange(mutant.pieces, to_head, lambda count: count >= whole(rig))
     assert [fault for message in rig.witness.seen for fault in message.faults] == []
     with_head = b"HEAD " in mutant.raw  # then one of the replies has no body, whatever its head states
     assert whole(rig) <= len(final(replies)) or with_head
@@ -70,7 +70,7 @@ async def check_reply(rig: Rig, case: tuple[Mutant, str, str]) -> None:
     rig.route(first_byte_timeout="100ms", idle_timeout="100ms")
     rig.witness.play = play
     request = f"{method} /play HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n".encode()
-    replies = await rig.talk([request], method == "HEAD", lambda count: count > 0)
+    replies = await rig.exchange([request], method == "HEAD", lambda count: count > 0)
     assert [fault for reply in replies for fault in reply.faults] == []
     assert len(final(replies)) <= 1
     assert [value for reply in replies for value in reply.all(b"x-request-id") if value == b"theirs"] == []

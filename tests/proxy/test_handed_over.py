@@ -15,7 +15,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine
 
 
 class Patient(asyncio.Protocol):
-    """An application that waits for the rest of a body, and answers when the test lets it."""
+    """An application that waits for the rest of a body, and answers when the test allows it."""
 
     def __init__(self) -> None:
         self.lost = 0

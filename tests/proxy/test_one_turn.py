@@ -224,7 +224,7 @@ async def test_an_interim_reply_comes_before_the_switch_of_protocols(
     assert await wire.reader.readexactly(5) == b"HELLO"
 
 
-async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may_close_its_half(
+async def test_a_client_that_sends_far_ahead_of_its_tunnel_loses_nothing_and_may_close_its_half(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def count(request: Request) -> None:

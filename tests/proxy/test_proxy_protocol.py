@@ -65,7 +65,7 @@ async def test_header_and_request_may_come_as_one_or_byte_by_byte(proxies: MakeP
         assert (await wire.get()).status == 200
 
 
-async def test_a_client_in_trusted_proxies_is_believed_about_those_behind_it(
+async def test_a_client_in_trusted_proxies_is_trusted_for_those_behind_it(
     proxies: MakeProxy, origin: Origin
 ) -> None:
     proxy = await behind(proxies, origin, trusted_proxies="127.0.0.0/8,192.0.2.0/24")
@@ -74,7 +74,7 @@ async def test_a_client_in_trusted_proxies_is_believed_about_those_behind_it(
     assert origin.requests[0].one("X-Forwarded-For") == "198.51.100.4, 192.0.2.7"
 
 
-async def test_a_balancer_that_speaks_for_itself_is_its_own_client(proxies: MakeProxy, origin: Origin) -> None:
+async def test_a_header_for_the_balancer_itself_makes_it_the_client(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin)
     wire = await begin(proxy, version_2(0x20, 0x00, b""))
     await wire.get()

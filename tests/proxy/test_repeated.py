@@ -243,7 +243,7 @@ async def check_request(rig: Rig, case: tuple[Run, str]) -> None:
     rig.route(policy="consistent_hash", hash_key=key)
     middle = len(run.message) // 2
     with bounded(run.message):
-        await rig.talk([run.message[:middle], run.message[middle:]], False, lambda count: True)
+        await rig.exchange([run.message[:middle], run.message[middle:]], False, lambda count: True)
         await rig.at_rest()
     await rig.check_clean()
 
@@ -270,7 +270,7 @@ async def check_reply(rig: Rig, run: Run) -> None:
     rig.witness.play = play
     request = b"GET /play HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n"
     with bounded(run.message):
-        await rig.talk([request], False, lambda count: count > 0)
+        await rig.exchange([request], False, lambda count: count > 0)
         await rig.at_rest()
     await rig.check_clean()
 

@@ -54,7 +54,7 @@ async def test_an_upstream_of_an_unknown_authority_gets_no_request(
     assert b"certificate verify failed: unable to get local issuer certificate" in reply.body
 
 
-async def test_an_upstream_that_speaks_no_tls_is_named_as_such(proxies: MakeProxy) -> None:
+async def test_an_upstream_without_tls_is_named_as_such(proxies: MakeProxy) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(OK)

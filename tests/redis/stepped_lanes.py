@@ -1,5 +1,5 @@
 """Lanes of several instances on one real Valkey, whose calls are run, answered and cut, and whose messages come,
-when the test lets them. Time stands still for them."""
+when the test runs them. Time stands still for them."""
 
 import asyncio
 from collections import Counter

@@ -265,7 +265,7 @@ async def test_names_that_slb_cannot_have_written_go_and_do_no_harm(valkey: Valk
     raw.close()
 
 
-async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_believed(valkey: Valkey) -> None:
+async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_used(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", replace(SHORT, patience=60.0)) as one:
         assert await one.get(ONE, TURN) == "u0"

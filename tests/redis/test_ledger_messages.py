@@ -258,7 +258,7 @@ async def test_the_reply_to_an_acknowledgement_brings_a_grant_whose_message_was_
         assert (fleet.held(), fleet.books.grants(), one.requests) == ({"u0": 1, "u1": 1}, [], [])
 
 
-async def test_a_message_of_another_epoch_is_not_believed(valkey: Valkey) -> None:
+async def test_a_message_of_another_epoch_is_not_used(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
         one.messages[0] = one.messages[0]._replace(epoch="another 1")

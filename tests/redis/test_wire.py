@@ -187,7 +187,7 @@ async def test_a_far_redis_is_asked_once(opened: Opener, listens: Callable[..., 
     assert await reply == "value"
 
 
-async def test_it_speaks_tls_and_trusts_whom_the_url_names(
+async def test_it_uses_tls_and_trusts_the_authority_in_the_url(
     valkey: Valkey, opened: Opener, listens: Callable[..., Any], tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path)

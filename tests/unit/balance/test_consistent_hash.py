@@ -113,7 +113,7 @@ def test_one_request_that_is_stuck_keeps_its_upstreams_keys_away(count: int) -> 
     assert route.pick(b"key") is owner
 
 
-def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
+def test_a_retry_does_not_change_by_which_upstreams_the_others_are_judged() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
     route.pick(b"first")

@@ -47,7 +47,7 @@ def test_an_order_has_every_eligible_one_once(policy: PolicyName, sets: list[set
 
 @pytest.mark.parametrize("policy", NAMES)
 @given(loads=st.lists(st.integers(0, 3), min_size=1, max_size=6), before=st.integers(0, 7), seed=st.integers(0, 99))
-def test_first_in_the_order_is_whom_pick_would_have_returned(
+def test_first_in_the_order_is_what_pick_would_have_returned(
     policy: PolicyName, loads: list[int], before: int, seed: int
 ) -> None:
     view = RouteView(tuple(upstream("abcdef"[at], weight=at + 1, inflight=load) for at, load in enumerate(loads)))

@@ -31,7 +31,7 @@ def hold(upstream: LiveUpstream, count: int) -> list[Handle]:
 
 
 @pytest.mark.parametrize("moves", [0.0, 1.0])
-def test_whom_a_retry_leaves_out_the_next_request_may_have(moves: float) -> None:
+def test_an_upstream_that_a_retry_leaves_out_the_next_request_may_have(moves: float) -> None:
     route = Route(fleet(5))
     owner, second, *_ = clockwise(route)
     assert pick(route) is owner
@@ -42,7 +42,7 @@ def test_whom_a_retry_leaves_out_the_next_request_may_have(moves: float) -> None
     assert len(held) == 10
 
 
-def test_whom_the_order_of_a_retry_leaves_out_the_next_order_has_in_its_place() -> None:
+def test_an_upstream_that_the_order_of_a_retry_leaves_out_the_next_order_has_in_its_place() -> None:
     route = Route(fleet(5))
     pick(route)
     order = clockwise(route)

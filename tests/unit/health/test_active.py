@@ -56,7 +56,7 @@ class Upstreams:
 
 
 class Fleet(Routes):
-    """`passes(seconds)` lets time go by and everything that falls due in it happen."""
+    """`passes(seconds)` moves the time on, and everything that falls due in it happens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,8 +21,8 @@ class Scene:
         self.exchange = SimpleNamespace(
             bytes_in=0,
             status=0,
-            client=self._speaker("hold_upload", "upload_may_go_on"),
-            handle=self._speaker("goes_on", "waits"),
+            client=self._recorder("hold_upload", "upload_may_go_on"),
+            handle=self._recorder("goes_on", "waits"),
             connection=SimpleNamespace(transport=_NO_SOCKET) if connected else None,
             request=SimpleNamespace(
                 head=SimpleNamespace(length=length),
@@ -33,7 +33,7 @@ class Scene:
         outbox = SimpleNamespace(post=lambda transport, data: self.posted.append(data))
         self.upload = Upload(cast("Any", self.exchange), cast("Any", wheel), cast("Any", outbox), payload, ended)
 
-    def _speaker(self, *names: str) -> SimpleNamespace:
+    def _recorder(self, *names: str) -> SimpleNamespace:
         return SimpleNamespace(**{name: lambda name=name: self.called.append(name) for name in names})
 
     def calls(self) -> list[str]:
