@@ -103,7 +103,7 @@ async def test_a_retry_by_a_route_that_is_no_more_is_answered(
         proxy.route("/", policy="consistent_hash")
     else:
         proxy.route("/", *two, policy="round_robin")
-    await asyncio.sleep(0.05)  # longer than from one look at the pool to the next
+    proxy.ahead += 0.05  # longer than from one look at the pool to the next
     gate.set()
     assert (await soon(asked, 5)).status == 503
     assert sum(len(origin.requests) for origin in two) == 2

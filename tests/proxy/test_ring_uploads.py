@@ -48,7 +48,7 @@ async def test_a_body_that_its_client_sends_slowly_makes_no_upstream_look_stuck_
     wire = await proxy.connect()
     await wire.send(f"PUT {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n".encode())
     for _ in range(5):
-        await asyncio.sleep(0.2)
+        proxy.ahead += 0.2
         await proxy.get(PATHS[0])
         await wire.send(b"x")
     assert (await wire.reply()).status == 200
