@@ -114,28 +114,17 @@ async def test_a_handshake_that_does_not_go_on_is_ended(
     assert proxy.metrics.tls_handshake_failures == {"timeout": 1}
 
 
-async def test_more_arrivals_than_connections_allowed_are_turned_away(
-    proxies: MakeProxy, origin: Origin, authority: Authority
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_peer"])
+async def test_handshakes_beyond_a_limit_of_connections_are_turned_away(
+    proxies: MakeProxy, origin: Origin, authority: Authority, limit: str
 ) -> None:
-    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections=2)
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), **{limit: 2})
     waiting = [await proxy.connect() for _ in range(2)]
     await eventually(lambda: proxy.server.arriving == 2)
     assert await (await proxy.connect()).ended()
-    waiting[0].close()
-    await eventually(lambda: proxy.server.arriving == 1)
-    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
-    assert (await wire.get()).status == 200
-
-
-async def test_one_peer_may_not_take_all_places_for_handshakes(
-    proxies: MakeProxy, origin: Origin, authority: Authority
-) -> None:
-    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections_per_peer=2)
-    waiting = [await proxy.connect() for _ in range(2)]
-    await eventually(lambda: proxy.server.arriving == 2)
-    assert await (await proxy.connect()).ended()
-    other = await proxy.connect(ssl=authority.client(), server_hostname="a.test", local_addr=("127.0.0.2", 0))
-    assert (await other.get()).status == 200
+    if limit == "max_connections_per_peer":
+        other = await proxy.connect(ssl=authority.client(), server_hostname="a.test", local_addr=("127.0.0.2", 0))
+        assert (await other.get()).status == 200
     waiting[0].close()
     await eventually(lambda: proxy.server.arriving == 1)
     wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
