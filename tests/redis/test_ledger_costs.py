@@ -309,7 +309,7 @@ def test_every_ask_gets_one_of_the_least_loaded_with_room(
         avoid = [each.member for each in rng.sample(PODS, avoids)]
         row: list[Any] = ["", "/x", False, avoid, "", 1, 0, 0, []]
         candidates = {"views": {"/x": name}, "contents": {name: rows}}
-        reply = twins._send("w", release=freed, asks=[row] * asks, start=rng.randrange(99), **candidates)
+        reply = twins.send("w", release=freed, asks=[row] * asks, start=rng.randrange(99), **candidates)
         for answer in reply["answers"]:
             loads = {
                 each.member: held.get(each.member, 0) / each.slots

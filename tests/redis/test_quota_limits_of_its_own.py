@@ -292,7 +292,9 @@ async def test_lost_models_are_restored_by_an_instance_that_had_them_though_anot
     await until_found(one.quota.models)
 
 
-async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starter, valkey: Valkey) -> None:
+async def test_lost_models_come_back_beside_one_that_was_set_first(
+    start: Starter, valkey: Valkey, script: Script
+) -> None:
     one, other = await start(timing=QuotaTiming(beat=1, deadline=5)), await start()
     for name in ("a", "b", "c"):
         await one.quota.put(name, AMPLE)
@@ -303,7 +305,7 @@ async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starte
     found = await until(one.quota.models, lambda models: len(models) == 3)
     assert [(each.model, each.limits.weight) for each in found] == [("a", 7), ("b", 1), ("c", 1)]
     await one.quota.delete("c")
-    assert await other.quota._lane.ask("restore", [["c", *ROW]]) == [0], "it was deleted since"
+    assert script.run(["restore", [["c", *ROW]]]) == [[0]], "it was deleted since"
 
 
 def test_long_after_a_loss_models_are_restored_only_where_there_are_none(script: Script) -> None:
