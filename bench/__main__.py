@@ -4,32 +4,29 @@ import typer
 
 from bench.command import add_command
 from bench.comparison import compare
+from bench.figures.connections import memory, soak, stream
 from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
 from bench.figures.library import client
-from bench.figures.memory import memory
-from bench.figures.outage import outage
 from bench.figures.policy import policy
 from bench.figures.register import register
+from bench.figures.restarts import outage, rolling
 from bench.figures.ring import ring
-from bench.figures.rolling import rolling
 from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow
-from bench.figures.soak import soak
-from bench.figures.stream import stream
 from bench.gpu.command import gpu
-from bench.lab.command import simulate
+from bench.lab.experiments import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
-FIGURES = (register, outage, routes, memory, soak, slow, stream, rolling)
-FLEETS = (handoff, policy, ledger, kill, scale, ring, client, gpu, quota, quota_rate, simulate)
+ALONE = (register, outage, routes, memory, soak, slow, stream, rolling)
+SHARED = (handoff, policy, ledger, kill, scale, ring, client, gpu, quota, quota_rate, simulate)
 
 app = typer.Typer(add_completion=False)
 add_command(app, compare, default=True)
-for command in (*FIGURES, *FLEETS):
+for command in (*ALONE, *SHARED):
     add_command(app, command)
 
 if __name__ == "__main__":

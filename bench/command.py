@@ -4,10 +4,10 @@ import inspect
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial, wraps
+from functools import wraps
 from inspect import Parameter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,10 +20,9 @@ import typer
 from redis.exceptions import RedisError
 from rich.console import Console
 
-from bench.errors import BenchError
 from bench.fleet import Fleet
-from bench.machine import Surroundings, described
-from bench.processes import ENDING, Processes
+from bench.processes import ENDING, BenchError, Processes
+from bench.procstat import Surroundings, machine
 from bench.table import Outcome
 
 USAGE_ERROR, INTERRUPTED = 2, 130
@@ -31,7 +30,7 @@ PLAIN_WIDTH = 110
 """Of a table that goes to a file or a pipe."""
 
 ALL = "all"
-Json = Annotated[Path | None, typer.Option("--json", help="Write all tables to this file.")]
+Json = Annotated[Path | None, typer.Option(help="Write all tables to this file.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit 1 where a goal is missed.")]
 
 
@@ -54,28 +53,24 @@ def add_command(app: typer.Typer, measure: Callable[..., Outcome], default: bool
     """A command that does `measure`: its options are the parameters after the first, which is a Bench, and those
     that all commands have. The `default` one is what the bench does without a command."""
 
-    name = measure.__name__.replace("_", "-")
-
     @wraps(measure)
     def command(context: typer.Context, json: Path | None, check: bool, **options: object) -> None:
         if context.invoked_subcommand is None:
-            raise typer.Exit(_run(partial(measure, **options), name, options, json, check))
+            raise typer.Exit(_run(measure, options, json, check))
 
-    signature = inspect.signature(measure)
-    common = (
+    common = [
         Parameter("json", Parameter.KEYWORD_ONLY, default=None, annotation=Json),
         Parameter("check", Parameter.KEYWORD_ONLY, default=False, annotation=Check),
         Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
-    )
-    shown = signature.replace(parameters=[*list(signature.parameters.values())[1:], *common])
-    command.__signature__ = shown.replace(return_annotation=None)  # type: ignore[attr-defined]
+    ]
+    own = list(inspect.signature(measure).parameters.values())[1:]
+    command.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
     (app.callback(invoke_without_command=True) if default else app.command())(command)
 
 
-def _run(
-    measure: Callable[[Bench], Outcome], name: str, options: dict[str, object], json: Path | None, check: bool
-) -> int:
+def _run(measure: Callable[..., Outcome], options: dict[str, object], json: Path | None, check: bool) -> int:
     """Measure, print, write. The exit code: 1 where something failed, or a goal is missed and `check` is set."""
+    name = measure.__name__.replace("_", "-")
     if json is not None and not json.parent.is_dir():
         refuse(f"--json: there is no folder {json.parent}")
     for number in ENDING:
@@ -85,7 +80,7 @@ def _run(
     try:
         folder, status = TemporaryDirectory(prefix="slb-bench-"), Console(stderr=True).status("")
         with folder as home, status, Processes() as processes:
-            outcome = measure(Bench(processes, Path(home), status.update))
+            outcome = measure(Bench(processes, Path(home), status.update), **options)
     except KeyboardInterrupt:
         print("interrupted: nothing was measured to its end", file=sys.stderr)
         return INTERRUPTED
@@ -93,15 +88,15 @@ def _run(
         print(f"bench {name}: {error}", file=sys.stderr)
         return 1
     shares = surroundings.shares()
-    _print(outcome, shares.words())
+    _print(outcome, shares)
     if json is not None:
-        head = {"command": name, "options": options, "started": started, "machine": described()}
-        whole = {**head, "shares": shares._asdict(), "sections": [asdict(each) for each in outcome.sections]}
+        head = {"command": name, "options": options, "started": started, "machine": machine(), "shares": shares}
+        whole = {**head, "sections": [asdict(each) for each in outcome.sections]}
         json.write_bytes(orjson.dumps(whole, default=str, option=orjson.OPT_INDENT_2))
     return INTERRUPTED if outcome.interrupted else int(outcome.failed or (check and not outcome.met))
 
 
-def _print(outcome: Outcome, last: str) -> None:
+def _print(outcome: Outcome, shares: Mapping[str, float]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
@@ -111,7 +106,11 @@ def _print(outcome: Outcome, last: str) -> None:
         for note in section.notes:
             console.print(note, markup=False, highlight=False)
         console.print()
-    console.print(last, markup=False, highlight=False)
+    console.print(
+        f"of the machine's time meanwhile: the bench and all it started {shares['ours']:.0%}, "
+        f"other processes {shares['others']:.0%}, withheld by the hypervisor {shares['stolen']:.0%}",
+        highlight=False,
+    )
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
@@ -129,8 +128,8 @@ def chosen(option: str, text: str, known: Iterable[str]) -> list[str]:
     """Those of `known` that a text with commas names, in the order of `known`; all where it names none, or `all`.
     Refuses unknown names."""
     everything = list(known)
-    names = [word.strip() for word in text.split(",") if word.strip()]
-    if unknown := sorted({*names} - {*everything, ALL}):
+    names = {word.strip() for word in text.split(",")} - {""}
+    if unknown := sorted(names - {*everything, ALL}):
         refuse(f"{option}: {', '.join(unknown)}: known are {', '.join(everything)}")
     return [name for name in everything if name in names or not names or ALL in names]
 

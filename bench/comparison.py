@@ -8,10 +8,9 @@ from typing import Annotated
 from typer import Option
 
 from bench.command import ALL, Bench, chosen
-from bench.load import CASES, Case
-from bench.machine import python
-from bench.measure import Measurement, Sample, pinned_cores
+from bench.measure import CASES, Case, Measurement, Sample
 from bench.peers import PEERS, SLB, Peer
+from bench.procstat import python
 from bench.table import Figure, Outcome, Section, short
 
 NO_FIGURE = "-"
@@ -46,8 +45,6 @@ def compare(
     connections: Annotated[int, Option(min=1, help="Connections wrk keeps alive.")] = 64,
     only: Annotated[str, Option(help=f"Of {','.join(peer.name for peer in PEERS)}.")] = ALL,
     cases: Annotated[str, Option(help=f"Of {','.join(case.name for case in CASES)}.")] = ALL,
-    proxy_core: Annotated[int | None, Option(help="Core of the proxy; default the last one.")] = None,
-    load_core: Annotated[int | None, Option(help="Core of wrk and upstreams; default the first.")] = None,
 ) -> Outcome:
     """Measure slb and its peers in turn under the same load; with a COMMAND, a figure of slb alone.
 
@@ -55,93 +52,85 @@ def compare(
     """
     names = chosen("--only", only, [peer.name for peer in PEERS])
     wanted = chosen("--cases", cases, [case.name for case in CASES])
-    measurement = Measurement(bench, *pinned_cores(proxy_core, load_core), seconds, warmup)
+    measurement = Measurement(bench, seconds, warmup)
     peers = [peer for peer in PEERS if peer.name in names]
+    measured = [case for case in CASES if case.name in wanted]
     versions = {peer.name: peer.version(program) for peer in peers if (program := peer.program())}
-    turns = [
-        (number, peer, case)
-        for number in range(1, rounds + 1)
-        for peer in peers
-        if peer.name in versions
-        for case in CASES
-        if case.name in wanted
-    ]
     samples: list[Sample] = []
+    interrupted = False
     try:
-        for number, peer, case in turns:
-            bench.to(f"round {number}: {peer.name}, {case.name}")
-            samples.append(measurement.take(peer, case, number, connections))
+        for number in range(1, rounds + 1):
+            for peer in peers:
+                for case in measured if peer.name in versions else ():
+                    bench.to(f"round {number}: {peer.name}, {case.name}")
+                    samples.append(measurement.take(peer, case, connections))
     except KeyboardInterrupt:
         if not samples:
             raise
-    sections = [case_section(case, peers, samples) for case in CASES if case.name in wanted]
+        interrupted = True
+    sections = [case_section(case, peers, samples) for case in measured]
     notes = [
         f"slb ran under {python()} (why it matters: docs/benchmarks.md)",
         f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        *(["Interrupted: the figures are of the rounds until then."] if interrupted else []),
     ]
-    interrupted = len(samples) < len(turns)
-    if interrupted:
-        notes.append("Interrupted: the figures are of the rounds until then.")
     held_to = goals(samples)
     title = "slb's CPU per request, in units of a peer's" if held_to else "no goal has figures in this run"
-    return Outcome(
-        [*sections, Section(title, held_to, notes)],
-        interrupted,
-        any(sample.failure for sample in samples),
-    )
+    failed = any(sample.failure for sample in samples)
+    return Outcome([*sections, Section(title, held_to, notes)], interrupted, failed)
 
 
-def rounds_of(samples: Sequence[Sample], peer: str, case: str) -> list[Sample]:
+def _rounds(samples: Sequence[Sample], peer: str, case: str) -> list[Sample]:
     """Those with figures."""
     return [each for each in samples if (each.peer, each.case) == (peer, case) and not each.failure]
 
 
-def cpu_us(rounds: Sequence[Sample]) -> float | None:
+def _cpu_us(samples: Sequence[Sample], peer: str, case: str) -> float | None:
     """The median of CPU a request; None where there are no figures."""
-    return median(each.cpu_us_per_request for each in rounds) if rounds else None
+    rounds = _rounds(samples, peer, case)
+    return median(each.cpu_us for each in rounds) if rounds else None
 
 
 def case_section(case: Case, peers: Sequence[Peer], samples: Sequence[Sample]) -> Section:
     """A row for each peer, the medians over its rounds, and what a row cannot say."""
-    ours = cpu_us(rounds_of(samples, SLB.name, case.name))
-    rows = [[peer.name, *cells(rounds_of(samples, peer.name, case.name), ours)] for peer in peers]
-    notes = [note for peer in peers for note in notes_of(peer, case, samples)]
+    ours = _cpu_us(samples, SLB.name, case.name)
+    rows = [[peer.name, *_cells(_rounds(samples, peer.name, case.name), ours)] for peer in peers]
+    notes = [note for peer in peers for note in _notes(peer, case, samples)]
     return Section(f"{case.name}: {case.title}", (), notes, COLUMNS, rows)
 
 
-def cells(rounds: Sequence[Sample], ours: float | None) -> list[str]:
+def _cells(rounds: Sequence[Sample], ours: float | None) -> list[str]:
     """`ours`: slb's CPU a request in µs."""
-    its = cpu_us(rounds)
-    if its is None:
+    if not rounds:
         return [NO_FIGURE] * (len(COLUMNS) - 1)
-    cpu = [each.cpu_us_per_request for each in rounds]
+    cpu, loads = [each.cpu_us for each in rounds], [each.load for each in rounds]
+    its = median(cpu)
     return [
-        f"{median(each.requests_per_second for each in rounds):,.0f}",
-        short(median(each.p50_us for each in rounds) / 1000),
-        short(median(each.p99_us for each in rounds) / 1000),
+        f"{median(each.requests / each.seconds for each in loads):,.0f}",
+        short(median(each.p50_us for each in loads) / 1000),
+        short(median(each.p99_us for each in loads) / 1000),
         short(its),
         f"{short(min(cpu))}-{short(max(cpu))}",
-        f"{median(each.busy for each in rounds):.0%}",
+        f"{median(each.cpu_seconds / each.load.seconds for each in rounds):.0%}",
         short(median(each.resident_mib for each in rounds)),
         f"{its / ours:.2f}x" if ours else NO_FIGURE,
         f"{ours / its:.2f}x" if ours else NO_FIGURE,
-        f"{sum(errors_of(rounds).values()):,}",
+        f"{sum(_errors(rounds).values()):,}",
     ]
 
 
-def errors_of(rounds: Sequence[Sample]) -> Mapping[str, int]:
+def _errors(rounds: Sequence[Sample]) -> Mapping[str, int]:
     """By kind, added up."""
-    return sum((Counter(each.errors) for each in rounds), Counter[str]())
+    return sum((Counter(each.load.errors) for each in rounds), Counter[str]())
 
 
-def notes_of(peer: Peer, case: Case, samples: Sequence[Sample]) -> list[str]:
-    """The errors by kind, and the last line of the last failure; the JSON file has it whole."""
+def _notes(peer: Peer, case: Case, samples: Sequence[Sample]) -> list[str]:
+    """The errors by kind, and the last line of the last failure."""
     tried = [each for each in samples if (each.peer, each.case) == (peer.name, case.name)]
     if not tried:
-        missing = "not measured" if peer.program() else f"not installed: {peer.install}"
-        return [f"{peer.name}: {missing}"]
+        return [f"{peer.name}: {'not measured' if peer.program() else f'not installed: {peer.install}'}"]
     notes = []
-    if errors := errors_of(tried):
+    if errors := _errors(tried):
         kinds = ", ".join(f"{KIND_WORDS[kind]} {count:,}" for kind, count in errors.items())
         notes.append(f"{peer.name}: errors: {kinds}")
     if failures := [each.failure for each in tried if each.failure]:
@@ -155,5 +144,5 @@ def goals(samples: Sequence[Sample]) -> list[Figure]:
     return [
         Figure(f"{case}: of {peer}'s", ours / its, at_most=most)
         for (case, peer), most in GOALS.items()
-        if (ours := cpu_us(rounds_of(samples, SLB.name, case))) and (its := cpu_us(rounds_of(samples, peer, case)))
+        if (ours := _cpu_us(samples, SLB.name, case)) and (its := _cpu_us(samples, peer, case))
     ]

@@ -1,21 +1,20 @@
 """The one way in which slb instances are started: on a Redis of their own, with the upstreams they need."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
-from bench.http import ask, free_ports, get_text, send_json
+from bench.http import free_ports, get_text, send_json, wait_until_served
 from bench.peers import SLB
 from bench.pods import start_pods, start_upstreams
-from bench.processes import Processes, Running, wait_until
+from bench.processes import BenchError, Processes, Running, wait_until
 from bench.redis import PrivateRedis
 from slb.control import keys
 
-READY_SECONDS = 60.0
+READY_SECONDS, GIVE_UP_SECONDS = 60.0, 30.0
 LOOK_EVERY_SECONDS = 0.005
 
 
@@ -28,10 +27,7 @@ class Instance:
     api_port: int
 
     def wait_until_ready(self) -> None:
-        def ready() -> bool:
-            return ask(self.api_port, "/readyz")[0] == 200
-
-        wait_until(ready, self.running, READY_SECONDS, "becoming ready", LOOK_EVERY_SECONDS)
+        wait_until_served([self.api_port], "/readyz", self.running, READY_SECONDS, LOOK_EVERY_SECONDS)
 
     def register(self, path: str, target: str) -> None:
         """Over its API. Raises BenchError where it refuses."""
@@ -42,24 +38,15 @@ class Instance:
         return json.loads(get_text(self.api_port, path))
 
 
-@dataclass(frozen=True)
-class Pods:
-    """Upstreams in one process."""
-
-    running: Running
-    ports: Sequence[int]
-
-
 class Fleet:
     """Everything lives in `home`, and ends with `processes`."""
 
     def __init__(self, processes: Processes, home: Path) -> None:
         self.processes = processes
-        self._home = home
+        self._home, self._numbers = home, count()
         self.redis = PrivateRedis(processes, home / "redis")
         self.redis.start()
         self.instances: list[Instance] = []
-        self._numbers = count()
 
     def start_upstreams(self) -> list[str]:
         """Two, as members."""
@@ -67,10 +54,11 @@ class Fleet:
         start_upstreams(self.processes, self.folder("upstreams"), None, ports)
         return [member(port) for port in ports]
 
-    def start_pods(self, kind: str, number: int, **options: Any) -> Pods:
-        """So many of one kind (`bench.pods`), in one process."""
+    def start_pods(self, kind: str, number: int, **options: Any) -> list[int]:
+        """So many of one kind (`bench.pods`), in one process: their ports."""
         ports = free_ports(number)
-        return Pods(start_pods(self.processes, self.folder(kind), kind, ports, **options), ports)
+        start_pods(self.processes, self.folder(kind), kind, ports, **options)
+        return ports
 
     def write_route(self, path: str, ports: Sequence[int], settings: Mapping[str, str]) -> None:
         """Into Redis, by hand, with these upstreams."""
@@ -78,15 +66,10 @@ class Fleet:
         redis.hset(keys.settings_key(path), mapping=settings)
         redis.sadd(keys.route_key(path), *map(member, ports))
 
-    def start_instance(self, *more: str) -> Instance:
-        """Start one more, with these words besides; it may not be ready yet."""
-        port, api_port = free_ports(2)
-        self.instances.append(self._serve(self.folder("slb"), port, api_port, *more))
-        return self.instances[-1]
-
-    def start_instances(self, number: int, *more: str) -> list[Instance]:
+    def start_instances(self, number: int) -> list[Instance]:
         """So many more at once; all are ready on return."""
-        started = [self.start_instance(*more) for _ in range(number)]
+        started = [self._serve(self.folder("slb"), *free_ports(2)) for _ in range(number)]
+        self.instances += started
         for instance in started:
             instance.wait_until_ready()
         return started
@@ -117,7 +100,7 @@ class Fleet:
         """A `slb upstream` that registers itself with the first instance, and serves on return."""
         register = f"http://127.0.0.1:{self.instances[0].api_port}"
         words = ["--listen", member(port), "--register", register, "--path", path, "--slots", str(slots)]
-        running = self.slb("upstream", *words)
+        running = self._slb(self.folder("upstream"), "upstream", *words)
         self.wait_until_shown(path, [port], running)
         return running
 
@@ -129,6 +112,15 @@ class Fleet:
             return all(member(port) in text for text in shown for port in ports)
 
         wait_until(all_have_them, running, READY_SECONDS, "registering", LOOK_EVERY_SECONDS)
+
+    def wait_until(self, holds: Callable[[], bool], what: str, every: float = LOOK_EVERY_SECONDS) -> None:
+        """Raises TookTooLong where it does not in time, BenchError where an instance ends."""
+
+        def looked() -> bool:
+            self.check_alive()
+            return holds()
+
+        wait_until(looked, self.instances[0].running, GIVE_UP_SECONDS, what, every)
 
     def stop_instance(self, instance: Instance) -> None:
         self.processes.stop(instance.running)
@@ -151,15 +143,24 @@ class Fleet:
         home.mkdir()
         return home
 
-    def slb(self, *arguments: str, home: Path | None = None) -> Running:
-        """One command of slb."""
-        home = home or self.folder(arguments[0])
-        return self.processes.start([SLB.installed(), *arguments], None, home, {"SLB_DATA_DIR": str(home / "data")})
+    def start_router(self, port: int, core: int) -> Running:
+        """A `slb serve` on one core with nothing but the quota router on; it may not be ready yet."""
+        words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self.redis.url)
+        return self._slb(self.folder("router"), "serve", *words, core=core)
 
-    def _serve(self, home: Path, port: int, api_port: int, *more: str) -> Instance:
+    def _serve(self, home: Path, port: int, api_port: int) -> Instance:
         listeners = ("--listen", member(port), "--api", member(api_port))
         others = ("--redis", self.redis.url, "--access-log", "errors", "--name", home.name)
-        return Instance(self.slb("serve", *listeners, *others, *more, home=home), port, api_port)
+        return Instance(self._slb(home, "serve", *listeners, *others), port, api_port)
+
+    def _slb(self, home: Path, *words: str, core: int | None = None) -> Running:
+        return self.processes.start([SLB.installed(), *words], core, home, {"SLB_DATA_DIR": str(home / "data")})
+
+
+def queued(cap: int, timeout: str, limit: int = 100_000) -> dict[str, str]:
+    """Settings of a route: one queue for the whole fleet, so many requests at a time at each upstream."""
+    full = {"max_inflight": str(cap), "when_full": "queue", "queue_limit": str(limit), "queue_timeout": timeout}
+    return {"policy": "least_inflight", **full}
 
 
 def member(port: int) -> str:

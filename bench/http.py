@@ -2,9 +2,11 @@
 
 import json
 import socket
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException
 
-from bench.errors import BenchError
+from bench.processes import POLL_SECONDS, BenchError, Running, wait_until
 
 ASK_SECONDS = 2.0
 
@@ -16,6 +18,14 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return status, upstream
     except (OSError, HTTPException):
         return 0, ""
+
+
+def wait_until_served(
+    ports: Iterable[int], path: str, running: Running, seconds: float, every: float = POLL_SECONDS
+) -> None:
+    """Until all of them answer a GET with 200. Raises BenchError where `running` ends first, or time runs out."""
+    for port in ports:
+        wait_until(lambda port=port: ask(port, path)[0] == 200, running, seconds, f"GET {path}", every)  # type: ignore[misc]
 
 
 def get_text(port: int, path: str) -> str:
@@ -35,27 +45,16 @@ def send_json(method: str, port: int, path: str, body: object) -> None:
 
 def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[int, str, str]:
     """Status, text and `X-Upstream`."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
-    try:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)) as connection:
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         reply = connection.getresponse()
         return reply.status, reply.read().decode(errors="replace"), reply.headers.get("X-Upstream", "")
-    finally:
-        connection.close()
 
 
 def free_ports(count: int) -> list[int]:
     """Free ones that the kernel chooses; all are held until the last is known, so that no two are the same."""
-    held = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in held:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,48 +1,16 @@
-"""Peers that the bench plays itself: an event loop in a thread, and an upstream on it."""
+"""An upstream that the bench plays itself, for connections that are slow, idle or streaming."""
 
 import asyncio
 import resource
-import threading
 import time
-from collections.abc import Coroutine
-from typing import Any, Self, TypeVar
 
-import uvloop
+from bench.processes import BenchError
+from bench.procstat import MIB
 
-from bench.errors import BenchError
-
-MIB = 1 << 20
 PIECE = bytes(MIB)
 BACKLOG = 4096
 EVENT = b"6\r\ntoken \r\n"
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-Result = TypeVar("Result")
-
-
-class Loop:
-    """An event loop in a thread of its own, for as long as the `with` block runs."""
-
-    def __enter__(self) -> Self:
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="peers")
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.run(self._cancel_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def run(self, task: Coroutine[Any, Any, Result]) -> Result:
-        """Run `task` there and wait for it."""
-        return asyncio.run_coroutine_threadsafe(task, self._loop).result()
-
-    async def _cancel_all(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
 
 class Upstream:
@@ -51,8 +19,7 @@ class Upstream:
     when the last one was written."""
 
     def __init__(self, bytes_per_second: float, large: int) -> None:
-        self._pause = MIB / bytes_per_second
-        self._large = large
+        self._pause, self._large = MIB / bytes_per_second, large
         self.event_sent = 0.0
 
     async def start(self) -> str:
@@ -64,9 +31,8 @@ class Upstream:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                path = head.split(" ", 2)[1]
                 length = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
-                await self._answer(path, length, reader, writer)
+                await self._answer(head.split(" ", 2)[1], length, reader, writer)
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             return  # the other side has what it wanted, or the measurement is over
         finally:
@@ -84,19 +50,23 @@ class Upstream:
                 pass
         elif path == "/large":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % self._large)
-            for _ in range(self._large // MIB):
-                writer.write(PIECE)
-                await writer.drain()
+            await write_all(writer, self._large)
         else:
             await read_slowly(reader, length, self._pause)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
+async def write_all(writer: asyncio.StreamWriter, size: int) -> None:
+    """So many bytes, in pieces of 1 MiB, as fast as the other side takes them."""
+    for _ in range(size // MIB):
+        writer.write(PIECE)
+        await writer.drain()
+
+
 async def read_slowly(reader: asyncio.StreamReader, length: int, pause: float) -> None:
     """Read `length` bytes, resting `pause` seconds after each MiB."""
     while length > 0:
-        piece = await reader.readexactly(min(MIB, length))
-        length -= len(piece)
+        length -= len(await reader.readexactly(min(MIB, length)))
         await asyncio.sleep(pause)
 
 

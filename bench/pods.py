@@ -2,49 +2,36 @@
 being JSON."""
 
 import asyncio
-import getpass
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 import orjson
 import uvloop
 
-from bench.http import ask
-from bench.noting import Book, Noted, Schedule
-from bench.peers import CONFIGS, Site, find_program
-from bench.processes import Processes, Running, wait_until
+from bench.http import wait_until_served
+from bench.peers import Site, find_program
+from bench.processes import Processes
 from bench.procstat import MIB
 from bench.timers import Timers
 
 READY_SECONDS = 15.0
-BACKLOG = 2048
-"""Connections that wait to be accepted while a pod stands still; what most servers ask for."""
-
+BACKLOG = 2048  # connections that wait to be accepted while a pod stands still; what most servers ask for
 SERVICE_TIME = b"x-service-time"
-NOTED = "/noted"
-"""Of noting pods: the path on which a pod answers with what the book has, as JSON."""
-
+NOTED = "/noted"  # on which a noting pod answers with what the book has, as JSON
 BODY = b'{"id":"cmpl-7f3a9c","object":"text_completion","choices":[{"index":0,"text":"hello"}]}'
 RECEIVED = b'{"received":true}'
 
 Answer = Callable[[bytes], None]
-At = Callable[[float, Callable[[], None]], None]
-"""Calls back at a time of `time.monotonic`."""
-
+At = Callable[[float, Callable[[], None]], None]  # calls back at a time of `time.monotonic`
 Gone = Callable[[], object]
-
-
-class Pod(Protocol):
-    """One upstream."""
-
-    def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
-        """Answer a request whose head asks for a service of so many seconds. Returns what to call where the
-        connection is gone before that."""
+"""What a pod's `take` returns: what to call where the connection is gone before the request has been answered."""
 
 
 def reply(name: str, body: bytes = BODY, content_type: str = "application/json") -> bytes:
@@ -59,10 +46,8 @@ class Plain:
     """Answers each request at once; every reply is made beforehand."""
 
     def __init__(self, name: str) -> None:
-        self._replies = {
-            b"/upload": reply(name, RECEIVED),
-            b"/download": reply(name, b"x" * MIB, "application/octet-stream"),
-        }
+        download = reply(name, b"x" * MIB, "application/octet-stream")
+        self._replies = {b"/upload": reply(name, RECEIVED), b"/download": download}
         self._else = reply(name)
 
     def take(self, path: bytes, seconds: float, answer: Answer) -> None:
@@ -74,8 +59,7 @@ class Slot:
     names itself how long it takes (`X-Service-Time`, seconds), so that every balancer brings the same work."""
 
     def __init__(self, name: str, at: At, clock: Callable[[], float] = time.monotonic) -> None:
-        self._at = at
-        self._clock = clock
+        self._at, self._clock = at, clock
         self._free_at = 0.0
         self._reply = reply(name)
 
@@ -85,29 +69,90 @@ class Slot:
         self._at(self._free_at, lambda: answer(self._reply))
 
 
+@dataclass
+class Book:
+    """Filled by the pods of one process. `gaps`: seconds between the end of one request at a pod and the beginning
+    of the next, and whether both came through one instance; `crowded`: how often a request came to a pod that was
+    not free. `present`, `most`: by pod, how many requests it has now, and the most it ever had at once."""
+
+    gaps: list[tuple[float, bool]] = field(default_factory=list)
+    crowded: int = 0
+    present: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
+    _freed: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def begin(self, pod: str, instance: str, now: float) -> None:
+        """A request has come."""
+        freed = self._freed.pop(pod, None)
+        if self.present[pod]:
+            self.crowded += 1
+        elif freed is not None:
+            self.gaps.append((now - freed[0], freed[1] == instance))
+        self.present[pod] += 1
+        self.most[pod] = max(self.most[pod], self.present[pod])
+
+    def end(self, pod: str, instance: str, now: float) -> None:
+        """A request has been served, or its connection is gone."""
+        self.present[pod] -= 1
+        if not self.present[pod]:
+            self._freed[pod] = now, instance
+
+    def take(self) -> dict[str, object]:
+        """As JSON takes it; gaps and crowded are those since the last take."""
+        taken = {"gaps": self.gaps, "crowded": self.crowded, "present": +self.present, "most": self.most}
+        self.gaps, self.crowded = [], 0
+        return taken
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When requests end. In step all pods end at one moment, every `service` seconds; else a request takes that,
+    and up to `spread` of it more or less."""
+
+    rng: Random
+    service: float
+    spread: float = 0.25
+    in_step: bool = False
+
+    def end_of(self, now: float) -> float:
+        """Of a request that begins now; in step it takes at least half a service, so that latecomers are in."""
+        if not self.in_step:
+            return now + self.service * self.rng.uniform(1 - self.spread, 1 + self.spread)
+        return (int((now + self.service / 2) / self.service) + 1) * self.service
+
+
 class Noting:
     """Notes its requests in a book that all pods of the process share. A request names in its query the instance it
     came through, and ends when `schedule` says. As many at once as there are."""
 
     def __init__(self, name: str, at: At, book: Book, schedule: Schedule) -> None:
-        self._name = name
-        self._at = at
-        self._book = book
-        self._schedule = schedule
+        self._name, self._at, self._book, self._schedule = name, at, book, schedule
         self._reply = reply(name, b"ok")
 
     def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
         if path == NOTED.encode():
             answer(reply(self._name, orjson.dumps(self._book.take())))
             return None
-        noted = Noted(self._book, self._name, path.partition(b"?")[2].decode(), time.monotonic)
+        instance, open_requests = path.partition(b"?")[2].decode(), [answer]
+        self._book.begin(self._name, instance, time.monotonic())
+
+        def end() -> bool:
+            """Once: it is answered, or its connection is gone. Whether it had not ended yet."""
+            if not open_requests:
+                return False
+            open_requests.clear()
+            self._book.end(self._name, instance, time.monotonic())
+            return True
 
         def served() -> None:
-            if noted.end():  # before the reply: the slot may be given to the next request as soon as that is read
+            if end():  # before the reply: the slot may be given to the next request as soon as that is read
                 answer(self._reply)
 
         self._at(self._schedule.end_of(time.monotonic()), served)
-        return noted.end
+        return end
+
+
+Pod = Plain | Slot | Noting
 
 
 def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> list[Pod]:
@@ -115,9 +160,7 @@ def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> li
     if kind == "noting":
         book, schedule = Book(), Schedule(Random(options.pop("seed")), **options)
         return [Noting(name, at, book, schedule) for name in names]
-    if kind == "plain":
-        return [Plain(name) for name in names]
-    return [Slot(name, at) for name in names]
+    return [Plain(name) if kind == "plain" else Slot(name, at) for name in names]
 
 
 class Served(asyncio.Protocol):
@@ -126,8 +169,7 @@ class Served(asyncio.Protocol):
     def __init__(self, pod: Pod) -> None:
         self._parser = httptools.HttpRequestParser(self)
         self._pod = pod
-        self._path = b"/"
-        self._seconds = 0.0
+        self._path, self._seconds = b"/", 0.0
         self._gone: Gone | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -166,13 +208,11 @@ async def serve(kind: str, options: dict[str, Any], ports: Sequence[str]) -> Non
 
 def start_pods(
     processes: Processes, home: Path, kind: str, ports: Sequence[int], core: int | None = None, **options: object
-) -> Running:
+) -> None:
     """One process with these pods, which answer on return; `home` is its own folder."""
     words = (kind, orjson.dumps(options).decode(), *ports)
     running = processes.start_module(home, "bench.pods", *words, core=core)
-    path = NOTED if kind == "noting" else "/"
-    _wait_for_all(ports, path, running)
-    return running
+    wait_until_served(ports, NOTED if kind == "noting" else "/", running, READY_SECONDS)
 
 
 def start_upstreams(processes: Processes, home: Path, core: int | None, ports: Sequence[int]) -> None:
@@ -183,17 +223,9 @@ def start_upstreams(processes: Processes, home: Path, core: int | None, ports: S
         start_pods(processes, home, "plain", ports, core)
         return
     (home / "download.bin").write_bytes(b"x" * MIB)
-    config = home / "upstreams.conf"
-    config.write_text(Site(home, 0, 0, tuple(ports), getpass.getuser()).fill((CONFIGS / config.name).read_text()))
-    argv = [program, "-p", str(home), "-e", "stderr", "-c", str(config)]
-    _wait_for_all(ports, "/", processes.start(argv, core, home, {}))
-
-
-def _wait_for_all(ports: Sequence[int], path: str, running: Running) -> None:
-    def ready() -> bool:
-        return all(ask(port, path)[0] == 200 for port in ports)
-
-    wait_until(ready, running, READY_SECONDS, "starting upstreams")
+    config = str(Site(home, 0, 0, tuple(ports)).write("upstreams.conf"))
+    argv = [program, "-p", str(home), "-e", "stderr", "-c", config]
+    wait_until_served(ports, "/", processes.start(argv, core, home, {}), READY_SECONDS)
 
 
 if __name__ == "__main__":

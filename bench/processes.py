@@ -6,19 +6,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bench.errors import BenchError
-
 REPOSITORY = Path(__file__).parents[1]
 MARK = "BENCH_HOME"  # in the environment of all that is started; a daemon keeps it though it leaves its parent
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOG = "output.log"
-STOP_SECONDS = 10.0
-POLL_SECONDS = 0.02
-LOG_TAIL_CHARACTERS = 400
+LOG, TAIL_CHARACTERS = "output.log", 400
+STOP_SECONDS, POLL_SECONDS = 10.0, 0.02
+
+
+class BenchError(Exception):
+    """What can go wrong with one measurement, in one line: shown in the table, never hidden."""
+
+
+class TookTooLong(BenchError):
+    """What was waited for did not come in time."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,12 @@ class Running:
         return self.process.pid
 
     def check_alive(self) -> None:
-        """Raise `BenchError` with the last of its output if it has ended."""
+        """Raises BenchError with the last of its output where it has ended."""
         if self.process.poll() is not None:
             raise BenchError(f"ended with {self.process.returncode}: {self.tail()}")
 
     def tail(self) -> str:
-        return (self.home / LOG).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:]
+        return (self.home / LOG).read_text(errors="replace").strip()[-TAIL_CHARACTERS:]
 
 
 class Processes:
@@ -73,9 +78,8 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches only the bench, which then stops them in order
             )
-        running = Running(process, home)
-        self._running.append(running)
-        return running
+        self._running.append(Running(process, home))
+        return self._running[-1]
 
     def start_module(self, home: Path, module: str, *arguments: object, core: int | None = None) -> Running:
         """`python -m MODULE ARGUMENTS...` of this repository, in `home`, which is made where it is not there."""
@@ -95,49 +99,40 @@ class Processes:
             running.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             running.process.kill()
-        _signal(os.killpg, running.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
         running.process.wait()
         self._running.remove(running)
-        end_marked(running.home)
+        _end_marked(running.home)
 
 
-def end_marked(home: Path) -> None:
+def _end_marked(home: Path) -> None:
     """End whatever still carries `home`'s mark: SIGTERM, and SIGKILL when it takes too long."""
     deadline = time.monotonic() + STOP_SECONDS
     while pids := marked(home):
-        number = signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM
         for pid in pids:
-            _signal(os.kill, pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
         time.sleep(POLL_SECONDS)
 
 
 def marked(home: Path) -> list[int]:
     """The processes that were started in `home`, or by one that was."""
-    mark = f"{MARK}={home}".encode()
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environment(pid)]
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
-
-
-def _signal(send: Callable[[int, int], None], target: int, number: signal.Signals) -> None:
-    try:
-        send(target, number)
-    except ProcessLookupError:
-        return  # it has ended, which is what was wanted
+    mark, found = f"{MARK}={home}".encode(), list[int]()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(int(pid))
+    return found
 
 
 def wait_until(
     ready: Callable[[], bool], running: Running, seconds: float, what: str, every: float = POLL_SECONDS
 ) -> None:
-    """Poll `ready` until it is true. Raises `BenchError` when `running` ends first or time runs out."""
+    """Poll `ready` until it is true. Raises BenchError where `running` ends first, TookTooLong after `seconds`."""
     deadline = time.monotonic() + seconds
     while not ready():
         running.check_alive()
         if time.monotonic() > deadline:
-            raise BenchError(f"{what} took more than {seconds:.0f} s: {running.tail()}")
+            raise TookTooLong(f"{what} took more than {seconds:.0f} s: {running.tail()}")
         time.sleep(every)

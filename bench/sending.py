@@ -12,14 +12,11 @@ from subprocess import TimeoutExpired
 import orjson
 import uvloop
 
-from bench.errors import BenchError
-from bench.processes import Processes
+from bench.processes import BenchError, Processes
 from bench.timers import Timers
 from bench.traffic import NO_REPLY, KeptAlive
 
-START_SECONDS = 1.5
-"""For the process to be there."""
-
+START_SECONDS = 1.5  # for the process to be there, before a plan begins
 SPARE_SECONDS = 15.0
 
 
@@ -39,7 +36,7 @@ class Plan:
 @dataclass
 class Result:
     """By request, in the plan's order: its status (0 or below: no reply), the seconds from when it was due until
-    its reply was whole, how late it was sent, and the reply's `X-Upstream`."""
+    its reply was whole, and how late it was sent."""
 
     statuses: list[int] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
@@ -51,8 +48,7 @@ async def send(plan: Plan) -> Result:
     count = len(plan.arrivals)
     result = Result([NO_REPLY] * count, [0.0] * count, [0.0] * count)
     clients = [KeptAlive(port, "/", plan.patience) for port in plan.ports]
-    timers, begun = Timers(asyncio.get_running_loop()), set[asyncio.Task[None]]()
-    all_begun = asyncio.Event()
+    timers, begun, all_begun = Timers(asyncio.get_running_loop()), set[asyncio.Task[None]](), asyncio.Event()
 
     async def one(number: int) -> None:
         due = plan.begin + plan.arrivals[number]
@@ -73,11 +69,6 @@ async def send(plan: Plan) -> Result:
     for client in clients:
         client.close()
     return result
-
-
-def begin_in(seconds: float = START_SECONDS) -> float:
-    """When a plan that is made now may begin (`time.monotonic`)."""
-    return time.monotonic() + seconds
 
 
 def sent(processes: Processes, home: Path, plan: Plan) -> Result:

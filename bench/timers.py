@@ -15,7 +15,6 @@ from itertools import count
 ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 FIRED_BYTES = 8
 NANOSECONDS = 1_000_000_000
-Callback = Callable[[], None]
 
 
 class Timers:
@@ -23,15 +22,14 @@ class Timers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = self._checked(
-            self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        )
-        self._waiting: list[tuple[float, int, Callback]] = []
+        made = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        self._descriptor = _checked(made)
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._loop = loop
         loop.add_reader(self._descriptor, self._fire)
 
-    def at(self, when: float, callback: Callback) -> None:
+    def at(self, when: float, callback: Callable[[], None]) -> None:
         """Times gone by are due at once, and still never called from within."""
         heappush(self._waiting, (when, next(self._numbers), callback))
         if self._waiting[0][0] == when:
@@ -49,12 +47,12 @@ class Timers:
             self._set(self._waiting[0][0])
 
     def _set(self, when: float) -> None:
-        nanoseconds = max(1, int(when * NANOSECONDS))  # all zero would disarm it
-        seconds, rest = divmod(nanoseconds, NANOSECONDS)
+        seconds, rest = divmod(max(1, int(when * NANOSECONDS)), NANOSECONDS)  # all zero would disarm it
         spec = (ctypes.c_long * 4)(0, 0, seconds, rest)  # struct itimerspec: no interval, the first expiry
-        self._checked(self._libc.timerfd_settime(self._descriptor, ABSOLUTE, spec, None))
+        _checked(self._libc.timerfd_settime(self._descriptor, ABSOLUTE, spec, None))
 
-    def _checked(self, returned: int) -> int:
-        if returned < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return returned
+
+def _checked(returned: int) -> int:
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return returned

@@ -1,35 +1,56 @@
 """Clients with kept-alive connections: requests at a steady rate that do not wait for replies, and a number of
-clients that do."""
+clients that do; and an event loop in a thread, for what the bench plays itself."""
 
 import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
 from random import Random
-from typing import Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import httptools
 import uvloop
 
-from bench.table import percentile
+from bench.table import Figure, percentile
 
 GIVE_UP_SECONDS = 5.0
-CLIENT_PATIENCE_SECONDS = 120.0
-"""Of those that wait for replies: longer than any request may wait in a queue and be served."""
-
-FAILED_PAUSE_SECONDS = 0.1
-"""Of a client that got no 200: it does not come back at once."""
-
+PATIENCE_SECONDS = 120.0  # of those that wait for replies: longer than a request may wait in a queue and be served
+FAILED_PAUSE_SECONDS = 0.1  # of a client that got no 200: it does not come back at once
 NO_REPLY = 0
-NOT_CONNECTED = -1
-"""No connection could be made, so nothing was sent."""
+NOT_CONNECTED = -1  # no connection could be made, so nothing was sent
+Result = TypeVar("Result")
 
 
 def get(path: str, more: str = "") -> bytes:
     """A GET as every client of the bench sends it; `more` are further lines of the head."""
     return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{more}\r\n".encode()
+
+
+class Loop:
+    """An event loop in a thread of its own, for as long as the `with` block runs."""
+
+    def __enter__(self) -> Self:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.run(self._cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, task: Coroutine[Any, Any, Result]) -> Result:
+        """Run `task` there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(task, self._loop).result()
+
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Wire(asyncio.Protocol):
@@ -80,8 +101,7 @@ class KeptAlive:
     `patience`: seconds until one without a reply has failed."""
 
     def __init__(self, port: int, path: str, patience: float = GIVE_UP_SECONDS) -> None:
-        self._port = port
-        self._patience = patience
+        self._port, self._patience = port, patience
         self._request = get(path)
         self._idle: list[_Wire] = []
 
@@ -110,8 +130,7 @@ class KeptAlive:
         return wire
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One request: when it was due, when it ended (`time.monotonic`), and with which status; none is 0 or below."""
 
     due: float
@@ -119,25 +138,28 @@ class Answer:
     status: int
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What a stretch of time saw. Latencies count from when a request was due, so that a stall shows in full."""
+class Tally(NamedTuple):
+    """What a stretch of time saw. Latencies count from when a request was due, so that a stall shows in full;
+    requests have failed whose status is not 200."""
 
     requests: int
-    by_status: dict[int, int]
+    failed: int
     p99_ms: float
     max_ms: float
 
     @classmethod
-    def of(cls, answers: Iterable[Answer]) -> Self:
-        seen = list(answers)
-        latencies = [(answer.ended - answer.due) * 1e3 for answer in seen]
-        by_status = dict(Counter(answer.status for answer in seen))
-        return cls(len(seen), by_status, percentile(latencies, 0.99), percentile(latencies, 1.0))
+    def of(cls, answers: Sequence[Answer]) -> Self:
+        latencies = [(answer.ended - answer.due) * 1e3 for answer in answers]
+        failed = sum(answer.status != 200 for answer in answers)
+        return cls(len(answers), failed, percentile(latencies, 0.99), percentile(latencies, 1.0))
 
-    def failed(self, good: int) -> int:
-        """Requests whose status is another."""
-        return self.requests - self.by_status.get(good, 0)
+    def figures(self) -> list[Figure]:
+        return [
+            Figure("requests", self.requests),
+            Figure("failed", self.failed, at_most=0),
+            Figure("latency, p99", self.p99_ms, "ms"),
+            Figure("latency, max", self.max_ms, "ms"),
+        ]
 
 
 class Traffic:
@@ -146,12 +168,10 @@ class Traffic:
     that has several addresses."""
 
     def __init__(self, ports: Sequence[int], path: str, rate: float, tries_others: bool = False) -> None:
-        self._ports = ports
-        self._path = path
-        self._pause = 1 / rate
+        self._ports, self._path, self._pause = ports, path, 1 / rate
         self._tries = len(ports) if tries_others else 1
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=lambda: uvloop.run(self._flow()), name="traffic")
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._flow()))
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Self:
@@ -191,19 +211,13 @@ class Clients:
     while did not answer with 200; `lost`: requests that were with an instance when that was killed."""
 
     def __init__(self, ports: Sequence[int], path: str, count: int, rng: Random) -> None:
-        self._instances = [
-            KeptAlive(port, f"{path}?{number}", CLIENT_PATIENCE_SECONDS) for number, port in enumerate(ports)
-        ]
+        self._instances = [KeptAlive(port, f"{path}?{at}", PATIENCE_SECONDS) for at, port in enumerate(ports)]
         self._kills = Counter[KeptAlive]()
         self._open = list(self._instances)
-        self._count = count
-        self._rng = rng
+        self._count, self._rng = count, rng
         self._stopping = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self.in_flight = 0
-        self.answered = 0
-        self.lost = 0
-        self.failed: Counter[int] = Counter()
+        self.in_flight = self.answered = self.lost = 0
+        self.failed = Counter[int]()
 
     async def start(self) -> None:
         self._tasks = [asyncio.create_task(self._client()) for _ in range(self._count)]

@@ -61,6 +61,8 @@ UPSTREAM_RESET = Reason("upstream_reset", 502, public="the upstream ended the co
 """The upstream ended the connection before it had answered."""
 UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502, public="the upstream's answer could not be read")
 """The upstream's answer was not HTTP/1.1."""
+REPLY_TOO_LARGE = Reason("reply_too_large", 502, public="the upstream's answer is too long")
+"""The upstream's answer to a request of slb's own is longer than slb takes; no client gets this one."""
 NOT_READY = Reason("not_ready", 503, retry_after=1)
 """The first table is not loaded yet."""
 NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1, public="no upstream takes requests now")

@@ -104,7 +104,7 @@ def test_what_is_broken_is_there_and_its_own_tests_come_first() -> None:
 
 
 def test_what_takes_longest_comes_last() -> None:
-    *_, far = stages(ROOT, "slb/proxy/pool.py")
+    *_, far = stages(ROOT, "slb/upstreams/pool.py")
     slow, quick = (far.files.index(f"tests/proxy/test_{each}.py") for each in ("draining", "upstream_connections"))
     assert slow > quick
 

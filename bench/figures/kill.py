@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import median
@@ -12,39 +11,22 @@ from typing import Annotated, Any, NamedTuple
 from typer import Option
 
 from bench.command import Bench
-from bench.fleet import Fleet, Instance, Pods, member
+from bench.fleet import Fleet, Instance, member, queued
 from bench.http import get_text
-from bench.local import Loop
 from bench.pods import NOTED
+from bench.processes import TookTooLong
 from bench.table import Figure, Outcome, Section
-from bench.traffic import Clients
+from bench.traffic import Clients, Loop
 from slb.control import keys
 
 PATH = "/p"
 INSTANCES, UPSTREAMS = 3, 4
-CAP = 20
-"""`max_inflight`: with 100 clients some always wait, and more do while a dead instance's slots are leased."""
-
-SERVICE_SECONDS, SPREAD = 2.0, 0.5
-"""Long, so that a slot is seldom just on its way from one request to the next when it is looked at."""
-
-QUIET_SECONDS = (1.0, 3.0)
-"""Between all being well and the next kill, at random."""
-
-GOAL_SECONDS = 4.0
-GIVE_UP_SECONDS = 30.0
-LOOK_EVERY_SECONDS = 0.02
-CLOSING_SECONDS = 0.05
-"""For upstreams to see that a dead process's connections are closed."""
-
+CAP = 20  # `max_inflight`: with 100 clients some always wait, and more do while a dead instance's slots are leased
+SERVICE_SECONDS, SPREAD = 2.0, 0.5  # so long that a slot is seldom just on its way to the next request
+QUIET_SECONDS = (1.0, 3.0)  # between all being well and the next kill, at random
+GOAL_SECONDS, LOOK_EVERY_SECONDS = 4.0, 0.02
+CLOSING_SECONDS = 0.05  # for upstreams to see that a dead process's connections are closed
 DRIFT, REAPED, LOCAL = "slb_ledger_drift_total", "slb_ledger_reaped_total", "slb_ledger_local_total"
-SETTINGS = {
-    "policy": "least_inflight",
-    "max_inflight": str(CAP),
-    "when_full": "queue",
-    "queue_limit": "1000",
-    "queue_timeout": "30s",
-}
 KEYS = keys.pool_keys(PATH)
 INFLIGHT, HOLDERS, TICKETS, GRANTS = KEYS[0], KEYS[1], KEYS[3], KEYS[7]
 
@@ -60,68 +42,59 @@ class Kill(NamedTuple):
     true_again: float
 
 
-class Ending(NamedTuple):
-    """What there was to see when all was over. `most`: at any upstream at once; `left`: what is still in Redis."""
-
-    answered: int
-    failed: Mapping[int, int]
-    lost: int
-    most: int
-    highest_score: int
-    counters: Mapping[str, float]
-    left: Mapping[str, int]
-
-
 class Kills:
-    """One fleet goes through all of them, one after another."""
+    """One fleet goes through all of them, one after another. `most`: requests at any upstream at once; `counters`
+    are of the ledgers of all instances; `left`: what is in Redis when all is over."""
 
-    def __init__(self, fleet: Fleet, loop: Loop, pods: Pods, rng: Random) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, loop: Loop, pod: int, clients: Clients, rng: Random) -> None:
+        self._fleet, self._loop, self._pod, self._clients, self._rng = fleet, loop, pod, clients, rng
         self._redis: Any = fleet.redis.client  # its stubs do not know decoded replies
-        self._loop = loop
-        self._pods = pods
-        self._rng = rng
-        self._of_the_dead: Counter[str] = Counter()
-        self._highest_score = 0
-        self._most = 0
+        self.kills: list[Kill] = []
+        self.most = self.highest_score = 0
+        self.counters = dict.fromkeys((DRIFT, REAPED, LOCAL), 0.0)
+        self.left: Mapping[str, int] = {}
 
-    def one(self, clients: Clients) -> Kill:
+    def one(self) -> None:
         """At a random moment, once all is well."""
         self._seconds_until(self._scores_are_true)
         time.sleep(self._rng.uniform(*QUIET_SECONDS))
         number = self._rng.randrange(INSTANCES)
         instance = self._fleet.instances[number]
-        self._of_the_dead.update(counters_of(instance))
-        in_flight, queued = clients.in_flight, int(self._redis.hlen(TICKETS))
+        self._count(instance)
+        in_flight, queued = self._clients.in_flight, int(self._redis.hlen(TICKETS))
         before = sum(self._truth().values())
-        self._loop.run(clients.shut(number))
+        self._loop.run(self._clients.shut(number))
         killed = time.monotonic()
         successor = self._fleet.kill_instance(instance)
         time.sleep(CLOSING_SECONDS)
         cut_off = before - sum(self._truth().values())
         successor.wait_until_ready()
         ready = time.monotonic() - killed
-        self._loop.run(clients.open(number))
-        return Kill(in_flight, queued, cut_off, ready, self._seconds_until(self._scores_are_true, killed))
+        self._loop.run(self._clients.open(number))
+        true_again = self._seconds_until(self._scores_are_true, killed)
+        self.kills.append(Kill(in_flight, queued, cut_off, ready, true_again))
 
-    def end(self, clients: Clients) -> Ending:
+    def end(self) -> None:
         """Wait until all are answered, and look at what is left."""
-        self._loop.run(clients.stop())
+        self._loop.run(self._clients.stop())
         self._seconds_until(lambda: not self._left())
-        counters = Counter(self._of_the_dead)
         for instance in self._fleet.instances:
-            counters.update(counters_of(instance))  # it keeps what is NaN, as a sum would not
-        found = clients.answered, clients.failed, clients.lost, self._most, self._highest_score
-        return Ending(*found, counters, self._left())
+            self._count(instance)
+        self.left = self._left()
+
+    def _count(self, instance: Instance) -> None:
+        """What its ledger has counted, from its metrics."""
+        text = get_text(instance.api_port, "/metrics")
+        for name in self.counters:
+            self.counters[name] += counter_in(text, name)
 
     def _seconds_until(self, condition: Callable[[], bool], since: float | None = None) -> float:
         """From `since` (now) until it holds; infinite where not. Raises BenchError where an instance ends."""
         since = since or time.monotonic()
-        while not condition():
-            self._fleet.check_alive()
-            if time.monotonic() - since > GIVE_UP_SECONDS:
-                return math.inf
-            time.sleep(LOOK_EVERY_SECONDS)
+        try:
+            self._fleet.wait_until(condition, "waiting", LOOK_EVERY_SECONDS)
+        except TookTooLong:
+            return math.inf
         return time.monotonic() - since
 
     def _scores_are_true(self) -> bool:
@@ -132,13 +105,13 @@ class Kills:
 
     def _truth(self) -> dict[str, int]:
         """By upstream, how many requests it has, of those that have any: all at one moment."""
-        noted = json.loads(get_text(self._pods.ports[0], NOTED))
-        self._most = max(self._most, *noted["most"].values(), 0)
+        noted = json.loads(get_text(self._pod, NOTED))
+        self.most = max(self.most, *noted["most"].values(), 0)
         return {member(int(port)): count for port, count in noted["present"].items()}
 
     def _scores(self) -> dict[str, int]:
         scores = {each: int(score) for each, score in self._redis.zrange(INFLIGHT, 0, -1, withscores=True)}
-        self._highest_score = max(self._highest_score, *scores.values(), 0)
+        self.highest_score = max(self.highest_score, *scores.values(), 0)
         return {each: score for each, score in scores.items() if score}
 
     def _left(self) -> dict[str, int]:
@@ -158,12 +131,6 @@ def strangers(holders: Sequence[str], living: set[str]) -> int:
     return sum(holder.rpartition("-")[0] not in living for holder in holders)
 
 
-def counters_of(instance: Instance) -> Counter[str]:
-    """Of the ledger, from its metrics."""
-    text = get_text(instance.api_port, "/metrics")
-    return Counter({name: counter_in(text, name) for name in (DRIFT, REAPED, LOCAL)})
-
-
 def counter_in(metrics: str, name: str) -> float:
     """The value of a counter without labels. NaN where there is none: a figure that could not be had."""
     values = [line.split()[1] for line in metrics.splitlines() if line.startswith(f"{name} ")]
@@ -180,52 +147,47 @@ def kill(
     fleet, rng = bench.fleet(), Random(seed)
     bench.to("starting instances and upstreams")
     pods = fleet.start_pods("noting", UPSTREAMS, service=SERVICE_SECONDS, spread=SPREAD, seed=seed)
-    fleet.write_route(PATH, pods.ports, SETTINGS)
+    fleet.write_route(PATH, pods, queued(CAP, "30s", limit=1000))
     instances = fleet.start_instances(INSTANCES)
-    found: list[Kill] = []
     with Loop() as loop:
-        kills = Kills(fleet, loop, pods, rng)
         asking = Clients([each.port for each in instances], PATH, clients, rng)
+        kills = Kills(fleet, loop, pods[0], asking, rng)
         loop.run(asking.start())
         for number in range(times):
             bench.to(f"kill {number + 1}")
-            found.append(kills.one(asking))
+            kills.one()
         bench.to("waiting for all replies")
-        return Outcome([section(found, kills.end(asking))])
+        kills.end()
+    return Outcome([_section(kills, asking)])
 
 
-def section(kills: Sequence[Kill], ending: Ending) -> Section:
+def _section(run: Kills, clients: Clients) -> Section:
     """The figures, and what explains those that miss."""
+    in_flight, queued, cut_off, ready, true_again = zip(*run.kills, strict=True)
     figures = [
-        Figure("kills", len(kills)),
-        Figure("requests in flight at the kill, least", min(each.in_flight for each in kills)),
-        Figure("of these in the queue, median", median(each.queued for each in kills)),
-        Figure("cut off at the upstreams by it, median", median(each.cut_off for each in kills)),
-        Figure("a new instance ready after, median", median(each.ready for each in kills), "s"),
-        Figure("scores equal the truth after, median", median(each.true_again for each in kills), "s"),
-        Figure("scores equal the truth after, max", max(each.true_again for each in kills), "s", GOAL_SECONDS),
-        Figure("drift", ending.counters[DRIFT], at_most=0),
-        Figure("most requests at one upstream at once", ending.most, at_most=CAP),
-        Figure("highest score of an upstream seen", ending.highest_score, at_most=CAP),
-        Figure("answered with 200", ending.answered),
-        Figure("not, though their instance lived", sum(ending.failed.values()), at_most=0),
-        Figure("lost with their instance", ending.lost),
-        Figure("left in Redis when all were answered", sum(ending.left.values()), at_most=0),
-        Figure("leases reaped", ending.counters[REAPED]),
-        Figure("slots given out without Redis", ending.counters[LOCAL]),
+        Figure("kills", len(run.kills)),
+        Figure("requests in flight at the kill, least", min(in_flight)),
+        Figure("of these in the queue, median", median(queued)),
+        Figure("cut off at the upstreams by it, median", median(cut_off)),
+        Figure("a new instance ready after, median", median(ready), "s"),
+        Figure("scores equal the truth after, median", median(true_again), "s"),
+        Figure("scores equal the truth after, max", max(true_again), "s", at_most=GOAL_SECONDS),
+        Figure("drift", run.counters[DRIFT], at_most=0),
+        Figure("most requests at one upstream at once", run.most, at_most=CAP),
+        Figure("highest score of an upstream seen", run.highest_score, at_most=CAP),
+        Figure("answered with 200", clients.answered),
+        Figure("not, though their instance lived", clients.failed.total(), at_most=0),
+        Figure("lost with their instance", clients.lost),
+        Figure("left in Redis when all were answered", sum(run.left.values()), at_most=0),
+        Figure("leases reaped", run.counters[REAPED]),
+        Figure("slots given out without Redis", run.counters[LOCAL]),
     ]
     notes = []
-    if ending.failed:
-        notes.append(f"Failed, by status (0: no reply, -1: not connected): {counted(ending.failed)}")
-    if ending.left:
-        notes.append(f"Left: {counted(ending.left)}")
-    if ending.counters[LOCAL]:
-        notes.append(
-            "Redis did not always answer in time: an instance that decides alone has only its part of a cap."
-        )
+    if clients.failed:
+        notes.append(f"Failed, by status (0: no reply, -1: not connected): {dict(clients.failed)}")
+    if run.left:
+        notes.append(f"Left: {run.left}")
+    if run.counters[LOCAL]:
+        notes.append("Redis did not always answer in time: an instance that decides alone has its part of a cap.")
     title = f"kill -9 of 1 of {INSTANCES} instances; {UPSTREAMS} upstreams with max_inflight={CAP} and a queue"
     return Section(title, figures, notes)
-
-
-def counted(counts: Mapping[int, int] | Mapping[str, int]) -> str:
-    return ", ".join(f"{what}: {count}" for what, count in counts.items())

@@ -23,28 +23,25 @@ from slb.control.ledger import Ledger
 from slb.control.scripts import Reap
 from slb.observe.metrics import Metrics
 
-PAIR_UPSTREAMS = 20
 PATH = "/bench"
+PAIR_UPSTREAMS = 20
 PAIRS = ((1, 64, 60_000.0), (10, 1, 6_000.0), (1, 1, None))
 """Lanes, pairs under way at once in each, which travel in one batch, and the goal in pairs a second. Where a single
 lane has one at a time, instance and Redis wait for each other, and the figure is how long a pair takes: no goal."""
 
-ALONE = 10
-"""Batches of one take so many times as long a pair: so many times fewer are measured."""
-
-UPSTREAMS = (20, 200, 1000)
+ALONE = 10  # batches of one take so many times as long a pair: so many times fewer are measured
 WAITING = (0, 200, 1000, 5000)
-CALLS = 100
-BEATS = 20
-ROUNDS = 5
-GOALS = {20: 150.0, 200: 200.0, 1000: 200.0}
-"""µs of Redis for a release, an ask or a look, by upstreams."""
+CALLS, BEATS, ROUNDS = 100, 20, 5
+GOALS = {20: 150.0, 200: 200.0, 1000: 200.0}  # µs of Redis for a release, an ask or a look, by upstreams
 BEAT_GOAL = 1000.0
 WAITS = Turn("normal", 1, 1 << 20)
-_FOREVER = LaneTiming(
+ONLY_WHAT_IS_MEASURED = LaneTiming(
     budget=60.0, silence=60.0, beat=1e6, lease=1e6, life=1e6, look=1e6, patience=60.0, deadline=60.0
 )
-"""The lane sends nothing but what is measured."""
+
+
+def _fail(reason: str) -> None:
+    raise RuntimeError(reason)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,7 +49,7 @@ class Asked:
     """One ask: `on_grant` is called with it and the member it is granted; it fails with `fail` otherwise."""
 
     on_grant: Callable[["Asked", str], None]
-    fail: Callable[[str], None]
+    fail: Callable[[str], None] = _fail
     view: str = PATH
     candidates: tuple[Candidate, ...] = ()
     avoid: tuple[str, ...] = ()
@@ -128,14 +125,15 @@ async def _pairs(url: str, count: int, at_once: int, lanes: int) -> tuple[float,
 class Calls:
     """One pool with so many upstreams of one slot each: idle where none waits, else all of them busy."""
 
-    def __init__(self, connection: Connection, redis: PrivateRedis, upstreams: int, waiting: int) -> None:
+    def __init__(self, redis: PrivateRedis, upstreams: int, waiting: int) -> None:
         self._redis: Any = redis.client
+        self._redis.flushall()
         self._upstreams, self._waiting = upstreams, waiting
-        self._ledger = Ledger(connection, "bench", Metrics(), Random(1), _FOREVER)
-        self._reap = Reap(connection)
-        self._candidates = tuple(
-            Candidate(f"10.0.{each >> 8}.{each & 255}:8000", 1, 1) for each in range(upstreams)
-        )
+        self._connection = Connection(redis.url, Metrics())
+        self._ledger = Ledger(self._connection, "bench", Metrics(), Random(1), ONLY_WHAT_IS_MEASURED)
+        self._reap = Reap(self._connection)
+        numbers = range(upstreams)
+        self._candidates = tuple(Candidate(f"10.0.{each >> 8}.{each & 255}:8000", 1, 1) for each in numbers)
         self._granted: deque[str] = deque()
 
     async def costs(self) -> dict[str, float]:
@@ -151,47 +149,44 @@ class Calls:
         await self._ran()
         releases = min(CALLS, self._waiting) if self._waiting else len(self._granted)
         found = {
-            "release": await self._least(releases, self._call(lambda: self._lane.release(self._granted.popleft()))),
-            "ask": await self._least(releases, self._call(self._ask)),
-            "look": await self._least(CALLS, self._call(self._look)),
+            "release": await self._least(releases, lambda: self._lane.release(self._granted.popleft())),
+            "ask": await self._least(releases, self._ask),
+            "look": await self._least(CALLS, self._look),
         }
         if self._waiting:
             granted = keys.pool_keys(PATH)[18]
             self._redis.zadd(granted, {"another-1/1": 1000 * self._redis.time()[0]})  # which it does not take up
-            found["look, a grant open"] = await self._least(CALLS, self._call(self._look))
+            found["look, a grant open"] = await self._least(CALLS, self._look)
             self._redis.delete(granted)
-        found["beat"] = await self._least(BEATS, self._call(self._beat))
-        found["reap"] = await self._least(BEATS, self._reaped)
+        found["beat"] = await self._least(BEATS, self._beat)
+        found["reap"] = await self._least(BEATS, lambda: None, self._reaped)
         self._ledger.drop(PATH)
+        await self._connection.aclose()
         return found
 
-    async def _least(self, times: int, call: Callable[[], Awaitable[object]]) -> float:
+    async def _least(
+        self, times: int, act: Callable[[], None], after: Callable[[], Awaitable[None]] | None = None
+    ) -> float:
         """The mean of the round that cost least: what else runs on the machine makes Redis's clock go on."""
         rounds = []
         for _ in range(ROUNDS):
             self._redis.config_resetstat()
             for _ in range(times // ROUNDS):
-                await call()
+                act()
+                await (after or self._ran)()
             found = self._redis.info("commandstats")["cmdstat_evalsha"]
             rounds.append(float(found["usec"]) / int(found["calls"]))
         return min(rounds)
-
-    def _call(self, action: Callable[[], None]) -> Callable[[], Awaitable[object]]:
-        async def call() -> None:
-            action()
-            await self._ran()
-
-        return call
 
     async def _reaped(self) -> None:
         self._redis.delete(keys.pool_keys(PATH)[9])
         await self._reap(PATH, 1 << 30, reap_until=1 << 50, patience=60_000, period=1000)
 
     def _ask(self) -> None:
-        self._lane.ask(Asked(on_grant=self._note, fail=_fail, candidates=self._candidates, turn=WAITS))
+        def note(asked: Asked, member: str) -> None:
+            self._granted.append(member)
 
-    def _note(self, asked: Asked, member: str) -> None:
-        self._granted.append(member)
+        self._lane.ask(Asked(on_grant=note, candidates=self._candidates, turn=WAITS))
 
     def _look(self) -> None:
         self._lane.slots.builder.look()
@@ -209,45 +204,31 @@ class Calls:
         await asyncio.sleep(0)  # decisions are handed out in the loop's next turn
 
 
-def _fail(reason: str) -> None:
-    raise RuntimeError(reason)
-
-
-async def _costs(redis: PrivateRedis, upstreams: int, waiting: int) -> dict[str, float]:
-    redis.client.flushall()
-    connection = Connection(redis.url, Metrics())
-    found = await Calls(connection, redis, upstreams, waiting).costs()
-    await connection.aclose()
-    return found
-
-
 def ledger(
     bench: Bench, count: Annotated[int, Option("--pairs", min=1000, help="Slots taken and given back.")] = 100_000
 ) -> Outcome:
     """The ledger alone: slots taken and given back a second, against one Redis."""
     redis = bench.fleet().redis
     sections: list[Section] = []
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        for lanes, at_once, goal in PAIRS:
-            title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
-            bench.to(f"taking and giving back: {title}")
-            pairs = count if at_once > 1 else count // ALONE
-            before = redis.cpu_seconds()
-            seconds, cpu = runner.run(_pairs(redis.url, pairs, at_once, lanes))
-            redis_cpu = redis.cpu_seconds() - before
-            figures = [
-                Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
-                Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
-                Figure("CPU of Redis", redis_cpu / pairs * 1e6, "µs a pair"),
-            ]
-            whole = f"{pairs:,} pairs over {PAIR_UPSTREAMS} upstreams, {title}, one instance, one Redis"
-            sections.append(Section(whole, figures))
-        for upstreams in UPSTREAMS:
-            calls = []
-            for waiting in WAITING:
-                bench.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
-                for what, cost in runner.run(_costs(redis, upstreams, waiting)).items():
-                    goal = BEAT_GOAL if what in {"beat", "reap"} else GOALS[upstreams]
-                    calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
-            sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
+    for lanes, at_once, goal in PAIRS:
+        title = f"{lanes} {'lane' if lanes == 1 else 'lanes'}, {at_once} at a time in each"
+        bench.to(f"taking and giving back: {title}")
+        pairs = count if at_once > 1 else count // ALONE
+        before = redis.cpu_seconds()
+        seconds, cpu = uvloop.run(_pairs(redis.url, pairs, at_once, lanes))
+        figures = [
+            Figure("acquire and release", pairs / seconds, "pairs/s", at_least=goal),
+            Figure("CPU of the instance", cpu / pairs * 1e6, "µs a pair"),
+            Figure("CPU of Redis", (redis.cpu_seconds() - before) / pairs * 1e6, "µs a pair"),
+        ]
+        whole = f"{pairs:,} pairs over {PAIR_UPSTREAMS} upstreams, {title}, one instance, one Redis"
+        sections.append(Section(whole, figures))
+    for upstreams, call_goal in GOALS.items():
+        calls = []
+        for waiting in WAITING:
+            bench.to(f"one call with {upstreams:,} upstreams, {waiting:,} waiting")
+            for what, cost in uvloop.run(Calls(redis, upstreams, waiting).costs()).items():
+                goal = BEAT_GOAL if what in {"beat", "reap"} else call_goal
+                calls.append(Figure(f"{what}, {waiting:,} waiting", cost, "µs", at_most=goal))
+        sections.append(Section(f"Redis CPU of one call, {upstreams:,} upstreams", calls))
     return Outcome(sections)

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import cycle, islice
 from statistics import median
 from typing import Annotated
@@ -20,10 +20,8 @@ from bench.table import Figure, Outcome, Section, percentile
 from slb.client import Session
 
 GOAL_SHARE = 0.15
-AT_ONCE = 8
-KEYS = 1000
-SESSIONS = 3
-"""A session keeps its place in memory, and so what it costs: a few hundredths more or less than the next one."""
+AT_ONCE, KEYS = 8, 1000
+SESSIONS = 3  # each keeps its place in memory, and so what it costs: a few hundredths more or less than the next
 ZONES = ("a", "b", "c")
 POLICIES: dict[str, dict[str, object]] = {
     "round_robin": {"policy": "round_robin"},
@@ -50,9 +48,7 @@ def client(
         bench.to(name)
         pairs: list[tuple[float, float]] = []
         for session in range(SESSIONS):
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                shared = len(range(session, rounds, SESSIONS))
-                pairs += runner.run(_pairs(members, settings, shared, calls))
+            pairs += uvloop.run(_pairs(members, settings, len(range(session, rounds, SESSIONS)), calls))
         title = f"{name}: {upstreams} upstreams, {rounds} rounds of {calls:,} calls each, {AT_ONCE} at once"
         sections.append(_section(title, pairs))
     return Outcome(sections)
@@ -61,33 +57,26 @@ def client(
 async def _pairs(
     members: Sequence[str], settings: dict[str, object], rounds: int, calls: int
 ) -> list[tuple[float, float]]:
-    """CPU a call in µs, of aiohttp alone and of the library, one pair a round; each begins every other time."""
-    async with _both(members, settings) as turns:
-        for get in turns:
-            await _turn(get, KEYS * 2)
-        pairs = []
-        for number in range(rounds):
-            order = (0, 1) if number % 2 else (1, 0)
-            took = {which: await _turn(turns[which], calls) for which in order}
-            pairs.append((took[0], took[1]))
-    return pairs
-
-
-@asynccontextmanager
-async def _both(members: Sequence[str], settings: dict[str, object]) -> AsyncIterator[tuple[Get, Get]]:
-    """A ClientSession as the library makes its own, called in turn at each upstream; and the library."""
+    """CPU a call in µs, of a ClientSession as the library makes its own, called in turn at each upstream, and of
+    the library, one pair a round; each begins every other time."""
     known = {member: {"zone": zone} for member, zone in zip(members, cycle(ZONES), strict=False)}
     urls = [f"http://{member}/products/{key}" for key, member in zip(range(KEYS), cycle(members), strict=False)]
-    paths = [f"/products/{key}" for key in range(KEYS)]
-    keys = [str(key) for key in range(KEYS)]
+    paths, keys = [f"/products/{key}" for key in range(KEYS)], [str(key) for key in range(KEYS)]
     async with (
         ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) as plain,
         Session(upstreams=known, settings=settings, zone=ZONES[0], max_outbound=1000) as session,
     ):
-        yield (
+        turns: tuple[Get, Get] = (
             lambda number: plain.get(urls[number]),
             lambda number: session.get(paths[number], key=keys[number]),
         )
+        for get in turns:
+            await _turn(get, KEYS * 2)
+        pairs = []
+        for number in range(rounds):
+            took = {which: await _turn(turns[which], calls) for which in ((0, 1) if number % 2 else (1, 0))}
+            pairs.append((took[0], took[1]))
+    return pairs
 
 
 async def _turn(get: Get, calls: int) -> float:

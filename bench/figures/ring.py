@@ -11,7 +11,7 @@ from typer import Option
 from xxhash import xxh64_intdigest
 
 from bench.command import Bench
-from bench.errors import BenchError
+from bench.processes import BenchError
 from bench.table import Figure, Outcome, Section
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring, endpoint
@@ -19,8 +19,7 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.balance.view import RouteView
 from slb.model import RouteSettings, Upstream
 
-GOAL_PICK_US, GOAL_FULL_PICK_US = 1.5, 8.0
-GOAL_TIMES_AS_FAST = 3.0
+GOAL_PICK_US, GOAL_FULL_PICK_US, GOAL_TIMES_AS_FAST = 1.5, 8.0, 3.0
 GOAL_COLD_MS, GOAL_ONE_MORE_MS, GOAL_HELD_MS = 25.0, 3.0, 5.0
 BATCH, BATCHES_A_ROUND = 50, 100
 KEYS = [f"/products/{number}" for number in range(BATCH * BATCHES_A_ROUND)]
@@ -33,21 +32,10 @@ OTHERS: dict[str, dict[str, object]] = {
 }
 """uhashring, the ring that Python programs commonly use, and its settings."""
 
-INFLIGHT_EACH = 2
-"""Requests in flight for each upstream, all the while."""
-
-HALFWAY_SECONDS = 1800.0
-"""Of what takes an hour: so the measurement is an instant."""
-
-SETTINGS = RouteSettings.model_validate(
-    {
-        "policy": "consistent_hash",
-        "fade_in": "60m",
-        "zone_affinity": True,
-        "zone_delay": "0s",
-        "zone_fade_in": "60m",
-    }
-)
+INFLIGHT_EACH = 2  # requests in flight for each upstream, all the while
+HALFWAY_SECONDS = 1800.0  # of what takes an hour: so the measurement is an instant
+ZONES = {"zone_affinity": True, "zone_delay": "0s", "zone_fade_in": "60m"}
+SETTINGS = RouteSettings.model_validate({"policy": "consistent_hash", "fade_in": "60m", **ZONES})
 
 T = TypeVar("T")
 Samples = Mapping[str, list[float]]
@@ -84,13 +72,10 @@ class BusyRing:
         """The upstreams picked last have their requests, and as many others have ended."""
         self._handles.extend(map(Handle, self._picked))
         self._picked.clear()
-        self._release(INFLIGHT_EACH * len(self._view.upstreams))
+        self.release(INFLIGHT_EACH * len(self._view.upstreams))
 
-    def rest(self) -> None:
-        """All requests have ended: none is to look stuck that only waits for the next turn."""
-        self._release(0)
-
-    def _release(self, left: int) -> None:
+    def release(self, left: int = 0) -> None:
+        """So many requests go on. None may between two turns: it would look stuck, and only waits for the next."""
         while len(self._handles) > left:
             self._handles.popleft().release()
 
@@ -131,7 +116,7 @@ def ring(
     bench.to("picks")
     picks = pick_section(endpoints, _picks(endpoints, rounds))
     bench.to("rings")
-    return Outcome([picks, made_section(endpoints, tries)])
+    return Outcome([picks, _made_section(endpoints, tries)])
 
 
 def _picks(endpoints: int, rounds: int) -> Samples:
@@ -147,7 +132,7 @@ def _picks(endpoints: int, rounds: int) -> Samples:
         for name, pick in others.items():
             samples[name] += _timed(pick, KEYS)
         samples[FULL] += _timed(busy.pick, keys, busy.turn_over)
-        busy.rest()
+        busy.release()
     return samples
 
 
@@ -184,7 +169,7 @@ def pick_section(endpoints: int, samples: Samples) -> Section:
     return Section(title, figures, notes)
 
 
-def made_section(endpoints: int, tries: int) -> Section:
+def _made_section(endpoints: int, tries: int) -> Section:
     """Medians over the tries."""
     upstreams, one, more = fleet(endpoints), fleet(1, net=1), fleet(max(1, endpoints // 4), net=2)
     whole = Ring.of(upstreams)

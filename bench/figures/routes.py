@@ -11,11 +11,11 @@ from statistics import median
 from typing import Annotated, NamedTuple
 
 import uvloop
+from redis import Redis
 from typer import Option
 
 from bench.command import Bench
-from bench.figures.large_table import path_of, set_of, write_table
-from bench.fleet import Fleet, Instance
+from bench.fleet import Fleet
 from bench.http import ask
 from bench.processes import wait_until
 from bench.procstat import MIB, memory_mib
@@ -27,33 +27,47 @@ from slb.names import normal_path
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
-GOAL_FIRST_SYNC_SECONDS = 3.0
-GOAL_RESIDENT_MB = 150.0
-GOAL_LOOKUP_US = 3.0
-GOAL_HELD_MS = 5.0
-SYNC_SECONDS = 120.0
-LOOK_EVERY_SECONDS = 0.02
-BEAT_SECONDS = 0.001
-RESYNC_SECONDS = 0.5
-"""Between two full syncs, so that several fit in a run."""
-
-SETTLE_SECONDS = 3.0
-"""After the first sync: the table is written to disk, and garbage of the start is collected."""
-
+GOAL_FIRST_SYNC_SECONDS, GOAL_RESIDENT_MB, GOAL_LOOKUP_US, GOAL_HELD_MS = 3.0, 150.0, 3.0, 5.0
+SYNC_SECONDS, LOOK_EVERY_SECONDS, BEAT_SECONDS = 120.0, 0.02, 0.001
+RESYNC_SECONDS = 0.5  # between two full syncs, so that several fit in a run
+SETTLE_SECONDS = 3.0  # after the first sync: the table is written to disk, and garbage of the start is collected
 LOOKUP_ROUNDS = 7
-CHANGED_SHARE = 100
-"""One route in so many is changed for the resyncs that have something to do."""
-
+CHANGED_SHARE = 100  # one route in so many is changed for the resyncs that have something to do
+COMMANDS_AT_ONCE = 500
 DEFAULTS = RouteSettings()
 MB = 1_000_000
 NO_ROUTE = 404
-CLOSED = "127.0.0.1:1"
-"""An upstream that refuses connections."""
-
+CLOSED = "127.0.0.1:1"  # an upstream that refuses connections
 NOTE = (
     "CPU: the most that the loop's thread worked between two beats of a 1 ms timer. Late: how late a beat came,\n"
     "median and most over the stretches; where that is no more than when idle, it was the machine that was busy."
 )
+
+
+def path_of(number: int) -> str:
+    """Of one route of a large table."""
+    return f"/team-{number // 100}/model-{number % 100}"
+
+
+def set_of(path: str) -> str:
+    """The key of a route's set, as a person would write it."""
+    return f"slb_{path[1:]}"
+
+
+def members_of(number: int, each: int) -> list[str]:
+    """The upstreams of one route; no two routes have one in common."""
+    numbers = range(number * each, number * each + each)
+    return [f"10.{each >> 16 & 255}.{each >> 8 & 255}.{each & 255}:8000" for each in numbers]
+
+
+def write_table(client: Redis, routes: int, each: int) -> None:
+    """By pipelines of SADD, as a script of a user's would."""
+    pipe = client.pipeline(transaction=False)
+    for number in range(routes):
+        pipe.sadd(set_of(path_of(number)), *members_of(number, each))
+        if len(pipe) == COMMANDS_AT_ONCE:
+            pipe.execute()
+    pipe.execute()
 
 
 class Held(NamedTuple):
@@ -171,8 +185,7 @@ class Follower:
         path, as those of requests are."""
         paths = [f"{path_of(number)}/v1/chat/completions" for number in range(self._routes)]
         Random(0).shuffle(paths)
-        match = self._mirror.table.match
-        rounds = []
+        match, rounds = self._mirror.table.match, list[float]()
         gc.collect()
         for _ in range(LOOKUP_ROUNDS):
             started = time.thread_time_ns()
@@ -184,10 +197,11 @@ class Follower:
 
 def held_figures(what: str, stretches: Sequence[Held], goal: float | None = None) -> list[Figure]:
     """Of one kind of stretch."""
+    late = [each.late for each in stretches]
     return [
         Figure(f"{what}: CPU, most", max(each.cpu for each in stretches), "ms", at_most=goal),
-        Figure(f"{what}: late, median", median(each.late for each in stretches), "ms"),
-        Figure(f"{what}: late, most", max(each.late for each in stretches), "ms"),
+        Figure(f"{what}: late, median", median(late), "ms"),
+        Figure(f"{what}: late, most", max(late), "ms"),
     ]
 
 
@@ -202,25 +216,32 @@ def routes(
     bench.to("writing routes into Redis")
     write_table(fleet.redis.client, count, upstreams)
     bench.to("one instance, and its resyncs")
-    outside = _instance(fleet, resyncs)
+    outside = _outside(fleet, resyncs)
     bench.to("resyncs, seen from inside")
 
     async def follow() -> tuple[list[Figure], list[Figure]]:
         return await Follower(fleet.redis.url, count, bench.home).measure(resyncs)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        inside, held = runner.run(follow())
+    inside, held = uvloop.run(follow())
     size = Section(f"{count:,} routes of {upstreams} upstreams each", [*outside, *inside])
     return Outcome([size, Section("how long the event loop is held at a time", held, [NOTE])])
 
 
-def _instance(fleet: Fleet, resyncs: int) -> list[Figure]:
-    """One `slb serve`: its start, and what it has resident after several resyncs."""
+def _outside(fleet: Fleet, resyncs: int) -> list[Figure]:
+    """One `slb serve`: its start, and what it has resident after several resyncs. For each its subscription is cut,
+    and a route added that it can now only find by reading everything again."""
     began = time.monotonic()
     (instance,) = fleet.start_instances(1)
     started = time.monotonic() - began
     for number in range(resyncs):
-        _resync(fleet, instance, number)
+        path = f"/resync/{number}"
+        fleet.redis.client.client_kill_filter(_type="pubsub")
+        fleet.redis.client.sadd(set_of(path), CLOSED)
+
+        def serves(path: str = path) -> bool:
+            return ask(instance.port, path)[0] not in (0, NO_ROUTE)
+
+        wait_until(serves, instance.running, SYNC_SECONDS, "a resync", LOOK_EVERY_SECONDS)
     resident, peak = (mib * MIB / MB for mib in memory_mib(instance.running.pid))
     fleet.stop_instance(instance)
     return [
@@ -228,15 +249,3 @@ def _instance(fleet: Fleet, resyncs: int) -> list[Figure]:
         Figure("resident memory", resident, "MB", at_most=GOAL_RESIDENT_MB),
         Figure("resident memory, its peak", peak, "MB"),
     ]
-
-
-def _resync(fleet: Fleet, instance: Instance, number: int) -> None:
-    """Cut the instance's subscription, and add a route that it can now only find by reading everything again."""
-    path = f"/resync/{number}"
-    fleet.redis.client.client_kill_filter(_type="pubsub")
-    fleet.redis.client.sadd(set_of(path), CLOSED)
-
-    def serves() -> bool:
-        return ask(instance.port, path)[0] not in (0, NO_ROUTE)
-
-    wait_until(serves, instance.running, SYNC_SECONDS, "a resync", LOOK_EVERY_SECONDS)

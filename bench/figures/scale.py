@@ -4,8 +4,8 @@ and all are in this process."""
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Annotated, Any
 
@@ -13,75 +13,120 @@ import uvloop
 from typer import Option
 
 from bench.command import Bench, instance_counts, refuse
-from bench.errors import BenchError
+from bench.processes import BenchError
 from bench.redis import PrivateRedis
-from bench.simulated import Simulated, simulated
 from bench.table import Figure, Outcome, Section, percentile
 from bench.timers import Timers
+from slb.admission.entry import Waiter
+from slb.admission.gates import Gates, turn_of
 from slb.balance.upstream import Handle
+from slb.control.connection import Connection
+from slb.control.ledger import Ledger
 from slb.errors import Reason
-from slb.model import RouteSettings
+from slb.model import RouteRecord, RouteSettings
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
 
-GOAL_GROWTH = 1.5
-"""Redis CPU a request with the most instances, in units of that with the fewest."""
-
-GOAL_AT = (2, 100, 1000)
-"""Instances, fewest and most, and pods for which the goal is stated."""
-
+GOAL_GROWTH = 1.5  # Redis CPU a request with the most instances, in units of that with the fewest
+GOAL_AT = (2, 100, 1000)  # instances, fewest and most, and pods for which the goal is stated
 POLICIES = ("least_inflight", "round_robin")
-BUSY = 0.6
-"""Share of the pods that have a request: seldom does one have to wait."""
-
-IDLE_SECONDS = 3.0
-STEP_SECONDS = 2.0
-"""Of each load on the way to the one at which an instance decides alone."""
-
-STEP = 1.5
-"""Each of these loads in units of the one before."""
-
-AHEAD_SECONDS = 0.2
-"""So far ahead requests are planned."""
-
-LATE_SECONDS = 0.02
-"""Requests sent later than this (p99) are more than the process that holds all instances can send."""
+PATH = "/bench"
+BUSY = 0.6  # share of the pods that have a request: seldom does one have to wait
+IDLE_SECONDS, READY_SECONDS, LOOK_EVERY_SECONDS = 3.0, 30.0, 0.02
+BEAT_SECONDS = 2.0  # in which instances come up one after another, so that their beats do not fall together
+STEP, STEP_SECONDS = 1.5, 2.0  # each load in units of the one before, on the way to where an instance decides alone
+AHEAD_SECONDS = 0.2  # so far ahead requests are planned
+LATE_SECONDS = 0.02  # requests sent later than this (p99) are more than the process with all instances can send
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What all numbers of instances have in common. `rate`: requests a second through all instances together;
-    `most`: the highest that is tried."""
+class Simulated:
+    """One instance without HTTP; it has a lane of its own in Redis."""
 
-    pods: int
-    rate: float
-    seconds: float
-    most: float
-    policy: str
-    seed: int
+    def __init__(self, url: str, number: int, mirror: Mirror, count: int, rng: Random) -> None:
+        self._mirror, self._metrics = mirror, Metrics()
+        self._connection = Connection(url, self._metrics)
+        self._ledger = Ledger(self._connection, f"bench{number}", self._metrics, rng)
+        self._gates = Gates(self._ledger, mirror, self._metrics, lambda: count, rng)
+        self.leave = self._ledger.leave  # gives back all it holds; it is no holder any more
+
+    @property
+    def alone(self) -> int:
+        """Slots it gave out without Redis."""
+        return self._metrics.local_decisions
+
+    @property
+    def shares(self) -> bool:
+        """Whether Redis decides here: it has been asked, and has answered."""
+        shown = self._gates.shown()["pools"].values()
+        return bool(shown) and all(pool["mode"] == "shared" and pool["holders"] for pool in shown)
+
+    def open(self) -> None:
+        """Have a lane without any request, as an instance has whose traffic is elsewhere just now."""
+        self._gates.of(self._mirror.table.routes[PATH])
+
+    def enter(self, request: Waiter) -> None:
+        """Ask for a slot; the answer may come before this returns."""
+        route = self._mirror.table.routes[PATH]
+        self._gates.of(route).enter(route, (), (), turn_of(route.settings, ""), request)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._ledger.run())
+                group.create_task(self._gates.run())
+        finally:
+            await self._connection.aclose()
+
+
+@asynccontextmanager
+async def simulated(
+    url: str, count: int, members: Sequence[str], settings: RouteSettings, seed: int
+) -> AsyncIterator[list[Simulated]]:
+    """So many instances, for one route with these members."""
+    mirror = Mirror(lambda path, stored: settings, Random(seed))
+    for _ in mirror.replace({PATH: RouteRecord(frozenset(members), {})}, {}):
+        pass  # its slices are for a loop that has other things to do
+    mirror.ready = True
+    instances = [Simulated(url, number, mirror, count, Random(seed + number)) for number in range(count)]
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        for each in instances:
+            tasks.append(asyncio.create_task(each.run()))
+            await asyncio.sleep(BEAT_SECONDS / count)
+            each.open()
+        async with asyncio.timeout(READY_SECONDS):
+            while not all(each.shares for each in instances):
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+        yield instances
+    finally:
+        await asyncio.gather(*(each.leave() for each in instances))
+        died = [task for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in died:
+            task.result()  # it never ends by itself: this raises what it died of
 
 
 class Request:
     """One that wants a slot: a waiter of slb's gate. `ended` is called with why it was refused, or with None."""
 
-    def __init__(
-        self, timers: Timers, held: float, granted: list[float], ended: Callable[[str | None], None]
-    ) -> None:
-        self._timers = timers
-        self._held = held
-        self._granted = granted
-        self._ended = ended
-        self._asked = time.monotonic()
+    def __init__(self, load: "Load") -> None:
+        self._load, self._asked = load, time.monotonic()
 
     def admitted(self, handle: Handle) -> None:
         def release() -> None:
             handle.release()
-            self._ended(None)
+            self._load.ended()
 
         now = time.monotonic()
-        self._granted.append(now - self._asked)
-        self._timers.at(now + self._held, release)
+        self._load.grants.append(now - self._asked)
+        self._load.timers.at(now + self._load.held, release)
 
     def rejected(self, reason: Reason, detail: str) -> None:
-        self._ended(f"{reason.name}: {detail}")
+        self._load.refused.append(f"{reason.name}: {detail}")
+        self._load.ended()
 
 
 class Load:
@@ -89,13 +134,9 @@ class Load:
     `grants`: seconds from asking to having a slot; `late`: by how many seconds this process was late to ask."""
 
     def __init__(self, fleet: Sequence[Simulated], timers: Timers, rng: Random, held: float) -> None:
-        self._fleet = fleet
-        self._timers = timers
-        self._rng = rng
-        self._held = held
-        self._open = 0
-        self._all_ended = asyncio.Event()
-        self._refused: list[str] = []
+        self._fleet, self.timers, self._rng, self.held = fleet, timers, rng, held
+        self._open, self._all_ended = 0, asyncio.Event()
+        self.refused: list[str] = []
         self.grants: list[float] = []
         self.late: list[float] = []
 
@@ -106,97 +147,32 @@ class Load:
         due = begun
         while (due := due + self._rng.expovariate(rate)) < begun + seconds:
             self._open += 1
-            self._timers.at(due, lambda due=due: self._ask(due))  # type: ignore[misc]
+            self.timers.at(due, lambda due=due: self._ask(due))  # type: ignore[misc]
             if due - time.monotonic() > AHEAD_SECONDS:
                 await asyncio.sleep(AHEAD_SECONDS / 2)
         if self._open:
             self._all_ended.clear()
             await self._all_ended.wait()
-        if self._refused:
-            raise BenchError(f"{len(self._refused)} requests were refused, the last one: {self._refused[-1]}")
+        if self.refused:
+            raise BenchError(f"{len(self.refused)} requests were refused, the last one: {self.refused[-1]}")
 
     def _ask(self, due: float) -> None:
         self.late.append(time.monotonic() - due)
-        self._rng.choice(self._fleet).enter(Request(self._timers, self._held, self.grants, self._ended))
+        self._rng.choice(self._fleet).enter(Request(self))
 
-    def _ended(self, why: str | None) -> None:
-        self._refused += [why] if why else []
+    def ended(self) -> None:
+        """A request has been answered, and what it held given back."""
         self._open -= 1
         if not self._open:
             self._all_ended.set()
 
 
-@dataclass(frozen=True)
-class Used:
+def _used(redis: PrivateRedis, fleet: Sequence[Simulated]) -> tuple[float, int, int, int]:
     """What Redis used so far: seconds of CPU, bytes read and written, as it counts them itself; and the slots given
     out without it."""
-
-    cpu: float
-    read: int
-    written: int
-    alone: int
-
-    @classmethod
-    def now(cls, redis: PrivateRedis, fleet: Sequence[Simulated]) -> "Used":
-        stats: Any = redis.client.info("stats")
-        read, written = int(stats["total_net_input_bytes"]), int(stats["total_net_output_bytes"])
-        return cls(redis.cpu_seconds(), read, written, sum(each.alone for each in fleet))
-
-
-async def _measured(
-    redis: PrivateRedis, instances: int, plan: Plan, to: Callable[[str], None]
-) -> tuple[float, list[Figure]]:
-    """Redis's CPU for a request in µs, and all figures, with one number of instances."""
-    members = [f"10.0.{number // 256}.{number % 256}:80" for number in range(plan.pods)]
-    queue = {"policy": plan.policy, "max_inflight": 1, "when_full": "queue", "queue_limit": 100_000}
-    rng, timers = Random(plan.seed), Timers(asyncio.get_running_loop())
-    settings = RouteSettings.model_validate(queue)
-    async with simulated(redis.url, instances, members, settings, plan.seed) as fleet:
-        to(f"{instances} instances, idle")
-        before = redis.cpu_seconds()
-        await asyncio.sleep(IDLE_SECONDS)
-        idle = (redis.cpu_seconds() - before) / IDLE_SECONDS
-        to(f"{instances} instances, {plan.rate:g} requests a second")
-        load, had = Load(fleet, timers, rng, plan.pods * BUSY / plan.rate), Used.now(redis, fleet)
-        await load.run(plan.rate, plan.seconds)
-        has = Used.now(redis, fleet)
-        to(f"{instances} instances, until one decides alone")
-        limit = await _limit(fleet, plan, timers, rng)
-    timers.close()
-    alone = has.alone - had.alone
-    count = max(1, len(load.grants) - alone)  # those that Redis decided
-    cpu_us = (has.cpu - had.cpu) / count * 1e6
-    return cpu_us, [
-        Figure("Redis, while no request comes", idle * 100, "% of a core"),
-        Figure("Redis CPU", cpu_us, "µs a request"),
-        Figure("a grant, p50", percentile(load.grants, 0.5) * 1e3, "ms"),
-        Figure("a grant, p99", percentile(load.grants, 0.99) * 1e3, "ms"),
-        Figure("requests sent late by this process, p99", percentile(load.late, 0.99) * 1e3, "ms"),
-        Figure("to Redis", (has.read - had.read) / count, "bytes a request"),
-        Figure("from Redis", (has.written - had.written) / count, "bytes a request"),
-        Figure("slots given out without Redis meanwhile", alone),
-        limit,
-    ]
-
-
-async def _limit(fleet: Sequence[Simulated], plan: Plan, timers: Timers, rng: Random) -> Figure:
-    """The load is raised until an instance decides alone, or this process is late, or it is the highest."""
-    rate = plan.rate
-    while True:
-        step, had = Load(fleet, timers, rng, plan.pods * BUSY / rate), sum(each.alone for each in fleet)
-        await step.run(rate, STEP_SECONDS)
-        reached = sum(each.alone for each in fleet) > had
-        late = percentile(step.late, 0.99) > LATE_SECONDS
-        if reached or late or rate * STEP > plan.most:
-            return Figure(limit_words(reached, late), rate, "requests/s")
-        rate *= STEP
-
-
-def limit_words(reached: bool, late: bool) -> str:
-    """What the highest load means."""
-    if reached:
-        return f"an instance decides alone at{', this process being late itself' if late else ''}"
-    return "none decides alone; this process can send no more than" if late else "none decides alone up to"
+    stats: Any = redis.client.info("stats")
+    read, written = int(stats["total_net_input_bytes"]), int(stats["total_net_output_bytes"])
+    return redis.cpu_seconds(), read, written, sum(each.alone for each in fleet)
 
 
 def scale(
@@ -212,17 +188,68 @@ def scale(
     """Instances without HTTP on one pool of many pods: what a request costs Redis, and where local mode begins."""
     if policy not in POLICIES:
         refuse(f"--policy: {policy}: known are {', '.join(POLICIES)}")
-    counts, plan = instance_counts(instances), Plan(pods, rate, seconds, most, policy, seed)
-    redis = bench.fleet().redis
+    queue = {"policy": policy, "max_inflight": 1, "when_full": "queue", "queue_limit": 100_000}
+    settings = RouteSettings.model_validate(queue)
+    members = [f"10.0.{number // 256}.{number % 256}:80" for number in range(pods)]
+    counts, redis = instance_counts(instances), bench.fleet().redis
+
+    async def measured(count: int) -> tuple[float, list[Figure]]:
+        """Redis's CPU for a request in µs, and all figures, with so many instances."""
+        rng, timers = Random(seed), Timers(asyncio.get_running_loop())
+        async with simulated(redis.url, count, members, settings, seed) as fleet:
+            bench.to(f"{count} instances, idle")
+            before = redis.cpu_seconds()
+            await asyncio.sleep(IDLE_SECONDS)
+            idle = (redis.cpu_seconds() - before) / IDLE_SECONDS
+            bench.to(f"{count} instances, {rate:g} requests a second")
+            load, had = Load(fleet, timers, rng, pods * BUSY / rate), _used(redis, fleet)
+            await load.run(rate, seconds)
+            has = _used(redis, fleet)
+            bench.to(f"{count} instances, until one decides alone")
+            limit = await _limit(fleet, lambda tried: Load(fleet, timers, rng, pods * BUSY / tried), rate, most)
+        timers.close()
+        cpu, read, written, alone = (now - before for now, before in zip(has, had, strict=True))
+        decided = max(1, len(load.grants) - alone)  # by Redis
+        cpu_us = cpu / decided * 1e6
+        return cpu_us, [
+            Figure("Redis, while no request comes", idle * 100, "% of a core"),
+            Figure("Redis CPU", cpu_us, "µs a request"),
+            Figure("a grant, p50", percentile(load.grants, 0.5) * 1e3, "ms"),
+            Figure("a grant, p99", percentile(load.grants, 0.99) * 1e3, "ms"),
+            Figure("requests sent late by this process, p99", percentile(load.late, 0.99) * 1e3, "ms"),
+            Figure("to Redis", read / decided, "bytes a request"),
+            Figure("from Redis", written / decided, "bytes a request"),
+            Figure("slots given out without Redis meanwhile", alone),
+            limit,
+        ]
+
     of = f"{pods:,} pods, {policy}, max_inflight=1, {rate:g} requests a second, {BUSY:.0%} of the pods busy"
     costs: dict[int, float] = {}
     sections: list[Section] = []
     for count in counts:
         redis.client.flushall()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            costs[count], figures = runner.run(_measured(redis, count, plan, bench.to))
+        costs[count], figures = uvloop.run(measured(count))
         sections.append(Section(f"{count} instances, {of}", figures))
     return Outcome([*sections, *growth(costs, pods)])
+
+
+async def _limit(fleet: Sequence[Simulated], load: Callable[[float], Load], rate: float, most: float) -> Figure:
+    """The load is raised until an instance decides alone, or this process is late, or it is the highest."""
+    while True:
+        step, had = load(rate), sum(each.alone for each in fleet)
+        await step.run(rate, STEP_SECONDS)
+        reached = sum(each.alone for each in fleet) > had
+        late = percentile(step.late, 0.99) > LATE_SECONDS
+        if reached or late or rate * STEP > most:
+            return Figure(limit_words(reached, late), rate, "requests/s")
+        rate *= STEP
+
+
+def limit_words(reached: bool, late: bool) -> str:
+    """What the highest load means."""
+    if reached:
+        return f"an instance decides alone at{', this process being late itself' if late else ''}"
+    return "none decides alone; this process can send no more than" if late else "none decides alone up to"
 
 
 def growth(costs: dict[int, float], pods: int) -> list[Section]:

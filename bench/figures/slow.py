@@ -13,21 +13,18 @@ from typer import Option
 from bench.command import Bench
 from bench.figures.slow_clients import BEGUN, DESCRIPTORS
 from bench.fleet import Fleet, Instance
-from bench.local import MIB, Loop, Upstream, allow_descriptors
+from bench.local import Upstream, allow_descriptors
 from bench.processes import wait_until
+from bench.procstat import MIB
 from bench.table import Figure, Outcome, Section
-from bench.traffic import Tally, Traffic
+from bench.traffic import Loop, Tally, Traffic
 
 GOAL_RATIO = 2.0
-READY_SECONDS = 60.0
-SETTLE_SECONDS = 2.0
-LOOK_EVERY_SECONDS = 0.1
-BACK_SECONDS = 10.0
+READY_SECONDS, SETTLE_SECONDS, BACK_SECONDS, LOOK_EVERY_SECONDS = 60.0, 2.0, 10.0, 0.1
 LARGE = 64 * MIB
 MEGABYTE = 1_000_000
-PATHS = ("/small", "/large", "/slow", "/sink")
-"""The routes: for other paths slb itself answers."""
-
+PATHS = ("/small", "/large", "/slow", "/sink")  # the routes: for other paths slb itself answers
+OPEN_STATES = ("01", "08")  # of a connection that its owner has not closed (proc(5)): established, close wait
 ATTACKS: Sequence[tuple[str, str, float]] = (
     ("pipelined", "pipelines requests that slb answers itself", 1),
     ("pipelined", "the same, ten times as fast", 10),
@@ -43,11 +40,22 @@ ATTACKS: Sequence[tuple[str, str, float]] = (
 """One of `slow_clients.KINDS`, in words, and how many times a client's bandwidth it has."""
 
 
-class Turn(NamedTuple):
-    """Healthy requests alone, and beside others."""
+class Turns(NamedTuple):
+    """Healthy requests alone, and beside others: by turn."""
 
-    alone: Tally
-    beside: Tally
+    alone: list[Tally]
+    beside: list[Tally]
+
+    def figures(self, alone: str, beside: str, indent: str) -> list[Figure]:
+        """`alone`, `beside`: what the two medians of p99 are called."""
+        without, with_them = (median(each.p99_ms for each in tallies) for tallies in self)
+        failed = sum(each.failed for tallies in self for each in tallies)
+        return [
+            Figure(alone, without, "ms"),
+            Figure(beside, with_them, "ms"),
+            Figure(f"{indent}how many times as much", with_them / without, below=GOAL_RATIO),
+            Figure(f"{indent}healthy requests failed", failed, at_most=0),
+        ]
 
 
 class Healthy(NamedTuple):
@@ -62,17 +70,17 @@ class Healthy(NamedTuple):
         return Tally.of(traffic.answers)
 
 
-def descriptors(instance: Instance) -> int:
+def _descriptors(instance: Instance) -> int:
     return len(os.listdir(f"/proc/{instance.running.pid}/fd"))
 
 
-def connections(port: int, states: str = "01 08") -> int:
-    """Connections to a port of this machine that their owner has not closed (proc(5): established, close wait)."""
+def _connections(port: int) -> int:
+    """Open ones to a port of this machine."""
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-    return sum(row[1].endswith(f":{port:04X}") and row[3] in states.split() for row in rows)
+    return sum(row[1].endswith(f":{port:04X}") and row[3] in OPEN_STATES for row in rows)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def _wait_for(condition: Callable[[], bool]) -> None:
     """Until it holds or time is up: what it is then is the figure."""
     deadline = time.monotonic() + BACK_SECONDS
     while not condition() and time.monotonic() < deadline:
@@ -80,7 +88,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterator[None]:
+def _beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterator[None]:
     """The clients of one kind are at work, and gone afterwards."""
     folder = fleet.folder("clients")
     words = (kind, amount, instance.port, instance.api_port)
@@ -93,54 +101,43 @@ def beside(fleet: Fleet, kind: str, amount: float, instance: Instance) -> Iterat
         fleet.processes.stop(clients)
 
 
-def beside_slow(fleet: Fleet, instance: Instance, clients: int, healthy: Healthy, rounds: int) -> list[Figure]:
+def _beside_slow(fleet: Fleet, member: str, clients: int, healthy: Healthy, rounds: int) -> list[Figure]:
     """A third of the clients sends heads slowly, a third bodies, a third reads slowly."""
-    turns: list[Turn] = []
-    open_before, open_beside, open_after, left = 0, 0, 0, 0
+    instance, turns = fleet.start_ready(member), Turns([], [])
+    before, meanwhile, after, left = list[int](), list[int](), list[int](), list[int]()
     for _ in range(rounds):
-        alone = healthy.through(instance)
+        turns.alone.append(healthy.through(instance))
         time.sleep(SETTLE_SECONDS)
-        open_before = max(open_before, descriptors(instance))
-        with beside(fleet, "slow", clients, instance):
-            wait_for(lambda: connections(instance.port) >= clients)
+        before.append(_descriptors(instance))
+        with _beside(fleet, "slow", clients, instance):
+            _wait_for(lambda: _connections(instance.port) >= clients)
             time.sleep(SETTLE_SECONDS)
-            open_beside = max(open_beside, descriptors(instance))
-            turns.append(Turn(alone, healthy.through(instance)))
-        wait_for(lambda: connections(instance.port) == 0)
-        open_after, left = max(open_after, descriptors(instance)), max(left, connections(instance.port))
+            meanwhile.append(_descriptors(instance))
+            turns.beside.append(healthy.through(instance))
+        _wait_for(lambda: _connections(instance.port) == 0)
+        after.append(_descriptors(instance))
+        left.append(_connections(instance.port))
+    fleet.stop_instance(instance)
     of = "healthy requests, p99, "
     return [
-        *ratio_figures(turns, f"{of}alone", f"{of}beside {clients} slow clients", ""),
-        Figure("descriptors before", open_before),
-        Figure("descriptors meanwhile", open_beside),
-        Figure("descriptors afterwards, with idle connections to the upstream", open_after),
-        Figure("client connections left", left, at_most=0),
+        *turns.figures(f"{of}alone", f"{of}beside {clients} slow clients", ""),
+        Figure("descriptors before", max(before)),
+        Figure("descriptors meanwhile", max(meanwhile)),
+        Figure("descriptors afterwards, with idle connections to the upstream", max(after)),
+        Figure("client connections left", max(left), at_most=0),
     ]
 
 
-def attacked(fleet: Fleet, kind: str, bandwidth: float, member: str, healthy: Healthy, rounds: int) -> list[Turn]:
+def _attacked(fleet: Fleet, kind: str, bandwidth: float, member: str, healthy: Healthy, rounds: int) -> Turns:
     """By an attacker with so many bytes a second; an instance of its own for each attack."""
-    instance = fleet.start_ready(member, PATHS)
-    turns = []
+    instance, turns = fleet.start_ready(member, PATHS), Turns([], [])
     for _ in range(rounds):
-        alone = healthy.through(instance)
-        with beside(fleet, kind, bandwidth, instance):
-            turns.append(Turn(alone, healthy.through(instance)))
+        turns.alone.append(healthy.through(instance))
+        with _beside(fleet, kind, bandwidth, instance):
+            turns.beside.append(healthy.through(instance))
         time.sleep(SETTLE_SECONDS)
     fleet.stop_instance(instance)
     return turns
-
-
-def ratio_figures(turns: Sequence[Turn], alone: str, beside: str, indent: str) -> list[Figure]:
-    """`alone`, `beside`: what the two medians of p99 are called."""
-    without, with_them = median(turn.alone.p99_ms for turn in turns), median(turn.beside.p99_ms for turn in turns)
-    failed = sum(turn.alone.failed(200) + turn.beside.failed(200) for turn in turns)
-    return [
-        Figure(alone, without, "ms"),
-        Figure(beside, with_them, "ms"),
-        Figure(f"{indent}how many times as much", with_them / without, below=GOAL_RATIO),
-        Figure(f"{indent}healthy requests failed", failed, at_most=0),
-    ]
 
 
 def slow(
@@ -158,14 +155,12 @@ def slow(
     fleet = bench.fleet()
     with Loop() as loop:
         member = loop.run(Upstream(MIB, LARGE).start())
-        instance = fleet.start_ready(member)
         bench.to(f"{rounds} rounds alone, and beside {clients} slow clients")
-        figures = beside_slow(fleet, instance, clients, healthy, rounds)
-        fleet.stop_instance(instance)
+        figures = _beside_slow(fleet, member, clients, healthy, rounds)
         for kind, words, times in ATTACKS:
             bench.to(f"one client {words}")
-            turns = attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
-            attacks += ratio_figures(turns, f"{words}: p99 alone", "  beside it", "  ")
+            turns = _attacked(fleet, kind, bandwidth * MEGABYTE * times, member, healthy, attack_rounds)
+            attacks += turns.figures(f"{words}: p99 alone", "  beside it", "  ")
     of = f"{rate} healthy requests a second"
     title = f"{of}, {rounds} rounds (medians of p99; most descriptors)"
     worst = f"One client with {bandwidth:g} MB/s beside {of}, {attack_rounds} rounds (medians of p99)"

@@ -10,42 +10,39 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from bench.local import MIB, allow_descriptors
+from bench.local import allow_descriptors
+from bench.procstat import MIB
+from bench.traffic import get
 
 DRIP_SECONDS = 0.5
 SMALL_WINDOW = 4096
-PIECE_SECONDS = 0.01
-"""Between two writes of an attacker that sends all the time."""
-BYTES_A_CONNECT = 240
-"""What a client sends to connect and to close, four packets of an empty TCP segment."""
-HELD = 2000
-IDLE = 600
-DESCRIPTORS = 4096
-AGAIN_SECONDS = 0.5
+PIECE_SECONDS = 0.01  # between two writes of an attacker that sends all the time
+BYTES_A_CONNECT = 240  # what a client sends to connect and to close, four packets of an empty TCP segment
+HELD, IDLE, DESCRIPTORS = 2000, 600, 4096
+AGAIN_SECONDS, BEGINNING_SECONDS = 0.5, 1.0
 BEGUN = "begun"
-BEGINNING_SECONDS = 1.0
 
 SLOW_HEAD = b"GET /small HTTP/1.1\r\nHost: bench\r\nX-Padding: "
 SLOW_BODY = b"POST /slow HTTP/1.1\r\nHost: bench\r\nContent-Length: 1000000\r\n\r\n"
-SLOW_READ = b"GET /large HTTP/1.1\r\nHost: bench\r\n\r\n"
-NOT_FOUND = b"GET /none HTTP/1.1\r\nHost: bench\r\n\r\n"
 UPLOAD = b"POST /sink HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n"
 REGISTRATION = b"POST /register HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNK = b"1;a=b\r\nx\r\n"
-BLANKS = b" " * 60_000
+BLANKS = " " * 60_000
 HEADS = (
-    b"GET /small HTTP/1.1\r\nHost: bench\r\nX-A:" + BLANKS + b"\x01\r\n\r\n",
-    b"GET /small HTTP/1.1\r\nHost: bench\r\nX-Priority: a" + BLANKS + b"b\r\n\r\n",
-    b"GET /small HTTP/1.1\r\nHost: bench\r\nCookie: " + b"a=b;" * 15_000 + b"\r\n\r\n",
-    b"GET /small" + b"/..;/." * 2_500 + b" HTTP/1.1\r\nHost: bench\r\n\r\n",
+    get("/small", f"X-A:{BLANKS}\x01\r\n"),
+    get("/small", f"X-Priority: a{BLANKS}b\r\n"),
+    get("/small", f"Cookie: {'a=b;' * 15_000}\r\n"),
+    get(f"/small{'/..;/.' * 2_500}"),
 )
 
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Work = Coroutine[Any, Any, Any]
 
 
 class Pace:
@@ -53,8 +50,7 @@ class Pace:
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._begun = time.monotonic()
-        self._sent = 0
+        self._begun, self._sent = time.monotonic(), 0
 
     async def send(self, count: int) -> None:
         """Wait until so many more may go. What could not be sent meanwhile is not made up for."""
@@ -65,7 +61,7 @@ class Pace:
         await asyncio.sleep(max(0.0, ahead))
 
 
-async def again_and_again(port: int, use: Callable[[Wire], Coroutine[Any, Any, None]], pause: float) -> None:
+async def again_and_again(port: int, use: Callable[[Wire], Work], pause: float) -> None:
     """One connection after another, each for as long as `use` and the other side keep it."""
     while True:
         with suppress(OSError):
@@ -103,7 +99,7 @@ async def sip(port: int) -> None:
     await asyncio.get_running_loop().sock_connect(window, ("127.0.0.1", port))
     reader, writer = await asyncio.open_connection(sock=window, limit=1024)
     try:
-        writer.write(SLOW_READ)
+        writer.write(get("/large"))
         while await reader.read(1024):
             await asyncio.sleep(DRIP_SECONDS)
     finally:
@@ -138,9 +134,7 @@ async def flood(rate: float, port: int, first: bytes, repeated: bytes) -> None:
 
 async def connects(rate: float, port: int, held: int) -> None:
     """Connect, and close, the oldest of `held` connections each time."""
-    pace = Pace(rate)
-    loop = asyncio.get_running_loop()
-    made: deque[socket.socket] = deque()
+    pace, loop, made = Pace(rate), asyncio.get_running_loop(), deque[socket.socket]()
     while True:
         each = socket.socket()
         each.setblocking(False)
@@ -154,12 +148,10 @@ async def connects(rate: float, port: int, held: int) -> None:
 
 async def heads(rate: float, port: int) -> None:
     """Heads that are long to read, one at a time: each waits for its reply, on a connection of its own."""
-    pace = Pace(rate)
-    turn = 0
+    pace, turns = Pace(rate), cycle(HEADS)
 
     async def use(wire: Wire) -> None:
-        nonlocal turn
-        head, turn = HEADS[turn % len(HEADS)], turn + 1
+        head = next(turns)
         wire[1].write(head)
         await wire[0].read(MIB)
         await pace.send(len(head))
@@ -169,14 +161,13 @@ async def heads(rate: float, port: int) -> None:
 
 async def idle(port: int) -> None:
     """Connections without a request, made again when they are ended."""
-    await asyncio.gather(
-        *(again_and_again(port, lambda wire: discard(wire[0]), AGAIN_SECONDS) for _ in range(IDLE))
-    )
+    held = (again_and_again(port, lambda wire: discard(wire[0]), AGAIN_SECONDS) for _ in range(IDLE))
+    await asyncio.gather(*held)
 
 
-KINDS: dict[str, Callable[[float, int, int], Coroutine[Any, Any, None]]] = {
+KINDS: dict[str, Callable[[float, int, int], Work]] = {
     "slow": lambda count, port, _: slow(int(count), port),
-    "pipelined": lambda rate, port, _: flood(rate, port, b"", NOT_FOUND),
+    "pipelined": lambda rate, port, _: flood(rate, port, b"", get("/none")),
     "chunks": lambda rate, port, _: flood(rate, port, UPLOAD, CHUNK),
     "registration": lambda rate, port, _: flood(rate, port, REGISTRATION, CHUNK),
     "api": lambda rate, _, api_port: flood(rate, api_port, REGISTRATION, CHUNK),

@@ -14,12 +14,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from bench.errors import BenchError
-from bench.processes import REPOSITORY
+from bench.processes import REPOSITORY, BenchError
 
 TRACES = {"code": "AzureLLMInferenceTrace_code.csv", "conv": "AzureLLMInferenceTrace_conv.csv"}
 TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"
 LEAST_LINES = 2
+CV = 0.25  # the coefficient of variation of Poisson work's service times
+FAST_RATE, FAST_SERVICE, FAST_SECONDS = 500, 0.002, 20.0  # requests a second, seconds each, seconds at most
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,6 @@ class Work:
     services: Sequence[float]
     proxies: Sequence[int]
     service: float
-
-    @property
-    def seconds(self) -> float:
-        """From the start to the last arrival."""
-        return self.arrivals[-1]
 
 
 @dataclass(frozen=True)
@@ -64,31 +60,31 @@ def log_normal(rng: Random, mean: float, cv: float, count: int) -> list[float]:
     return [rng.lognormvariate(middle, math.sqrt(variance)) for _ in range(count)]
 
 
-def poisson_work(shape: Shape, load: float, mean: float, cv: float) -> Work:
+def poisson_work(shape: Shape, load: float, mean: float) -> Work:
     """Poisson arrivals of log-normal requests that keep `load` of the pods busy."""
     rng = Random(shape.seed)
     arrivals = poisson_arrivals(rng, load * shape.pods / mean, shape.seconds)
-    services = log_normal(rng, mean, cv, len(arrivals))
+    services = log_normal(rng, mean, CV, len(arrivals))
     title = (
-        f"Poisson arrivals, {load:.0%} load, service {mean * 1e3:.0f} ms log-normal (CV {cv:g}), "
+        f"Poisson arrivals, {load:.0%} load, service {mean * 1e3:.0f} ms log-normal (CV {CV:g}), "
         f"{len(arrivals):,} requests in {shape.seconds:g} s"
     )
-    return Work("poisson", title, arrivals, services, chosen_proxies(rng, shape, len(arrivals)), mean)
+    return Work("poisson", title, arrivals, services, _proxies(rng, shape, len(arrivals)), mean)
 
 
-def fast_work(shape: Shape, rate: float, service: float) -> Work:
+def fast_work(shape: Shape) -> Work:
     """Fast requests, all alike, at a low load: where a global view has nothing to see."""
-    rng = Random(shape.seed)
-    arrivals = poisson_arrivals(rng, rate, shape.seconds)
+    rng, seconds = Random(shape.seed), min(shape.seconds, FAST_SECONDS)
+    arrivals = poisson_arrivals(rng, FAST_RATE, seconds)
     title = (
-        f"fast and uniform: Poisson arrivals, {rate:g} a second of {service * 1e3:g} ms each, "
-        f"{rate * service / shape.pods:.0%} load, {len(arrivals):,} requests in {shape.seconds:g} s"
+        f"fast and uniform: Poisson arrivals, {FAST_RATE} a second of {FAST_SERVICE * 1e3:g} ms each, "
+        f"{FAST_RATE * FAST_SERVICE / shape.pods:.0%} load, {len(arrivals):,} requests in {seconds:g} s"
     )
-    proxies = chosen_proxies(rng, shape, len(arrivals))
-    return Work("fast", title, arrivals, [service] * len(arrivals), proxies, service)
+    services = [FAST_SERVICE] * len(arrivals)
+    return Work("fast", title, arrivals, services, _proxies(rng, shape, len(arrivals)), FAST_SERVICE)
 
 
-def chosen_proxies(rng: Random, shape: Shape, count: int) -> list[int]:
+def _proxies(rng: Random, shape: Shape, count: int) -> list[int]:
     """At random, as a client's resolver or a layer-4 balancer spreads clients over a fleet."""
     return [rng.randrange(shape.proxies) for _ in range(count)]
 
@@ -131,8 +127,8 @@ def trace_work(name: str, lines: Sequence[Line], shape: Shape, load: float, mean
         f"trace `{name}`, time-compressed {span / seconds:.0f} times, {load:.0%} load, "
         f"service {mean * 1e3:.0f} ms on average, {len(taken):,} requests in {seconds:g} s"
     )
-    proxies = chosen_proxies(Random(shape.seed), shape, len(taken))
-    return Work(name, title, [line.at / span * seconds for line in taken], services, proxies, mean)
+    arrivals = [line.at / span * seconds for line in taken]
+    return Work(name, title, arrivals, services, _proxies(Random(shape.seed), shape, len(taken)), mean)
 
 
 def one_queue(arrivals: Sequence[float], services: Sequence[float], pods: int) -> list[float]:

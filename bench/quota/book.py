@@ -14,28 +14,26 @@ from bench.quota.work import MINUTE, Model
 
 @dataclass(slots=True)
 class Entry:
-    """One admitted task. Times are seconds of the lab's clock; `ended` and `actual` are there once it has ended.
-    It was asked for at `asked`, and its caller had the answer at `admitted`: it was decided in between."""
+    """One task that was admitted. Times are seconds of the lab's clock; `ended` and `actual` are there once it has
+    ended."""
 
     model: str
     estimate: int
-    asked: float
     admitted: float
     ended: float = math.inf
     actual: int | None = None
 
-    def known(self, now: float) -> int:
+    def known(self, now: float = math.inf) -> int:
         """Its tokens, as far as the router could know by then."""
         return self.estimate if self.actual is None or now < self.ended else self.actual
 
 
 @dataclass
 class Book:
-    """`entries`: by model, in the order in which their callers had the answer. `waits`: milliseconds, all that were
-    answered. `came_back`: of callers that had waited so long, when, and whether they were admitted then.
-    `answered`, `repeated`: tasks that were answered, and those that were begun, lost, and begun again. `drained`,
-    `exhausted`: when the last task was answered, and when the last one was taken up; until then all models were
-    wanted."""
+    """`entries`: by model, in their order. `waits`: milliseconds, all that were answered. `came_back`: of callers
+    that had waited so long, when, and whether they were admitted then. `answered`, `repeated`: tasks that were
+    answered, and those that were begun, lost, and begun again. `drained`, `exhausted`: when the last task was
+    answered, and when the last one was taken up; until then all models were wanted."""
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     waits: list[int] = field(default_factory=list)
@@ -64,7 +62,8 @@ class Book:
 class Part:
     """One model's. `most`: tokens in its fullest 60 s, in units of its limit and one bucket; `rate`: the long-run
     rate in units of the limit, while all was wanted; `in_use`: the share of its slots that was taken meanwhile, on
-    average; `share`, `due`: of all tokens that were admitted, what it got, and what its weight makes due."""
+    average; `share`, `off`: of all tokens that were admitted, what it got, and by how much that is more than its
+    weight makes due, relative to that."""
 
     model: Model
     calls: int
@@ -74,12 +73,7 @@ class Part:
     idle: float
     in_use: float
     share: float
-    due: float
-
-    @property
-    def off(self) -> float:
-        """By how much its share is more than due, relative to that."""
-        return self.share / self.due - 1
+    off: float
 
 
 @dataclass(frozen=True)
@@ -95,10 +89,6 @@ class Standing:
         """The share of all quotas together that was left unused until the last task was taken up."""
         quotas = [model.burst + model.rate * self.book.exhausted for model in self.models]
         return sum(part.idle * quota for part, quota in zip(self.parts, quotas, strict=True)) / sum(quotas)
-
-    @property
-    def slowest_rate(self) -> float:
-        return min(part.rate for part in self.parts)
 
     @property
     def fullest(self) -> float:
@@ -117,27 +107,18 @@ class Standing:
     @cached_property
     def parts(self) -> list[Part]:
         """Model by model."""
-        weights = sum(model.weight for model in self.models)
-        tokens = {name: sum(each.known(math.inf) for each in found) for name, found in self.book.entries.items()}
-        whole = sum(tokens.values()) or 1  # none, where the run ended before its first minute did
-        return [
-            self._part(model, tokens.get(model.name, 0) / whole, model.weight / weights) for model in self.models
-        ]
-
-    def _part(self, model: Model, share: float, due: float) -> Part:
-        entries, until = self.book.entries.get(model.name, []), self.book.exhausted
+        weights, until = sum(model.weight for model in self.models), self.book.exhausted
         settled = min(MINUTE, until / 4)  # the first buckets are spent by then
-        return Part(
-            model,
-            len(entries),
-            most_at_once(entries),
-            most_in_a_minute(entries) / (model.limit + model.burst),
-            long_run(entries, model.rate, settled, until),
-            idle(entries, model.rate, model.burst, until),
-            in_use(entries, model.slots, until),
-            share,
-            due,
-        )
+        whole = sum(each.known() for entries in self.book.entries.values() for each in entries) or 1
+        parts = []
+        for model in self.models:
+            entries = self.book.entries.get(model.name, [])
+            share = sum(each.known() for each in entries) / whole
+            most = most_in_a_minute(entries) / (model.limit + model.burst)
+            rate, unused = long_run(entries, model.rate, settled, until), idle(entries, model, until)
+            held, off = in_use(entries, model.slots, until), share * weights / model.weight - 1
+            parts.append(Part(model, len(entries), most_at_once(entries), most, rate, unused, held, share, off))
+        return parts
 
 
 def most_in_a_minute(entries: Sequence[Entry], minute: float = MINUTE) -> int:
@@ -167,14 +148,14 @@ def most_in_a_minute(entries: Sequence[Entry], minute: float = MINUTE) -> int:
 
 def long_run(entries: Sequence[Entry], rate: float, since: float, until: float) -> float:
     """The rate at which tokens were admitted from `since` to `until`, as a share of `rate`."""
-    tokens = sum(entry.known(math.inf) for entry in entries if since < entry.admitted <= until)
+    tokens = sum(entry.known() for entry in entries if since < entry.admitted <= until)
     return tokens / (rate * (until - since)) if until > since else math.nan
 
 
-def idle(entries: Sequence[Entry], rate: float, burst: float, until: float) -> float:
+def idle(entries: Sequence[Entry], model: Model, until: float) -> float:
     """The share of the quota, its first bucket included, that was left unused until then."""
-    used = sum(entry.known(math.inf) for entry in entries if entry.admitted <= until)
-    return max(0.0, 1 - used / (burst + rate * until))
+    used = sum(entry.known() for entry in entries if entry.admitted <= until)
+    return max(0.0, 1 - used / (model.burst + model.rate * until))
 
 
 def most_at_once(entries: Sequence[Entry]) -> int:

@@ -1,8 +1,6 @@
 """The yardstick of the rate: a router that sends one command for each request, `python -m bench.quota.plain
-REDIS_URL PORT`.
-
-The same decision, the same script, the same Redis; an aiohttp handler and redis-py, as one would write it at first.
-"""
+REDIS_URL PORT`. The same decision, the same script, the same Redis; an aiohttp handler and redis-py, as one would
+write it at first."""
 
 import asyncio
 import sys
@@ -24,32 +22,25 @@ CONNECTIONS = 64
 RULES = written_rules(Rules())
 
 
-class Plain:
-    """Asks Redis anew for each request."""
+async def serve(url: str, port: int) -> None:
+    """`POST /schedule` asks Redis anew for each request; `GET /ready` is answered at once."""
+    pool = BlockingConnectionPool.from_url(url, decode_responses=True, max_connections=CONNECTIONS)
+    script: Any = Redis(connection_pool=pool).register_script(quota_source())
 
-    def __init__(self, url: str) -> None:
-        pool = BlockingConnectionPool.from_url(url, decode_responses=True, max_connections=CONNECTIONS)
-        self._script: Any = Redis(connection_pool=pool).register_script(quota_source())
-
-    async def schedule(self, request: web.Request) -> web.Response:
+    async def schedule(request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
         ask = ["schedule", f"tsk_{uuid4().hex}", body["estimated_tokens"], JITTER, "", False]
-        reply = await self._script(keys=quota_keys(), args=[orjson.dumps({**RULES, "asks": [ask]})])
+        reply = await script(keys=quota_keys(), args=[orjson.dumps({**RULES, "asks": [ask]})])
         kind, first, second = reply[-1][0]
-        if kind == "admitted":
-            answer: dict[str, Any] = {"model_backend_id": first, "task_id": second}
-        else:
-            answer = {"wait_for_ms": int(first)}
+        is_admitted = kind == "admitted"
+        answer = {"model_backend_id": first, "task_id": second} if is_admitted else {"wait_for_ms": int(first)}
         return web.json_response(body=orjson.dumps(answer))
 
+    async def ready(request: web.Request) -> web.Response:
+        return web.Response()
 
-async def ready(request: web.Request) -> web.Response:
-    return web.Response()
-
-
-async def serve(url: str, port: int) -> None:
     app = web.Application()
-    app.router.add_post("/schedule", Plain(url).schedule)
+    app.router.add_post("/schedule", schedule)
     app.router.add_get("/ready", ready)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

@@ -16,8 +16,7 @@ from slb.control.scripts import quota_source
 from slb.quota.script import written_rules
 from slb.quotas import Rules
 
-EPOCH = 1_000_000_000_000
-"""Milliseconds since 1970 at which simulated time begins."""
+EPOCH = 1_000_000_000_000  # milliseconds since 1970 at which simulated time begins
 
 
 class Script:

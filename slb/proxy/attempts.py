@@ -13,12 +13,12 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, Reason
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.exchange_base import ENDED, ExchangeBase
-from slb.proxy.interfaces import Lender
-from slb.proxy.pool import ConnectFailed
 from slb.proxy.retry import Tried, on_fresh_connection, past_full
 from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.upload import Upload
-from slb.proxy.upstream import UpstreamConnection
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.interfaces import Lender
+from slb.upstreams.pool import ConnectFailed
 
 _log = structlog.get_logger("slb.proxy")
 

@@ -5,9 +5,9 @@ from slb.admission.gates import turn_of
 from slb.balance import choice
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.context import ProxyContext
-from slb.proxy.fields import field_value
 from slb.proxy.hash_key import key_of
 from slb.proxy.interfaces import Seeking
+from slb.upstreams.fields import field_value
 
 
 def choose(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> LiveUpstream:

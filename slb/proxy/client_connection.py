@@ -4,12 +4,10 @@ import asyncio
 from typing import Any, cast
 
 from slb.errors import OVERLOADED, Reason, Refused
-from slb.proxy.body import Body
+from slb.proxy.client_flow import PIPELINE, UPLOAD, ClientFlow
 from slb.proxy.clients import Clients
-from slb.proxy.deadlines import NEVER
 from slb.proxy.disconnect_watcher import reset_at_end
 from slb.proxy.exchange import Exchange
-from slb.proxy.flow import PIPELINE, UPLOAD, ClientFlow
 from slb.proxy.headers import RequestHead
 from slb.proxy.messages import connection_line, keeps_open
 from slb.proxy.peer import Peer
@@ -17,6 +15,8 @@ from slb.proxy.refusal import answer, unreadable
 from slb.proxy.request import Request
 from slb.proxy.states import CLIENT, ClientEvent, ClientState
 from slb.proxy.target import RequestLine
+from slb.upstreams.body import Body
+from slb.upstreams.deadlines import NEVER
 
 BUFFER = 64 * 1024
 """Bytes that wait on either side of a connection before its reading is paused."""

@@ -9,11 +9,11 @@ from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
-from slb.proxy.deadlines import Wheel
 from slb.proxy.identity import Identity
-from slb.proxy.outbox import Outbox
-from slb.proxy.pool import Pools
 from slb.proxy.retry import Retries
+from slb.upstreams.deadlines import Wheel
+from slb.upstreams.outbox import Outbox
+from slb.upstreams.pool import Pools
 
 
 def _no_failure(upstream: LiveUpstream, reason: str) -> None:

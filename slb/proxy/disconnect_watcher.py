@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 
-from slb.proxy.deadlines import Timed, Wheel
+from slb.upstreams.deadlines import Timed, Wheel
 
 _PERIOD = 0.2
 RESET = frozenset({7})

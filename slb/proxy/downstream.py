@@ -7,21 +7,22 @@ meanwhile waits. Handing over to the applications is for good: they answer one r
 import asyncio
 
 from slb.errors import REQUEST_TIMEOUT, Refused
-from slb.proxy.body import Body, MalformedBody
 from slb.proxy.client_connection import BUFFER, ClientConnection
+from slb.proxy.client_flow import PIPELINE, TURN, UPLOAD
 from slb.proxy.clients import Clients
-from slb.proxy.deadlines import NEVER
 from slb.proxy.disconnect_watcher import acknowledged
 from slb.proxy.exchange import Exchange
-from slb.proxy.flow import FULL_READ, PIPELINE, TURN, TURN_OVER, UPLOAD
 from slb.proxy.handed_over import HandedOver
 from slb.proxy.headers import RequestHead
-from slb.proxy.held import appended
 from slb.proxy.reader import reason_of, without_empty_lines
 from slb.proxy.refusal import no_way, note
 from slb.proxy.request import Request
 from slb.proxy.states import CLIENT, ClientEvent, ClientState
 from slb.proxy.target import RequestLine
+from slb.upstreams.body import Body, MalformedBody
+from slb.upstreams.deadlines import NEVER
+from slb.upstreams.flow import FULL_READ, TURN_OVER
+from slb.upstreams.held import appended
 
 _FIRST_LOOK = 1.0
 """Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""

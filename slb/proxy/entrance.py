@@ -22,7 +22,8 @@ from slb.observe.metrics import Metrics
 from slb.proxy.forwarded_transport import Forwarded, Peer
 from slb.proxy.plain_on_tls import refuse_plain, speaks_plainly
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
-from slb.proxy.tls import SHUTDOWN_TIMEOUT, Certificates
+from slb.proxy.tls import Certificates
+from slb.upstreams.tls import SHUTDOWN_TIMEOUT
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds a client has for its part of the TLS handshake."""

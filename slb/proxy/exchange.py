@@ -11,15 +11,12 @@ from slb.errors import (
     Reason,
 )
 from slb.proxy.attempts import Attempts
-from slb.proxy.body import LAST_CHUNK, chunk, last_chunk
 from slb.proxy.messages import reply_start, request_start, server_timing, switching_start
-from slb.proxy.replies import ReplyHead
 from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.tunnel import open_tunnel
-from slb.proxy.upstream import UpstreamConnection
-
-_MAX_INTERIMS = 100
-"""1xx replies to one request. No reply needs as many, and a broken upstream may never stop."""
+from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
@@ -43,7 +40,8 @@ class Exchange(Attempts):
         if upload is not None:
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
-        connection.carry(self, data, ended, now + self.route.settings.first_byte_timeout)
+        due = now + self.route.settings.first_byte_timeout
+        connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
     def upload_is_held_back(self, held: bool) -> None:
         """The upstream takes no more of the body for now; or (`held` False) more again."""
@@ -61,9 +59,14 @@ class Exchange(Attempts):
     def interim(self, head: ReplyHead) -> bool:
         """A 1xx reply, for clients that know them. False where it is one too many."""
         self._interims += 1
+        context, settings = self._context, self.route.settings
         if self.request.line.minor == 1:
-            self._context.outbox.post(self.client.transport, head.start + b"\r\n")
-        return self._interims < _MAX_INTERIMS
+            context.outbox.post(self.client.transport, head.start + b"\r\n")
+        if self._interims >= MAX_INTERIMS:
+            return False
+        if settings.interim_extends:
+            context.wheel.arm(self._carrier, context.clock() + settings.first_byte_timeout)
+        return True
 
     def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
         """The final head and what came of the body with it; one write, so that small replies are one packet."""

@@ -6,13 +6,13 @@ from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
 from slb.proxy.context import ProxyContext
-from slb.proxy.deadlines import NEVER, Timed
 from slb.proxy.interfaces import Client
 from slb.proxy.request import Request
 from slb.proxy.retry import NOTHING, Tried
 from slb.proxy.states import EXCHANGE, ExchangeEvent, ExchangeState
 from slb.proxy.upload import Upload
-from slb.proxy.upstream import UpstreamConnection
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.deadlines import NEVER, Timed
 
 _SEEKING, ENDED = ExchangeState.SEEKING, ExchangeState.ENDED
 _END = ExchangeEvent.END

@@ -1,8 +1,8 @@
 """Where a request has the key that its route's `hash_key` names."""
 
 from slb.balance.hash_key import cookie, key_finder, parameter
-from slb.proxy.fields import FIELDS, field_value
 from slb.proxy.request import Request
+from slb.upstreams.fields import FIELDS, field_value
 
 
 def _path(_: str, request: Request) -> bytes:

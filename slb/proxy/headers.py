@@ -11,10 +11,10 @@ from ipaddress import AddressValueError, IPv6Address
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, InvalidName, Refused
 from slb.names import seconds
-from slb.proxy import fields
-from slb.proxy.body import CHUNKED
-from slb.proxy.fields import FIELDS, Lines, MalformedField, connection_tokens, fields_of
 from slb.proxy.trace_context import is_traceparent, is_tracestate
+from slb.upstreams import fields
+from slb.upstreams.body import CHUNKED
+from slb.upstreams.fields import FIELDS, Lines, MalformedField, connection_tokens, fields_of
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}+")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]++")

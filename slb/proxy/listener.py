@@ -17,18 +17,19 @@ from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.clients import Clients
 from slb.proxy.context import ProxyContext
-from slb.proxy.deadlines import Wheel
 from slb.proxy.downstream import Downstream
 from slb.proxy.entrance import Entrance
 from slb.proxy.handed_over import Handover
-from slb.proxy.head_cache import HeadCache
 from slb.proxy.identity import Identity
-from slb.proxy.outbox import Outbox
-from slb.proxy.pool import PoolParts, Pools
-from slb.proxy.replies import parse_reply
 from slb.proxy.retry import Retries
-from slb.proxy.tls import LOOK_AGAIN, UpstreamTls, certificates, follow
+from slb.proxy.tls import LOOK_AGAIN, certificates, follow
 from slb.routing.mirror import Mirror
+from slb.upstreams.deadlines import Wheel
+from slb.upstreams.head_cache import HeadCache
+from slb.upstreams.outbox import Outbox
+from slb.upstreams.pool import PoolParts, Pools
+from slb.upstreams.replies import parse_reply
+from slb.upstreams.tls import UpstreamTls
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from slb.admission.entry import Entry
 from slb.balance.upstream import LiveUpstream
 from slb.proxy.headers import RequestHead
 from slb.proxy.identity import Identity
-from slb.proxy.replies import ReplyHead
 from slb.proxy.request import Request
 from slb.proxy.target import RequestLine
+from slb.upstreams.replies import ReplyHead
 
 
 def request_start(request: Request, upstream: LiveUpstream, identity: Identity) -> bytes:

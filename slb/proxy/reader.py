@@ -4,11 +4,11 @@ import re
 
 from slb.config import Settings
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, HEADERS_TOO_LARGE, URI_TOO_LONG, Reason, Refused
-from slb.proxy.body import CHUNKED, Body, BodyTooLong, MalformedBody, body_of
-from slb.proxy.head_cache import HeadCache
 from slb.proxy.headers import RequestHead, RequestHeads
 from slb.proxy.target import RequestLine, RequestLines, parse_line
 from slb.proxy.varying import VaryingHeads
+from slb.upstreams.body import CHUNKED, Body, BodyTooLong, MalformedBody, body_of
+from slb.upstreams.head_cache import HeadCache
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _HOST_FIELD = re.compile(rb"^host:[^\n]*+\n", re.IGNORECASE | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""TLS: the contexts of the listener, chosen by name, and the one towards upstreams; both follow their files.
+"""TLS of the listener: its contexts, chosen by name, which follow their files; so does the one towards upstreams.
 
 A certificate is renewed by replacing files. What is new is taken for connections from then on, once it is whole;
 what cannot be used is refused and logged, and the old one stays.
@@ -16,14 +16,12 @@ import structlog
 from slb.config import Settings
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
-from slb.proxy.tls_files import Pair, log_refused, seen_files
 from slb.setting_values import certificate_files
+from slb.upstreams.tls import ALPN, UpstreamTls
+from slb.upstreams.tls_files import Pair, log_refused, seen_files
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. Those of 1.3 are all sound."""
-_ALPN = ["http/1.1"]
-SHUTDOWN_TIMEOUT = 5.0
-"""Seconds the other side has to answer close_notify: some never do, and a drain waits for them."""
 LOOK_AGAIN = 5.0
 """Seconds between two looks at the files."""
 
@@ -47,7 +45,7 @@ def _server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
-    context.set_alpn_protocols(_ALPN)
+    context.set_alpn_protocols(ALPN)
     # Renegotiation lets a client make a server work for nothing.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     return context
@@ -144,76 +142,7 @@ def certificates(settings: Settings, metrics: Metrics) -> Certificates | None:
         raise ConfigError(f"tls_certificates: {error}") from None
 
 
-# -- towards upstreams
-
-
-class UpstreamTls:
-    """How slb meets `https://` upstreams: one context for all of them.
-
-    `upstream_ca` stands in the place of the system's authorities; `upstream_certificate` and `upstream_key` are
-    what slb shows of itself.
-    """
-
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Raises ConfigError for files that cannot be used."""
-        self._metrics = metrics
-        self._authorities = settings.upstream_ca
-        own, key = settings.upstream_certificate, settings.upstream_key
-        self._own = Pair(own, key or own) if own is not None else None
-        pair = (self._own.certificate, self._own.key) if self._own is not None else ()
-        self._files = [file for file in (self._authorities, *pair) if file is not None]
-        self._seen = seen_files(self._files)
-        self._context = self._load() if self._files else None
-
-    async def context(self) -> ssl.SSLContext:
-        """For the next connection. The system's authorities are read when the first asks, and beside the event
-        loop: they are many."""
-        if self._context is None:
-            self._context = await asyncio.to_thread(self._load)
-        return self._context
-
-    def reload(self) -> None:
-        """Take what has changed since the last look. Reads files: not for the event loop."""
-        seen = seen_files(self._files)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            self._context = self._load()
-        except Exception as error:  # noqa: BLE001
-            log_refused(self._metrics, "upstream_certificates_refused", error, files=self._named())
-        else:
-            _log.info("upstream_certificates_replaced", files=self._named())
-
-    def _named(self) -> list[str]:
-        """Each file once: a certificate and its key may stand in one."""
-        return list(dict.fromkeys(map(str, self._files)))
-
-    def _load(self) -> ssl.SSLContext:
-        """Raises ConfigError."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(_ALPN)
-        self._trust(context)
-        if self._own is not None:
-            try:
-                self._own.load_into(context)
-            except ConfigError as error:
-                raise ConfigError(f"upstream_certificate: {error}") from None
-        return context
-
-    def _trust(self, context: ssl.SSLContext) -> None:
-        if self._authorities is None:
-            context.load_default_certs()
-            return
-        try:
-            context.load_verify_locations(self._authorities)
-        except OSError as error:
-            why = "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
-            raise ConfigError(f"upstream_ca: {self._authorities}: {why}") from None
-
-
-# -- both
+# -- and what upstreams are met with
 
 
 async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> None:

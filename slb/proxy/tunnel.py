@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from slb.proxy.deadlines import Timed, Wheel
 from slb.proxy.disconnect_watcher import RESET, DisconnectWatcher
-from slb.proxy.flow import FULL_READ, Flow
 from slb.proxy.interfaces import Client
+from slb.upstreams.deadlines import Timed, Wheel
+from slb.upstreams.flow import FULL_READ, Flow
 
 OnEnd = Callable[[int, int], None]
 """Is called with the bytes that went up and down."""

@@ -4,12 +4,12 @@ The upstream's load signal learns which side the other waits for: an upstream th
 not slow, one that takes no more of it is.
 """
 
-from slb.proxy.body import CHUNKED, LAST_CHUNK, chunk
-from slb.proxy.deadlines import Wheel
 from slb.proxy.disconnect_watcher import acknowledged
-from slb.proxy.held import appended
 from slb.proxy.interfaces import Uploading
-from slb.proxy.outbox import Outbox
+from slb.upstreams.body import CHUNKED, LAST_CHUNK, chunk
+from slb.upstreams.deadlines import Wheel
+from slb.upstreams.held import appended
+from slb.upstreams.outbox import Outbox
 
 _MOST_HELD = 64 * 1024
 """Bytes kept while a connection is made, or in case they must be sent again."""

@@ -7,9 +7,9 @@ client that sends a new `traceparent` with each request then costs a look-up and
 import re
 from collections.abc import Callable
 
-from slb.proxy.head_cache import HeadCache
 from slb.proxy.headers import RequestHead
 from slb.proxy.trace_context import TRACE
+from slb.upstreams.head_cache import HeadCache
 
 _LINE = re.compile(
     rb"\r\n(?:[Tt]raceparent:[ \t]*+(" + TRACE + rb")"

@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bench.lab.command import EXPERIMENTS
+from bench.lab.experiments import EXPERIMENTS
 from tests.process.benches import bench
 
 SMALL = ("--scale", "0.02")

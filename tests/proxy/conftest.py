@@ -2,15 +2,15 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
+import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.proxy.harness import PATIENCE, Handler, MakeProxy, Origin, Proxy, answer_ok
-from tests.proxy.slots_rig import Fleet
-from tests.support.valkey import Valkey
+from tests.proxy.harness import Handler, Origin, Proxy, answer_ok
+from tests.proxy.refuser import TOO_MUCH, MakeRefuser, Refuser
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -60,14 +60,15 @@ async def proxy(proxies: Callable[..., Awaitable[Proxy]], origin: Origin) -> Pro
     return made
 
 
-@pytest_asyncio.fixture
-async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
-    """`await fleet(2, origin, policy=...)`: so many proxies whose `/p` leads there."""
+@pytest.fixture
+def refusers() -> Iterator[MakeRefuser]:
+    """Makes refusers: `refusers()`, `refusers(reply, tls)`."""
+    made: list[Refuser] = []
 
-    async def make(count: int, *origins: Origin, patience: float = PATIENCE, **settings: str) -> list[Proxy]:
-        made = [await proxies(redis=valkey.url, name=f"i{number}", patience=patience) for number in range(count)]
-        for proxy in made:
-            proxy.route("/p", *origins, **settings)
-        return made
+    def make(reply: bytes = TOO_MUCH, tls: ssl.SSLContext | None = None) -> Refuser:
+        made.append(Refuser(reply, tls))
+        return made[-1]
 
     yield make
+    for each in made:
+        each.stop()

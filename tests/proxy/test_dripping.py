@@ -5,9 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from slb.proxy import reader, reply_reader
+from slb.proxy import reader
 from slb.proxy.downstream import Downstream
 from slb.proxy.upload import Upload
+from slb.upstreams import reply_reader
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.support.waiting import eventually
 

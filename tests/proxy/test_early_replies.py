@@ -3,77 +3,20 @@
 import asyncio
 import contextlib
 import socket
-import ssl
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from slb.proxy import upstream
-from slb.proxy.early_reply import unread_in
+from slb.upstreams import connection as upstream_connection
+from slb.upstreams.early_reply import unread_in
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
+from tests.proxy.refuser import MakeRefuser
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 
 TIMES = 40
 SIZE = 4 << 20
-TOO_MUCH = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 8\r\n\r\ntoo much"
 HEAD = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % SIZE
-
-
-class Refuser:
-    """An upstream that answers to the head, and closes on what it has not read: its kernel resets the connection.
-    In a thread of its own, so that it does so at any moment of the proxy's."""
-
-    def __init__(self, reply: bytes, tls: ssl.SSLContext | None) -> None:
-        self._reply = reply
-        self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.member = f"{'https://' if tls else ''}127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with contextlib.suppress(OSError):
-                self._refuse(connection)
-            connection.close()
-
-    def _refuse(self, connection: socket.socket) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else TLS's own messages hold it back
-        if self._tls is not None:
-            connection = self._tls.wrap_socket(connection, server_side=True)
-        with connection:
-            head = b""
-            while b"\r\n\r\n" not in head and (data := connection.recv(65536)):
-                head += data
-            connection.sendall(self._reply)
-
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-
-
-MakeRefuser = Callable[..., Refuser]
-
-
-@pytest.fixture
-def refusers() -> Iterator[MakeRefuser]:
-    """Makes refusers: `refusers()`, `refusers(reply, tls)`."""
-    made: list[Refuser] = []
-
-    def make(reply: bytes = TOO_MUCH, tls: ssl.SSLContext | None = None) -> Refuser:
-        made.append(Refuser(reply, tls))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.stop()
 
 
 async def upload(wire: Wire, message: bytes) -> Reply:
@@ -150,7 +93,7 @@ async def test_nothing_is_read_for_a_client_that_has_left(
             read.append(len(data))
             yield data
 
-    monkeypatch.setattr(upstream, "unread_in", counting)
+    monkeypatch.setattr(upstream_connection, "unread_in", counting)
     proxy = await proxies()
     proxy.route("/", await origins(pour))
     wire = await proxy.connect()

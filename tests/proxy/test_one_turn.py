@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from slb.proxy.downstream import Downstream
-from slb.proxy.outbox import Outbox
-from slb.proxy.pool import Pool
-from slb.proxy.upstream import UpstreamConnection
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.outbox import Outbox
+from slb.upstreams.pool import Pool
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok
 from tests.proxy.test_tunnels import SWITCHING, UPGRADE
 from tests.support.waiting import eventually, settled, soon

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from slb.config import Settings
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
-from slb.proxy.tls import UpstreamTls, certificates, check_files
+from slb.proxy.tls import certificates, check_files
+from slb.upstreams.tls import UpstreamTls
 from tests.proxy.harness import MakeProxy, Origin
 from tests.proxy.tls_rig import following, names_for, names_shown, secure_proxy
 from tests.support.certificates import Authority

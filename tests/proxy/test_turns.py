@@ -11,7 +11,7 @@ import pytest
 from slb.proxy.downstream import Downstream
 from slb.proxy.exchange import Exchange
 from slb.proxy.tunnel import _End
-from slb.proxy.upstream import UpstreamConnection
+from slb.upstreams.connection import UpstreamConnection
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
 from tests.support.waiting import eventually
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from slb.proxy.downstream import Downstream
-from slb.proxy.pool import Pool
 from slb.proxy.upload import Upload
-from slb.proxy.upstream import UpstreamConnection
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.pool import Pool
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
 from tests.support.waiting import eventually, settled, soon
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from slb.proxy.pool import Pool
-from slb.proxy.tls import UpstreamTls
-from slb.proxy.upstream import UpstreamConnection
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.pool import Pool
+from slb.upstreams.tls import UpstreamTls
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok, port_that_never_accepts
 from tests.support.waiting import eventually
 

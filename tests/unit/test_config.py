@@ -10,9 +10,9 @@ from slb.config import OWN_HEADERS, Settings
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.errors import ConfigError
 from slb.loading import load_settings, misspellings
-from slb.proxy.fields import _KINDS
 from slb.setting_types import MOST_PATIENCE
 from slb.setting_values import access_log_share, certificate_files
+from slb.upstreams.fields import _KINDS
 
 
 def load(

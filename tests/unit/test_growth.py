@@ -17,19 +17,19 @@ from slb.api.shortcut import Shortcut
 from slb.balance.hash_key import cookie
 from slb.errors import InvalidName, Refused
 from slb.names import normal_member, normal_path, seconds
-from slb.proxy.body import ChunkedBody, MalformedBody, last_chunk
-from slb.proxy.fields import FIELDS, connection_tokens, field_value, fields_of
 from slb.proxy.hash_key import key_of
 from slb.proxy.headers import RequestHead, RequestHeads
 from slb.proxy.peer import Peer
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.reader import without_empty_lines
-from slb.proxy.replies import MalformedReply, parse_reply
 from slb.proxy.request import Request
 from slb.proxy.target import judge_for_api, parse_line
 from slb.proxy.trace_context import is_tracestate
 from slb.proxy.varying import VaryingHeads
 from slb.routing.forwarded import forwarded
+from slb.upstreams.body import ChunkedBody, MalformedBody, last_chunk
+from slb.upstreams.fields import FIELDS, connection_tokens, field_value, fields_of
+from slb.upstreams.replies import MalformedReply, parse_reply
 
 GROWTH = 2.5
 Run = Callable[[int], Any]

@@ -186,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--near", action="store_true", help="unit tests alone: minutes, where all take hours")
-    parser.add_argument("files", nargs="*", help="instead of all pure rooms and the proxy")
+    parser.add_argument("files", nargs="*", help="instead of all pure rooms, proxy and upstreams")
     chosen = parser.parse_args(arguments)
     tried = list(sample(chosen.files or sources(ROOT), chosen.seed))[: chosen.count]
     counted: Counter[Outcome] = Counter()

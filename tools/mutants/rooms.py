@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PURE = (
-    *("admission", "balance", "proxy", "quota", "routing"),
+    *("admission", "balance", "proxy", "quota", "routing", "upstreams"),
     *("backoff.py", "cookies.py", "model.py", "names.py", "priorities.py", "quotas.py", "registration.py"),
     *("registration_answer.py", "setting_types.py"),
 )
@@ -39,6 +39,7 @@ _BEYOND = {
     "proxy": ("tests/proxy/*.py",),
     "quota": _of_redis("quota_*"),
     "routing": ("tests/client/*.py", "tests/unit/health/*.py", "tests/proxy/test_ring*.py"),
+    "upstreams": ("tests/upstreams/*.py", "tests/proxy/*.py"),
 }
 """By room the tests with sockets and Redis that know most of it."""
 

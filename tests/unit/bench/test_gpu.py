@@ -9,9 +9,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from bench.gpu.balancers import BALANCERS, Balancer
-from bench.gpu.command import chosen_services
-from bench.gpu.report import CaseResult, Standing, case_section, goals_section
+from bench.gpu.command import BALANCERS, Balancer, CaseResult, Standing, chosen_services
 from bench.gpu.work import Work
 from bench.peers import SLB, Site
 from bench.sending import Result
@@ -38,7 +36,7 @@ async def test_timers_fire_in_the_order_of_their_times_and_not_before() -> None:
 def test_shed_requests_are_no_errors_and_have_no_part_in_the_percentiles() -> None:
     result = Result([200, 503, 200, 0, 500], [0.2, 0.001, 0.1, 9, 9], [0.0] * 5)
     standing = Standing.of("x", result)
-    assert standing.latencies_ms == [100, 200]
+    assert standing.latencies_ms == [200, 100]
     assert (standing.requests, standing.shed, standing.errors, standing.p99) == (5, 1, 2, 200)
 
 
@@ -52,7 +50,7 @@ def case(service: float = 0.2, **p99s: float) -> CaseResult:
 
 
 def met(result: CaseResult) -> list[bool | None]:
-    goals = goals_section(result)
+    goals = result.goals()
     return [figure.met for figure in goals.figures] if goals else []
 
 
@@ -67,8 +65,9 @@ def test_shorter_services_have_goals_of_their_own(service: float, most: dict[str
     assert met(case(service, envoy=1000, **{name: p99 + 1 for name, p99 in most.items()})) == [False] * len(most)
 
 
-def test_a_service_time_without_a_goal_has_none() -> None:
-    assert goals_section(case(0.3, envoy=1000, slb=100)) is None
+def test_goals_are_those_of_the_balancers_that_took_part_at_service_times_that_have_some() -> None:
+    assert case(0.3, envoy=1000, slb=100).goals() is None
+    assert (met(case(slb=120)), met(case(envoy=300))) == ([True], [])
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0.1,", "0.0001", "inf"])
@@ -77,14 +76,9 @@ def test_what_is_no_service_time_is_refused(text: str) -> None:
         chosen_services(text)
 
 
-def test_goals_are_those_of_the_balancers_that_took_part() -> None:
-    assert met(case(slb=120)) == [True]
-    assert met(case(envoy=300)) == []
-
-
 def test_a_balancer_that_failed_misses_its_goals_and_is_named() -> None:
     result = case(envoy=300, slb=0)
-    section = case_section(result)
+    section = result.table()
     assert met(result) == [False, False]
     assert section.notes == ["slb: fell"]
     assert [figure.met for figure in section.figures] == [False]
@@ -93,7 +87,7 @@ def test_a_balancer_that_failed_misses_its_goals_and_is_named() -> None:
 def test_a_table_has_a_row_for_each_balancer_with_its_multiples() -> None:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(case_section(case(**{"envoy": 300, "slb": 120, "slb-queue": 0})).table())
+        console.print(case(**{"envoy": 300, "slb": 120, "slb-queue": 0}).table().table())
     rows = [line.split() for line in capture.get().splitlines()[2:]]
     assert rows[2] == ["envoy", "300", "300", "300", "300", "3.00", "2.50", "-", "0", "0"]
     assert rows[4] == ["slb-queue", *["-"] * 7, "0", "0"]

@@ -1,9 +1,10 @@
 """The handoff: what pods note of themselves, and its goals."""
 
+from collections.abc import Callable
 from random import Random
 
 from bench.figures.handoff import Run
-from bench.noting import Book, Noted, Schedule
+from bench.pods import Book, Noting, Schedule
 
 
 def test_a_pod_is_idle_from_the_end_of_one_request_to_the_beginning_of_the_next() -> None:
@@ -31,11 +32,17 @@ def test_a_request_that_comes_to_a_busy_pod_crowds_it_and_is_no_gap() -> None:
 
 
 def test_a_request_ends_once_whether_it_is_answered_or_its_connection_is_gone() -> None:
-    book = Book()
-    noted = Noted(book, "pod", "a", lambda: 1.0)
+    book, served, replies = Book(), list[Callable[[], None]](), list[bytes]()
+    pod = Noting("pod", lambda when, callback: served.append(callback), book, Schedule(Random(1), 0.1))
+    gone = pod.take(b"/p?0", 0.0, replies.append)
+    assert gone is not None
     assert book.take()["present"] == {"pod": 1}
-    assert (noted.end(), noted.end()) == (True, False)
-    assert book.present["pod"] == 0
+    assert (gone(), gone(), book.present["pod"]) == (True, False, 0)
+    served[0]()
+    assert replies == []
+    pod.take(b"/p?0", 0.0, replies.append)
+    served[1]()
+    assert (len(replies), book.present["pod"]) == (1, 0)
 
 
 def test_in_step_all_requests_end_at_one_moment_and_each_takes_half_a_service_at_least() -> None:

@@ -4,19 +4,14 @@ import asyncio
 import math
 from random import Random
 
-import pytest
-
-from bench.figures.kill import DRIFT, GOAL_SECONDS, LOCAL, REAPED, Ending, Kill, counter_in, section, strangers
-from bench.noting import Book, Schedule
-from bench.pods import Noting, Served
+from bench.figures.kill import DRIFT, LOCAL, counter_in, strangers
+from bench.pods import Book, Noting, Schedule, Served
 from bench.timers import Timers
 from bench.traffic import NO_REPLY, Clients, KeptAlive, get
 from tests.support.waiting import eventually
 
 SOON = Schedule(Random(1), 0.01)
 NOT_SOON = Schedule(Random(1), 600.0)
-ENDING = Ending(100, {}, 30, 20, 20, {DRIFT: 0.0, REAPED: 2.0, LOCAL: 0.0}, {})
-KILLS = [Kill(100, 20, 30, 0.7, 1.5), Kill(98, 24, 26, 3.0, 3.5)]
 
 
 class Upstream:
@@ -106,34 +101,6 @@ async def test_a_request_without_an_answer_from_a_living_instance_has_failed() -
     await eventually(lambda: clients.failed[NO_REPLY] == 1)
     await clients.stop()
     assert clients.answered == clients.lost == 0
-
-
-def test_all_goals_are_met_by_a_run_without_fault() -> None:
-    assert all(figure.met is not False for figure in section(KILLS, ENDING).figures)
-    assert not section(KILLS, ENDING).notes
-
-
-@pytest.mark.parametrize(
-    ("kills", "ending"),
-    [
-        ([*KILLS, KILLS[0]._replace(true_again=GOAL_SECONDS + 0.1)], ENDING),
-        ([*KILLS, KILLS[0]._replace(true_again=math.inf)], ENDING),
-        (KILLS, ENDING._replace(counters={**ENDING.counters, DRIFT: 1.0})),
-        (KILLS, ENDING._replace(counters={**ENDING.counters, DRIFT: math.nan})),
-        (KILLS, ENDING._replace(most=21)),
-        (KILLS, ENDING._replace(highest_score=21)),
-        (KILLS, ENDING._replace(failed={503: 1})),
-        (KILLS, ENDING._replace(left={"slots": 1})),
-    ],
-)
-def test_each_of_the_goals_is_missed_by_one_fault(kills: list[Kill], ending: Ending) -> None:
-    assert [figure.met for figure in section(kills, ending).figures].count(False) == 1
-
-
-def test_what_failed_and_what_is_left_is_named() -> None:
-    failed, left = section(KILLS, ENDING._replace(failed={503: 2, 0: 1}, left={"tickets": 3})).notes
-    assert failed.endswith("503: 2, 0: 1")
-    assert left.endswith("tickets: 3")
 
 
 def test_a_counter_is_read_from_metrics_and_one_that_is_missing_is_no_figure() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.errors import BenchError
-from bench.load import CASES, parse_report
+from bench.measure import CASES, LoadReport
+from bench.processes import BenchError
 
 WRK_OUTPUT = """Running 5s test @ http://127.0.0.1:8080/v1/models
   1 threads and 64 connections
@@ -19,23 +19,19 @@ bench-report {"requests":159170,"duration_us":5010000,"bytes":54746112,"p50_us":
 
 
 def test_a_report_gives_counts_seconds_and_latencies_in_microseconds() -> None:
-    report = parse_report(WRK_OUTPUT)
-    assert (report.requests, report.seconds, report.p50_us, report.p99_us) == (159170, 5.01, 1840, 3680)
-
-
-def test_a_run_without_errors_names_none() -> None:
-    assert parse_report(WRK_OUTPUT).errors == {}
+    report = LoadReport.parse(WRK_OUTPUT)
+    assert report == LoadReport(159170, 5.01, 1840, 3680, {})
 
 
 def test_errors_are_kept_by_kind() -> None:
     output = WRK_OUTPUT.replace('"status":0', '"status":12').replace('"timeout":0', '"timeout":3')
-    assert parse_report(output).errors == {"status": 12, "timeout": 3}
+    assert LoadReport.parse(output).errors == {"status": 12, "timeout": 3}
 
 
 @pytest.mark.parametrize("output", ["", "unable to connect to 127.0.0.1:9 Connection refused\n"])
 def test_a_wrk_that_came_to_no_end_is_an_error_that_quotes_it(output: str) -> None:
     with pytest.raises(BenchError, match=f"wrk reported nothing: {output.strip()}"):
-        parse_report(output)
+        LoadReport.parse(output)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from bench.errors import BenchError
 from bench.figures.ring import (
     FULL,
     OTHERS,
@@ -15,6 +14,7 @@ from bench.figures.ring import (
     same_owners,
     slices,
 )
+from bench.processes import BenchError
 from bench.table import Section
 from slb.balance.ring import Ring, endpoint
 
@@ -61,5 +61,5 @@ def test_the_busy_ring_is_fading_in_and_between_zones_and_has_requests_in_flight
         busy.turn_over()
     assert 0.1 < busy.policy.zone_share.share < 0.25  # 0.5 ** 2.5
     assert sum(upstream.inflight for upstream in upstreams) == 24
-    busy.rest()
+    busy.release()
     assert not any(upstream.inflight for upstream in upstreams)

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench.command import Bench
-from bench.figures.scale import POLICIES, growth, limit_words, scale
+from bench.figures.scale import POLICIES, growth, limit_words, scale, simulated
 from bench.processes import Processes
-from bench.simulated import simulated
 from slb.balance.upstream import Handle
 from slb.errors import Reason
 from slb.model import RouteSettings

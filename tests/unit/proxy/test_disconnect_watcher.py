@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 import pytest_asyncio
 
-from slb.proxy.deadlines import Wheel
 from slb.proxy.disconnect_watcher import GONE, RESET, DisconnectWatcher, acknowledged, has_left, reset_at_end
+from slb.upstreams.deadlines import Wheel
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.errors import BAD_REQUEST, HEADERS_TOO_LARGE, Refused
-from slb.proxy.body import CHUNKED
-from slb.proxy.fields import fields_of
 from slb.proxy.headers import RequestHeads
+from slb.upstreams.body import CHUNKED
+from slb.upstreams.fields import fields_of
 from tests.unit.proxy.test_headers import head, passed_on, refusal
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from slb.errors import BAD_REQUEST, Refused
-from slb.proxy import fields
 from slb.proxy.headers import RequestHead, RequestHeads
+from slb.upstreams import fields
 
 OWN_VIA = b"slb-0a1b2c3d"
 

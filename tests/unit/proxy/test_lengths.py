@@ -4,8 +4,8 @@ import pytest
 
 from slb.errors import Refused
 from slb.proxy.headers import RequestHeads
-from slb.proxy.replies import parse_reply
 from slb.proxy.varying import VaryingHeads
+from slb.upstreams.replies import parse_reply
 
 WRITTEN = [("0", 0), ("00", 0), ("10", 10), ("010", 10), ("08", 8), ("0" * 17 + "5", 5), ("9" * 18, 10**18 - 1)]
 

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from slb.proxy.deadlines import NEVER, Wheel
 from slb.proxy.tunnel import Tunnel
+from slb.upstreams.deadlines import NEVER, Wheel
 
 IDLE = 60.0
 

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from slb.proxy.body import CHUNKED
 from slb.proxy.upload import Upload
+from slb.upstreams.body import CHUNKED
 
 MOST_HELD = 64 << 10
 _NO_SOCKET = SimpleNamespace(get_extra_info=lambda name: None)

@@ -1,0 +1,280 @@
+"""The connections to one upstream: made where none is there to lend, kept for the next request, ended with it."""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import structlog
+
+from slb.addresses import AddressRules, is_address
+from slb.balance.upstream import LiveUpstream
+from slb.config import Settings
+from slb.errors import INTERNAL, OVERLOADED, Reason
+from slb.lookups import SingleFlight
+from slb.routing.mirror import Mirror
+from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.deadlines import Wheel
+from slb.upstreams.head_cache import HeadCache
+from slb.upstreams.outbox import Outbox
+from slb.upstreams.replies import ReplyHead
+from slb.upstreams.tls import SHUTDOWN_TIMEOUT, UpstreamTls
+from slb.upstreams.tls_files import fault
+
+_OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Why this machine has no socket to give. Taken for the upstream's fault it would eject the whole fleet."""
+
+_log = structlog.get_logger("slb.proxy")
+
+
+class ConnectFailed(Exception):
+    """No connection to an upstream; the message says to which address and why. `ours`: what the request is refused
+    for where that is no fault of the upstream's. `refused`: nothing listens there, at any of its addresses."""
+
+    def __init__(self, message: str, ours: Reason | None = None, refused: bool = False) -> None:
+        super().__init__(message)
+        self.ours = ours
+        self.refused = refused
+
+
+@dataclass(frozen=True, slots=True)
+class PoolParts:
+    """What the pools of one instance share."""
+
+    wheel: Wheel
+    outbox: Outbox
+    reply_heads: HeadCache[ReplyHead]
+    address_rules: AddressRules
+    tls: UpstreamTls
+
+
+class Pool:
+    """The connections to one upstream. Idle ones are taken last in, first out: the warmest; the rest may age."""
+
+    def __init__(self, upstream: LiveUpstream, parts: PoolParts, settings: Settings) -> None:
+        self.upstream = upstream
+        self.wheel = parts.wheel
+        self.outbox = parts.outbox
+        self.reply_heads = parts.reply_heads
+        self._rules = parts.address_rules
+        self._tls = parts.tls
+        self.idle: list[UpstreamConnection] = []
+        self.open = 0
+        self._closed = False
+        self._is_name = not is_address(upstream.spec.host)
+        self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
+        self.reconfigure(settings)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Apply `settings` from now on."""
+        self.max_head = settings.max_head
+        self._keep = settings.upstream_keepalive
+        self._keepalive_timeout = settings.upstream_keepalive_timeout
+        self._limit = settings.max_upstream_connections
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the upstream has all the connections it may have, those being made included."""
+        return bool(self._limit) and self.open >= self._limit
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request can be sent: by a connection that is idle, or one that may be made."""
+        return not self.is_full or any(not each.transport.is_closing() for each in self.idle)
+
+    def take(self) -> UpstreamConnection | None:
+        """An idle connection, no longer the pool's."""
+        while self.idle:
+            connection = self.idle.pop()
+            if not connection.transport.is_closing():
+                return connection
+        return None
+
+    def put(self, connection: UpstreamConnection, now: float) -> None:
+        """Keep an idle connection, or close it where enough are kept."""
+        if self._closed or len(self.idle) >= self._keep or connection.transport.is_closing():
+            connection.close()
+            return
+        self.idle.append(connection)
+        self.wheel.arm(connection, now + self._keepalive_timeout)
+
+    def discard(self, connection: UpstreamConnection) -> None:
+        """The connection is ending; nothing of it is kept."""
+        self.wheel.forget(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
+
+    def close(self) -> None:
+        """The upstream has left: idle connections end now, busy ones with their exchange."""
+        self._closed = True
+        for connection in list(self.idle):
+            connection.close()
+
+    def reserve(self) -> None:
+        """Let a connection count that `connect` is to make: others ask for room before its turn comes."""
+        self.open += 1
+
+    async def connect(self, timeout: float) -> UpstreamConnection:
+        """A new connection, for which there is a reservation, to the first address that takes one within `timeout`
+        seconds. Raises ConnectFailed."""
+        spec = self.upstream.spec
+        made: list[UpstreamConnection] = []
+        tried: list[str] = []
+        connected = False
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                tried = list(await self._addresses(spec.host, spec.port))
+                connection = await self._connect_to(tried, made, limit)
+            connected = connection.counted = True
+            return connection
+        except TimeoutError:
+            for attempt in made:
+                attempt.abort_if_made()
+            last = f" ({tried[len(made) - 1]} port {spec.port})" if made and not is_address(spec.host) else ""
+            raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
+        except ConnectFailed:
+            raise
+        except Exception as error:  # the exchange would wait for ever
+            _log.exception("connect_broke", upstream=spec.member)
+            raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
+        finally:
+            self.open -= not connected
+
+    def ended(self, connection: UpstreamConnection) -> None:
+        """A connection has ended, whether it was idle or lent."""
+        self.discard(connection)
+        if connection.counted:
+            connection.counted = False
+            self.open -= 1
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of `host` that may be connected to. One question at a time: each takes a thread, of which
+        there are few, and a name server that does not answer would take them from all other names."""
+        if not self._is_name:
+            return await self._look_up(host, port)
+        return await self._lookups.of((host, port), lambda: self._look_up(host, port))
+
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        """The rules hold for each address, each time."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConnectFailed(f"{self.upstream.member}: {error.strerror or error}") from None
+        addresses = [str(info[4][0]) for info in found]
+        refusals = [self._rules.refusal(address, port) for address in addresses]
+        allowed = [address for address, refusal in zip(addresses, refusals, strict=True) if refusal is None]
+        if not allowed:
+            raise ConnectFailed(f"{self.upstream.member}: {refusals[0] if refusals else 'no address'}")
+        return allowed
+
+    async def _connect_to(
+        self, addresses: Sequence[str], made: list[UpstreamConnection], limit: asyncio.Timeout
+    ) -> UpstreamConnection:
+        spec = self.upstream.spec
+        secure = await self._tls.context() if spec.scheme == "https" else None
+        failures: list[str] = []
+        refusals = 0
+        for address in addresses:
+            connection = UpstreamConnection(self)
+            made.append(connection)
+            try:
+                async with _part(limit, len(addresses) - len(failures)):
+                    await self._connect_one(connection, address, secure)
+            except OSError as error:  # ssl.SSLError is one, and TimeoutError
+                if error.errno in _OUR_LIMITS:
+                    raise ConnectFailed(f"{spec.member}: {fault(error)}, here at slb", OVERLOADED) from None
+                connection.abort_if_made()
+                failures.append(f"{self._named(address)}{fault(error)}")
+                refusals += isinstance(error, ConnectionRefusedError)
+                continue
+            if not connection.transport.is_closing():
+                return connection
+            failures.append(f"{self._named(address)}the connection was closed")
+        raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}", refused=refusals == len(addresses))
+
+    def _named(self, address: str) -> str:
+        """Which of several hosts it was, where the upstream goes by a name."""
+        spec = self.upstream.spec
+        return "" if is_address(spec.host) else f"{address} port {spec.port}: "
+
+    async def _connect_one(
+        self, connection: UpstreamConnection, address: str, secure: ssl.SSLContext | None
+    ) -> None:
+        loop, spec = asyncio.get_running_loop(), self.upstream.spec
+        transport, _ = await loop.create_connection(lambda: connection, address, spec.port)
+        if secure is not None:
+            secured = await loop.start_tls(
+                transport,
+                connection,
+                secure,
+                server_hostname=spec.host,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
+            )
+            connection.secured(cast("asyncio.Transport", secured))
+
+
+@asynccontextmanager
+async def _part(limit: asyncio.Timeout, addresses: int) -> AsyncIterator[None]:
+    """Of the time up to `limit` what falls to one of so many addresses: a silent one leaves the others theirs.
+    Raises TimeoutError; for the last it is the limit that does."""
+    until = limit.when()
+    if addresses == 1 or until is None:
+        yield
+        return
+    seconds = (until - asyncio.get_running_loop().time()) / addresses
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        if error.errno is not None:
+            raise
+        raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:.2g} s") from None
+
+
+class Pools:
+    """member -> Pool; follows the mirror's swaps."""
+
+    def __init__(self, mirror: Mirror, parts: PoolParts, settings: Settings) -> None:
+        self._mirror = mirror
+        self._parts = parts
+        self._settings = settings
+        self._pools: dict[str, Pool] = {}
+        mirror.on_swap(self.drop)
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._pools.values())
+
+    def of(self, upstream: LiveUpstream) -> Pool:
+        """The upstream's pool; an upstream that left and came back is another one, with a pool of its own."""
+        pool = self._pools.get(upstream.member)
+        if pool is None or pool.upstream is not upstream:
+            pool = Pool(upstream, self._parts, self._settings)
+            if self._mirror.upstream(upstream.member) is upstream:
+                self._pools[upstream.member] = pool
+        return pool
+
+    def full(self, upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:
+        """Those that have no connection left for one more request."""
+        pools = (self._pools.get(each.member) for each in upstreams)
+        return [pool.upstream for pool in pools if pool is not None and not pool.has_room]
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Apply `settings` to every pool from now on."""
+        self._settings = settings
+        for pool in self._pools.values():
+            pool.reconfigure(settings)
+
+    def drop(self, members: Sequence[str]) -> None:
+        """These upstreams have left."""
+        for member in members:
+            pool = self._pools.pop(member, None)
+            if pool is not None:
+                pool.close()
+
+    def close(self) -> None:
+        self.drop(list(self._pools))

@@ -1,0 +1,88 @@
+"""TLS towards upstreams: one context, which follows its files.
+
+A certificate is renewed by replacing files. What is new is taken for connections from then on, once it is whole;
+what cannot be used is refused and logged, and the old one stays.
+"""
+
+import asyncio
+import ssl
+
+import structlog
+
+from slb.config import Settings
+from slb.errors import ConfigError
+from slb.observe.metrics import Metrics
+from slb.upstreams.tls_files import Pair, log_refused, seen_files
+
+ALPN = ["http/1.1"]
+"""What is spoken over TLS, on either side of slb."""
+SHUTDOWN_TIMEOUT = 5.0
+"""Seconds the other side has to answer close_notify: some never do, and a drain waits for them."""
+
+_log = structlog.get_logger("slb.tls")
+
+
+class UpstreamTls:
+    """How slb meets `https://` upstreams: one context for all of them.
+
+    `upstream_ca` stands in the place of the system's authorities; `upstream_certificate` and `upstream_key` are
+    what slb shows of itself.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Raises ConfigError for files that cannot be used."""
+        self._metrics = metrics
+        self._authorities = settings.upstream_ca
+        own, key = settings.upstream_certificate, settings.upstream_key
+        self._own = Pair(own, key or own) if own is not None else None
+        pair = (self._own.certificate, self._own.key) if self._own is not None else ()
+        self._files = [file for file in (self._authorities, *pair) if file is not None]
+        self._seen = seen_files(self._files)
+        self._context = self._load() if self._files else None
+
+    async def context(self) -> ssl.SSLContext:
+        """For the next connection. The system's authorities are read when the first asks, and beside the event
+        loop: they are many."""
+        if self._context is None:
+            self._context = await asyncio.to_thread(self._load)
+        return self._context
+
+    def reload(self) -> None:
+        """Take what has changed since the last look. Reads files: not for the event loop."""
+        seen = seen_files(self._files)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._context = self._load()
+        except Exception as error:  # noqa: BLE001
+            log_refused(self._metrics, "upstream_certificates_refused", error, files=self._named())
+        else:
+            _log.info("upstream_certificates_replaced", files=self._named())
+
+    def _named(self) -> list[str]:
+        """Each file once: a certificate and its key may stand in one."""
+        return list(dict.fromkeys(map(str, self._files)))
+
+    def _load(self) -> ssl.SSLContext:
+        """Raises ConfigError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(ALPN)
+        self._trust(context)
+        if self._own is not None:
+            try:
+                self._own.load_into(context)
+            except ConfigError as error:
+                raise ConfigError(f"upstream_certificate: {error}") from None
+        return context
+
+    def _trust(self, context: ssl.SSLContext) -> None:
+        if self._authorities is None:
+            context.load_default_certs()
+            return
+        try:
+            context.load_verify_locations(self._authorities)
+        except OSError as error:
+            why = "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+            raise ConfigError(f"upstream_ca: {self._authorities}: {why}") from None
